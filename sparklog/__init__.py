@@ -1,0 +1,1 @@
+"""sparklog: a Kafka cluster that lives inside one Spark application."""

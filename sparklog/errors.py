@@ -1,0 +1,32 @@
+"""Errors that Kafka has a code for.
+
+Whatever a client, a disk or an option can cause is raised as a `KafkaError` (or a subclass that fixes
+the code) whose message says what was wrong, where, and what to do. Request handlers put `error_code`
+and the message into their response; nothing else translates exceptions to codes.
+"""
+
+from kio.schema.errors import ErrorCode
+
+__all__ = ["ErrorCode", "KafkaError"]
+
+
+class KafkaError(Exception):
+    """A condition with a Kafka error code.
+
+    >>> error = KafkaError(ErrorCode.message_too_large, "batch of 2 MiB exceeds max.message.bytes")
+    >>> error.error_code.name, error.retriable
+    ('message_too_large', False)
+    """
+
+    def __init__(self, error_code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+        self.message = message
+
+    @property
+    def retriable(self) -> bool:
+        """Whether Kafka's clients would try the same request again."""
+        return self.error_code.retriable
+
+    def __str__(self) -> str:
+        return f"{self.error_code.name.upper()}: {self.message}"

@@ -1,0 +1,39 @@
+"""The words every part of the system shares, under Kafka's own names.
+
+All offsets that end a range are exclusive (`log_end_offset`, `high_watermark`, `last_stable_offset`).
+A missing value is `None`; the `-1` of the wire protocol is translated where frames are read and written.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+BrokerId: TypeAlias = int
+Offset: TypeAlias = int
+LeaderEpoch: TypeAlias = int
+PartitionEpoch: TypeAlias = int
+BrokerEpoch: TypeAlias = int
+ProducerId: TypeAlias = int
+ProducerEpoch: TypeAlias = int
+TimestampMs: TypeAlias = int
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+CLUSTER_METADATA_TOPIC_ID: Final = UUID(int=1)
+"""Fixed by KIP-595: the metadata log is found before any topic can be looked up."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by the topic's name, as clients and directories know it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return the name of the partition's directory, `<topic>-<partition>`."""
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by topic id, which a deleted and recreated topic does not share (KIP-516)."""
+
+    topic_id: UUID
+    partition: int
