@@ -1,0 +1,78 @@
+"""A stretch of a log file that can be sent without reading it into Python.
+
+Rule kept: the file stays open for as long as anything refers to it. A segment that is deleted or
+truncated while a response is still being sent keeps its bytes on disk until the last `FileRegion` is
+dropped. A truncation takes bytes away from under a region though: `os.sendfile` then returns 0 before
+`length` bytes are sent, and the sender must close the connection, because the frame it has announced can
+no longer be completed.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+
+class LogFile:
+    """An open file descriptor, closed when the last reference to this object goes."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: Final = descriptor
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False) -> "LogFile":
+        """Open `path` for reading and writing.
+
+        Raises:
+            OSError: the file is missing (and `create` is false) or cannot be opened.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return cls(path, os.open(path, flags, 0o644))
+
+    def fileno(self) -> int:
+        """Return the file descriptor, valid while this object is referenced."""
+        return self._descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def __repr__(self) -> str:
+        return f"LogFile({str(self.path)!r})"
+
+
+class FileRegion:
+    """`length` bytes of `file` from `position` on: whole record batches, as they lie on disk."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: LogFile, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def fileno(self) -> int:
+        """Return the descriptor to give to `os.sendfile`, valid while this region is referenced."""
+        return self.file.fileno()
+
+    def read(self) -> bytes:
+        """Return the bytes; fewer than `length` if the file was truncated meanwhile."""
+        wanted = self.length
+        chunk = os.pread(self.file.fileno(), wanted, self.position)
+        if len(chunk) == wanted:
+            return chunk
+        # Linux hands out at most 2 GiB a call.
+        chunks = [chunk]
+        received = len(chunk)
+        while chunk and received < wanted:
+            chunk = os.pread(self.file.fileno(), wanted - received, self.position + received)
+            chunks.append(chunk)
+            received += len(chunk)
+        return b"".join(chunks)
+
+    def __repr__(self) -> str:
+        return f"FileRegion({self.file.path.name}, position={self.position}, length={self.length})"

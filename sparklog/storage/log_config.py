@@ -1,0 +1,35 @@
+"""What a log is told about its topic: the storage part of a topic's configuration.
+
+Built from the topic configuration by `sparklog.config`; the defaults are Kafka's. Limits that Kafka
+writes as -1 ("no limit") are None here.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Kafka's topic configuration keys that the log itself obeys, with `.` written as `_`."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    retention_ms: int | None = 7 * _DAY_MS
+    retention_bytes: int | None = None
+    """Of the whole log; None keeps everything."""
+    deletes: bool = True
+    """`delete` is in `cleanup.policy`."""
+    compacts: bool = False
+    """`compact` is in `cleanup.policy`."""
+    max_message_bytes: int = 1024 * 1024 + 12
+    file_delete_delay_ms: int = 60_000
+    log_append_time: bool = False
+    """`message.timestamp.type` is `LogAppendTime`."""
+    flush_messages: int | None = None
+    """Records between two forced flushes; None leaves flushing to replication and the operating system."""
+    producer_id_expiration_ms: int = _DAY_MS
