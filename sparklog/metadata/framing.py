@@ -1,0 +1,90 @@
+"""How a metadata record lies in the value of a log record.
+
+    frame version (unsigned varint, always 1)
+    API key       (unsigned varint, which record)
+    version       (unsigned varint, of its schema)
+    the record    (flexible encoding, to the end of the value)
+
+Kafka's MetadataRecordSerde writes and reads the same. Bytes come from a log whose batches were checked
+against their CRC, so a bad frame means a foreign or a newer writer and stops whoever replays it.
+"""
+
+import io
+from typing import Final
+
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import RECORD_TYPES, MetadataRecord
+
+FRAME_VERSION: Final = 1
+_MAX_VARINT_BYTES: Final = 5
+
+
+class MetadataFrameError(KafkaError):
+    """The value of a metadata log record is not a record this version understands."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.unsupported_version, message)
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """Return the value under which the record goes into the metadata log."""
+    frame = io.BytesIO()
+    for number in (FRAME_VERSION, record.__api_key__, record.__version__):
+        frame.write(_encode_unsigned_varint(number))
+    entity_writer(type(record))(frame, record)
+    return frame.getvalue()
+
+
+def decode_record(value: bytes | memoryview) -> MetadataRecord:
+    """Return the record in the value of a metadata log record.
+
+    Raises:
+        MetadataFrameError: the frame version, API key or schema version is unknown, or the bytes do not
+            add up to one record.
+    """
+    frame_version, position = _decode_unsigned_varint(value, 0)
+    if frame_version != FRAME_VERSION:
+        raise MetadataFrameError(
+            f"metadata record with frame version {frame_version}, expected {FRAME_VERSION}"
+        )
+    api_key, position = _decode_unsigned_varint(value, position)
+    version, position = _decode_unsigned_varint(value, position)
+    record_type = RECORD_TYPES.get(api_key)
+    if record_type is None:
+        raise MetadataFrameError(f"metadata record with unknown API key {api_key}")
+    if version != record_type.__version__:
+        raise MetadataFrameError(
+            f"{record_type.__name__} of version {version}; this cluster writes and reads {record_type.__version__}"
+        )
+    try:
+        record, size = entity_reader(record_type)(value, position)
+    except SerialError as error:
+        raise MetadataFrameError(f"{record_type.__name__} cannot be parsed: {error}") from error
+    if position + size != len(value):
+        left = len(value) - position - size
+        raise MetadataFrameError(f"{left} bytes follow the {record_type.__name__}")
+    return record
+
+
+def _encode_unsigned_varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _decode_unsigned_varint(value: bytes | memoryview, position: int) -> tuple[int, int]:
+    number = 0
+    for index in range(_MAX_VARINT_BYTES):
+        if position + index >= len(value):
+            raise MetadataFrameError(f"metadata record of {len(value)} bytes ends in its frame header")
+        byte = value[position + index]
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return number, position + index + 1
+    raise MetadataFrameError("metadata record with an overlong varint in its frame header")

@@ -1,0 +1,157 @@
+"""The cluster's metadata at one offset of `__cluster_metadata`: what all records up to it add up to.
+
+An image never changes. `MetadataImage.apply` takes the records of one batch and returns the next image
+with a delta that says what is different; what the batch did not touch is shared between the two. A batch
+that touches k partitions costs one copy of the topic directory plus k, whatever the cluster's size.
+
+Rule: controller and brokers that have applied the same offset hold equal images. So nothing but records
+goes in, and a record that cannot follow from the image before it raises instead of being skipped.
+
+Order for callers: apply every batch exactly once and in order; publish the new image before acting on the
+delta. Records between BeginTransaction and EndTransaction (KIP-868) take effect together at its end.
+
+Source: Kafka's org.apache.kafka.image; KIP-631.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from sparklog.metadata.registrations import (
+    BrokerRegistration,
+    Endpoint,
+    FeatureRange,
+    PartitionRegistration,
+    SecurityProtocol,
+)
+from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
+from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
+
+__all__ = [
+    "EMPTY_IMAGE",
+    "BrokerRegistration",
+    "ConfigResource",
+    "Endpoint",
+    "FeatureRange",
+    "LeaderRecoveryState",
+    "MetadataDelta",
+    "MetadataImage",
+    "PartitionRegistration",
+    "ResourceType",
+    "SecurityProtocol",
+    "TopicImage",
+    "TopicsImage",
+]
+
+ConfigResource: TypeAlias = tuple[int, str]
+"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
+
+_EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic: its name, its id, and its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionRegistration]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics, by name and by id; both mappings hold the same `TopicImage` objects."""
+
+    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
+
+    def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
+        """Return the partition, `None` if the topic or the partition does not exist."""
+        topic = self.by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all topics have together."""
+        return sum(len(topic.partitions) for topic in self.by_id.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDelta:
+    """What differs between two images that follow each other.
+
+    `changed_topics` has created topics and those with created or changed partitions, with the numbers of
+    these; a topic that was created and deleted in between is nowhere. `created_topics` is the part of it that
+    is new. `deleted_topics` were in the older image. `changed_brokers` includes those that have gone.
+    """
+
+    changed_topics: Mapping[UUID, Set[int]] = field(default_factory=dict)
+    created_topics: Set[UUID] = frozenset()
+    deleted_topics: Mapping[UUID, str] = field(default_factory=dict)
+    changed_configs: Set[ConfigResource] = frozenset()
+    changed_brokers: Set[BrokerId] = frozenset()
+    changed_features: Set[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the images differ in nothing but the offset (and the next producer id)."""
+        return not (
+            self.changed_topics
+            or self.deleted_topics
+            or self.changed_configs
+            or self.changed_brokers
+            or self.changed_features
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """All metadata at `offset`, the offset of the last record that went in (`None` before the first).
+
+    `leader_epoch` is that of the controller that wrote it. `open_transaction` holds the records of a metadata
+    transaction whose end has not been seen; none of them shows in the rest of the image.
+    """
+
+    offset: Offset | None = None
+    leader_epoch: LeaderEpoch = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+    brokers: Mapping[BrokerId, BrokerRegistration] = field(default_factory=dict)
+    topics: TopicsImage = field(default_factory=TopicsImage)
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: ProducerId = 0
+    open_transaction: tuple[MetadataRecord, ...] | None = None
+
+    def apply(
+        self, records: Sequence[MetadataRecord], offset: Offset, leader_epoch: LeaderEpoch
+    ) -> tuple["MetadataImage", MetadataDelta]:
+        """Return the image after the records, the last of which has `offset`, and what they changed.
+
+        Raises:
+            MetadataReplayError: a record cannot follow from this image; the subclass says why. The image
+                itself is unharmed.
+        """
+        from sparklog.metadata.replay import Replay
+
+        replay = Replay(self)
+        for record in records:
+            replay.replay(record)
+        return replay.finish(offset, leader_epoch)
+
+    @property
+    def end_offset(self) -> Offset:
+        """The first offset that is not in the image, which is where to fetch on."""
+        return 0 if self.offset is None else self.offset + 1
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """Return the dynamic configuration of a topic, empty if it has none."""
+        return self.configs.get((ResourceType.TOPIC, topic), _EMPTY)
+
+    def broker_configs(self, broker_id: BrokerId | None) -> Mapping[str, str]:
+        """Return the dynamic configuration of one broker, or with `None` what is set for all brokers."""
+        return self.configs.get((ResourceType.BROKER, "" if broker_id is None else str(broker_id)), _EMPTY)
+
+
+EMPTY_IMAGE: Final = MetadataImage()
+"""Before the first record."""

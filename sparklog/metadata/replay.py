@@ -1,0 +1,342 @@
+"""From one metadata image to the next: what each record type does.
+
+A `Replay` is one batch's work space. It copies a mapping of the image the first time a record touches it,
+works on the copies, and hands them over in `finish`, after which it must not be used again.
+
+Rule: a record that contradicts the image (an unknown topic, a broker epoch that is not the registered one)
+raises a `MetadataReplayError`. It means that log and image have parted, and whoever replays must stop.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import (
+    BrokerRegistration,
+    ConfigResource,
+    MetadataDelta,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    TopicsImage,
+)
+from sparklog.metadata.schemas import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    ResourceType,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+
+class MetadataReplayError(KafkaError):
+    """A metadata record cannot follow from the records before it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.unknown_server_error, message)
+
+
+class UnknownTopicRecordError(MetadataReplayError):
+    """The record is about a topic that does not exist."""
+
+
+class UnknownPartitionRecordError(MetadataReplayError):
+    """The record changes a partition that does not exist."""
+
+
+class TopicExistsRecordError(MetadataReplayError):
+    """The record creates a topic whose name or id is taken."""
+
+
+class UnknownBrokerRecordError(MetadataReplayError):
+    """The record is about a broker that is not registered."""
+
+
+class StaleBrokerEpochRecordError(MetadataReplayError):
+    """The record is about another registration of the broker than the present one."""
+
+
+class MalformedRecordError(MetadataReplayError):
+    """A field of the record has a value that the field cannot have."""
+
+
+class TransactionRecordError(MetadataReplayError):
+    """A transaction begins inside another, or one ends that never began."""
+
+
+class Replay:
+    """The work space of one batch over `image`."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._open_transaction: list[MetadataRecord] | None = (
+            None if image.open_transaction is None else list(image.open_transaction)
+        )
+        self._features: dict[str, int] | None = None
+        self._brokers: dict[BrokerId, BrokerRegistration] | None = None
+        self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._topics_by_name: dict[str, TopicImage] | None = None
+        self._topics_by_id: dict[UUID, TopicImage] | None = None
+        self._own_partitions: dict[UUID, dict[int, PartitionRegistration]] = {}
+        self._next_producer_id = image.next_producer_id
+        self._changed_topics: dict[UUID, set[int]] = {}
+        self._created_topics: set[UUID] = set()
+        self._deleted_topics: dict[UUID, str] = {}
+        self._changed_configs: set[ConfigResource] = set()
+        self._changed_brokers: set[BrokerId] = set()
+        self._changed_features: set[str] = set()
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Take the record in.
+
+        Raises:
+            MetadataReplayError: it contradicts what is there.
+        """
+        match record:
+            case BeginTransactionRecord():
+                if self._open_transaction is not None:
+                    raise TransactionRecordError("a metadata transaction begins while another is open")
+                self._open_transaction = []
+            case EndTransactionRecord() | AbortTransactionRecord():
+                if self._open_transaction is None:
+                    raise TransactionRecordError(f"{type(record).__name__} without a metadata transaction")
+                held, self._open_transaction = self._open_transaction, None
+                if isinstance(record, EndTransactionRecord):
+                    for held_record in held:
+                        self._take_effect(held_record)
+            case _ if self._open_transaction is not None:
+                self._open_transaction.append(record)
+            case _:
+                self._take_effect(record)
+
+    def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
+        """Return the new image and what it changed."""
+        image = self._image
+        topics = image.topics
+        if self._topics_by_name is not None and self._topics_by_id is not None:
+            topics = TopicsImage(self._topics_by_name, self._topics_by_id)
+        new_image = MetadataImage(
+            offset=offset,
+            leader_epoch=leader_epoch,
+            features=image.features if self._features is None else self._features,
+            brokers=image.brokers if self._brokers is None else self._brokers,
+            topics=topics,
+            configs=image.configs if self._configs is None else self._configs,
+            next_producer_id=self._next_producer_id,
+            open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
+        )
+        delta = MetadataDelta(
+            changed_topics=self._changed_topics,
+            created_topics=self._created_topics,
+            deleted_topics=self._deleted_topics,
+            changed_configs=self._changed_configs,
+            changed_brokers=self._changed_brokers,
+            changed_features=self._changed_features,
+        )
+        return new_image, delta
+
+    def _take_effect(self, record: MetadataRecord) -> None:
+        handler = _HANDLERS.get(type(record))
+        if handler is None:
+            raise MalformedRecordError(f"{type(record).__name__} cannot be replayed")
+        try:
+            handler(self, record)
+        except ValueError as error:
+            raise MalformedRecordError(f"{record}: {error}") from error
+
+    # Brokers
+
+    def _writable_brokers(self) -> dict[BrokerId, BrokerRegistration]:
+        if self._brokers is None:
+            self._brokers = dict(self._image.brokers)
+        return self._brokers
+
+    def _registered(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, action: str) -> BrokerRegistration:
+        registration = self._writable_brokers().get(broker_id)
+        if registration is None:
+            raise UnknownBrokerRecordError(f"cannot {action} broker {broker_id}: it is not registered")
+        if registration.broker_epoch != broker_epoch:
+            raise StaleBrokerEpochRecordError(
+                f"cannot {action} broker {broker_id}: the record is about broker epoch {broker_epoch}, "
+                f"registered is {registration.broker_epoch}"
+            )
+        return registration
+
+    def _put_broker(self, registration: BrokerRegistration) -> None:
+        self._writable_brokers()[registration.broker_id] = registration
+        self._changed_brokers.add(registration.broker_id)
+
+    def _register_broker(self, record: RegisterBrokerRecord) -> None:
+        self._put_broker(BrokerRegistration.from_record(record))
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+        registration = self._registered(record.broker_id, record.broker_epoch, "unregister")
+        del self._writable_brokers()[registration.broker_id]
+        self._changed_brokers.add(registration.broker_id)
+
+    def _fence_broker(self, record: FenceBrokerRecord) -> None:
+        self._put_broker(replace(self._registered(record.id, record.epoch, "fence"), fenced=True))
+
+    def _unfence_broker(self, record: UnfenceBrokerRecord) -> None:
+        self._put_broker(replace(self._registered(record.id, record.epoch, "unfence"), fenced=False))
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        registration = self._registered(record.broker_id, record.broker_epoch, "change")
+        if record.fenced not in (-1, 0, 1) or record.in_controlled_shutdown not in (0, 1):
+            raise ValueError("fenced must be -1, 0 or 1, and in_controlled_shutdown 0 or 1")
+        changed = registration.changed_by(record)
+        if changed != registration:
+            self._put_broker(changed)
+
+    # Topics
+
+    def _writable_topics(self) -> tuple[dict[str, TopicImage], dict[UUID, TopicImage]]:
+        if self._topics_by_name is None or self._topics_by_id is None:
+            self._topics_by_name = dict(self._image.topics.by_name)
+            self._topics_by_id = dict(self._image.topics.by_id)
+        return self._topics_by_name, self._topics_by_id
+
+    def _writable_partitions(self, topic_id: UUID) -> tuple[TopicImage, dict[int, PartitionRegistration]]:
+        by_name, by_id = self._writable_topics()
+        topic = by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicRecordError(
+                f"record for a partition of topic id {topic_id}, which does not exist"
+            )
+        partitions = self._own_partitions.get(topic_id)
+        if partitions is None:
+            partitions = self._own_partitions[topic_id] = dict(topic.partitions)
+            topic = by_name[topic.name] = by_id[topic_id] = TopicImage(topic.name, topic_id, partitions)
+        return topic, partitions
+
+    def _create_topic(self, record: TopicRecord) -> None:
+        by_name, by_id = self._writable_topics()
+        if record.name in by_name or record.topic_id in by_id:
+            raise TopicExistsRecordError(
+                f"topic {record.name} with id {record.topic_id} is created, but the name or the id is taken"
+            )
+        partitions = self._own_partitions[record.topic_id] = {}
+        by_name[record.name] = by_id[record.topic_id] = TopicImage(record.name, record.topic_id, partitions)
+        self._created_topics.add(record.topic_id)
+        self._changed_topics[record.topic_id] = set()
+
+    def _put_partition(self, record: PartitionRecord) -> None:
+        _, partitions = self._writable_partitions(record.topic_id)
+        partitions[record.partition_id] = PartitionRegistration.from_record(record)
+        self._changed_topics.setdefault(record.topic_id, set()).add(record.partition_id)
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        topic, partitions = self._writable_partitions(record.topic_id)
+        partition = partitions.get(record.partition_id)
+        if partition is None:
+            raise UnknownPartitionRecordError(
+                f"record changes {topic.name}-{record.partition_id}, which does not exist"
+            )
+        partitions[record.partition_id] = partition.changed_by(record)
+        self._changed_topics.setdefault(record.topic_id, set()).add(record.partition_id)
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        by_name, by_id = self._writable_topics()
+        topic = by_id.pop(record.topic_id, None)
+        if topic is None:
+            raise UnknownTopicRecordError(f"record removes topic id {record.topic_id}, which does not exist")
+        del by_name[topic.name]
+        self._own_partitions.pop(record.topic_id, None)
+        self._changed_topics.pop(record.topic_id, None)
+        if record.topic_id in self._created_topics:
+            self._created_topics.remove(record.topic_id)
+        else:
+            self._deleted_topics[record.topic_id] = topic.name
+        resource = (ResourceType.TOPIC, topic.name)
+        if resource in self._writable_configs():
+            del self._writable_configs()[resource]
+            self._changed_configs.add(resource)
+
+    def _clear_elr(self, record: ClearElrRecord) -> None:
+        by_name, _ = self._writable_topics()
+        if record.topic_name and record.topic_name not in by_name:
+            raise UnknownTopicRecordError(
+                f"record clears the ELR of topic {record.topic_name}, which does not exist"
+            )
+        for name in [record.topic_name] if record.topic_name else list(by_name):
+            topic_id = by_name[name].topic_id
+            for partition_id, partition in by_name[name].partitions.items():
+                if partition.elr or partition.last_known_elr:
+                    _, partitions = self._writable_partitions(topic_id)
+                    partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
+                    self._changed_topics.setdefault(topic_id, set()).add(partition_id)
+
+    # Configuration, producer ids, features
+
+    def _writable_configs(self) -> dict[ConfigResource, Mapping[str, str]]:
+        if self._configs is None:
+            self._configs = dict(self._image.configs)
+        return self._configs
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        values = dict(self._writable_configs().get(resource, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            self._writable_configs()[resource] = values
+        else:
+            self._writable_configs().pop(resource, None)
+        self._changed_configs.add(resource)
+
+    def _hand_out_producer_ids(self, record: ProducerIdsRecord) -> None:
+        if record.next_producer_id < self._next_producer_id:
+            raise ValueError(f"producer ids from {self._next_producer_id} on have not been handed out yet")
+        self._next_producer_id = record.next_producer_id
+
+    def _set_feature(self, record: FeatureLevelRecord) -> None:
+        if self._features is None:
+            self._features = dict(self._image.features)
+        if record.feature_level == 0:
+            self._features.pop(record.name, None)
+        else:
+            self._features[record.name] = record.feature_level
+        self._changed_features.add(record.name)
+
+    def _do_nothing(self, record: NoOpRecord) -> None:
+        pass
+
+
+_HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[Replay, Any], None]]] = MappingProxyType(
+    {
+        RegisterBrokerRecord: Replay._register_broker,
+        UnregisterBrokerRecord: Replay._unregister_broker,
+        FenceBrokerRecord: Replay._fence_broker,
+        UnfenceBrokerRecord: Replay._unfence_broker,
+        BrokerRegistrationChangeRecord: Replay._change_broker,
+        TopicRecord: Replay._create_topic,
+        PartitionRecord: Replay._put_partition,
+        PartitionChangeRecord: Replay._change_partition,
+        RemoveTopicRecord: Replay._remove_topic,
+        ClearElrRecord: Replay._clear_elr,
+        ConfigRecord: Replay._set_config,
+        ProducerIdsRecord: Replay._hand_out_producer_ids,
+        FeatureLevelRecord: Replay._set_feature,
+        NoOpRecord: Replay._do_nothing,
+    }
+)
