@@ -57,9 +57,10 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
         raise MetadataFrameError(f"metadata record with unknown API key {api_key}")
     if version != record_type.__version__:
         raise MetadataFrameError(
-            f"{record_type.__name__} of version {version}; this cluster writes and reads {record_type.__version__}"
+            f"{record_type.__name__} of version {version}, expected {record_type.__version__}"
         )
     try:
+        record: MetadataRecord
         record, size = entity_reader(record_type)(value, position)
     except SerialError as error:
         raise MetadataFrameError(f"{record_type.__name__} cannot be parsed: {error}") from error

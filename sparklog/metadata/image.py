@@ -13,12 +13,12 @@ delta. Records between BeginTransaction and EndTransaction (KIP-868) take effect
 Source: Kafka's org.apache.kafka.image; KIP-631.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeAlias
-from uuid import UUID
+from typing import Final
 
+from sparklog.metadata.delta import ConfigResource, MetadataDelta, TopicImage, TopicsImage
 from sparklog.metadata.registrations import (
     BrokerRegistration,
     Endpoint,
@@ -26,6 +26,7 @@ from sparklog.metadata.registrations import (
     PartitionRegistration,
     SecurityProtocol,
 )
+from sparklog.metadata.replay import Replay
 from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
 
@@ -45,65 +46,7 @@ __all__ = [
     "TopicsImage",
 ]
 
-ConfigResource: TypeAlias = tuple[int, str]
-"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
-
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class TopicImage:
-    """A topic: its name, its id, and its partitions by number."""
-
-    name: str
-    topic_id: UUID
-    partitions: Mapping[int, PartitionRegistration]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsImage:
-    """All topics, by name and by id; both mappings hold the same `TopicImage` objects."""
-
-    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
-    by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
-
-    def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
-        """Return the partition, `None` if the topic or the partition does not exist."""
-        topic = self.by_id.get(topic_id)
-        return None if topic is None else topic.partitions.get(partition)
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions all topics have together."""
-        return sum(len(topic.partitions) for topic in self.by_id.values())
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataDelta:
-    """What differs between two images that follow each other.
-
-    `changed_topics` has created topics and those with created or changed partitions, with the numbers of
-    these; a topic that was created and deleted in between is nowhere. `created_topics` is the part of it that
-    is new. `deleted_topics` were in the older image. `changed_brokers` includes those that have gone.
-    """
-
-    changed_topics: Mapping[UUID, Set[int]] = field(default_factory=dict)
-    created_topics: Set[UUID] = frozenset()
-    deleted_topics: Mapping[UUID, str] = field(default_factory=dict)
-    changed_configs: Set[ConfigResource] = frozenset()
-    changed_brokers: Set[BrokerId] = frozenset()
-    changed_features: Set[str] = frozenset()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the images differ in nothing but the offset (and the next producer id)."""
-        return not (
-            self.changed_topics
-            or self.deleted_topics
-            or self.changed_configs
-            or self.changed_brokers
-            or self.changed_features
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +75,6 @@ class MetadataImage:
             MetadataReplayError: a record cannot follow from this image; the subclass says why. The image
                 itself is unharmed.
         """
-        from sparklog.metadata.replay import Replay
-
         replay = Replay(self)
         for record in records:
             replay.replay(record)

@@ -219,7 +219,7 @@ class PartitionRegistration:
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> "PartitionRegistration":
-        """Return the partition after the record: a later partition epoch, and a later leader epoch if it elects.
+        """Return the partition after the record, with a later partition epoch; an election raises the leader epoch.
 
         Raises:
             ValueError: `directories` and `replicas` differ in length, or the recovery state is unknown.

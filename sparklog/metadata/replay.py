@@ -10,19 +10,12 @@ raises a `MetadataReplayError`. It means that log and image have parted, and who
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import (
-    BrokerRegistration,
-    ConfigResource,
-    MetadataDelta,
-    MetadataImage,
-    PartitionRegistration,
-    TopicImage,
-    TopicsImage,
-)
+from sparklog.metadata.delta import ConfigResource, MetadataDelta, TopicImage, TopicsImage
+from sparklog.metadata.registrations import BrokerRegistration, PartitionRegistration
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -45,6 +38,9 @@ from sparklog.metadata.schemas import (
     UnregisterBrokerRecord,
 )
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+if TYPE_CHECKING:
+    from sparklog.metadata.image import MetadataImage
 
 
 class MetadataReplayError(KafkaError):
@@ -85,7 +81,7 @@ class TransactionRecordError(MetadataReplayError):
 class Replay:
     """The work space of one batch over `image`."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: "MetadataImage") -> None:
         self._image = image
         self._open_transaction: list[MetadataRecord] | None = (
             None if image.open_transaction is None else list(image.open_transaction)
@@ -127,13 +123,14 @@ class Replay:
             case _:
                 self._take_effect(record)
 
-    def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
+    def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple["MetadataImage", MetadataDelta]:
         """Return the new image and what it changed."""
         image = self._image
         topics = image.topics
         if self._topics_by_name is not None and self._topics_by_id is not None:
             topics = TopicsImage(self._topics_by_name, self._topics_by_id)
-        new_image = MetadataImage(
+        new_image = replace(
+            image,
             offset=offset,
             leader_epoch=leader_epoch,
             features=image.features if self._features is None else self._features,
