@@ -2,9 +2,11 @@
 
 Followers truncate by it (KIP-101, KIP-279, KIP-320). Rule kept: epochs and start offsets rise strictly
 together; an entry says that the records from `start_offset` up to the next entry's were appended by the
-leader of `epoch`.
+leader of `leader_epoch`. Pure state: `Log` writes it to disk when a method here says it changed.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparklog.types import LeaderEpoch, Offset
@@ -25,23 +27,89 @@ class EpochEndOffset(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epoch history of one log. Pure state; `Log` writes it to disk when it changes."""
+    """The epoch history of one log."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "latest")
 
-    def __init__(self, entries: list[EpochEntry] | None = None) -> None:
-        self._entries: list[EpochEntry] = entries if entries is not None else []
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        self._entries: list[EpochEntry] = []
+        self.latest: LeaderEpoch | None = None
+        """The newest epoch known to this log, or None for an empty history."""
+        for entry in entries:
+            self.assign(*entry)
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
         return tuple(self._entries)
 
-    @property
-    def latest(self) -> LeaderEpoch | None:
-        """The newest epoch that has a record in this log, or None for an empty history."""
-        raise NotImplementedError
+    def assign(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> bool:
+        """Note that `leader_epoch` begins at `start_offset`; return whether anything changed.
+
+        Entries that contradict it (an epoch not smaller, or an offset not smaller) go.
+        """
+        entries = self._entries
+        if entries and entries[-1].leader_epoch == leader_epoch and entries[-1].start_offset <= start_offset:
+            return False
+        while entries and (
+            entries[-1].leader_epoch >= leader_epoch or entries[-1].start_offset >= start_offset
+        ):
+            entries.pop()
+        entries.append(EpochEntry(leader_epoch, start_offset))
+        self.latest = leader_epoch
+        return True
 
     def end_offset_for(self, leader_epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEndOffset | None:
-        """Return the largest known epoch not above `leader_epoch` and where it ends here; None if unknown."""
-        raise NotImplementedError
+        """Return the largest known epoch not above `leader_epoch` and where it ends here.
+
+        None when nothing is known: an empty history, or an epoch above the newest. For an epoch older than
+        all known ones the first known start offset is its end.
+
+        >>> LeaderEpochs([EpochEntry(1, 0), EpochEntry(4, 10)]).end_offset_for(3, 25)
+        EpochEndOffset(leader_epoch=1, end_offset=10)
+        """
+        latest = self.latest
+        if latest is None or leader_epoch > latest:
+            return None
+        if leader_epoch == latest:
+            return EpochEndOffset(latest, log_end_offset)
+        higher = bisect_right(self._entries, leader_epoch, key=_leader_epoch)
+        end_offset = self._entries[higher].start_offset
+        floor_epoch = self._entries[higher - 1].leader_epoch if higher > 0 else leader_epoch
+        return EpochEndOffset(floor_epoch, end_offset)
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
+        """Return the epoch that wrote `offset`, or None when the history begins above it."""
+        slot = bisect_right(self._entries, offset, key=_start_offset)
+        return self._entries[slot - 1].leader_epoch if slot else None
+
+    def truncate_from_end(self, end_offset: Offset) -> bool:
+        """Forget epochs that began at or after `end_offset`; return whether there were any."""
+        entries = self._entries
+        before = len(entries)
+        while entries and entries[-1].start_offset >= end_offset:
+            entries.pop()
+        self.latest = entries[-1].leader_epoch if entries else None
+        return len(entries) != before
+
+    def truncate_from_start(self, start_offset: Offset) -> bool:
+        """Let the history begin at `start_offset`; return whether anything changed."""
+        entries = self._entries
+        reached = bisect_right(entries, start_offset, key=_start_offset)
+        if reached == 0 or (reached == 1 and entries[0].start_offset == start_offset):
+            return False
+        entries[:reached] = [EpochEntry(entries[reached - 1].leader_epoch, start_offset)]
+        return True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self.latest = None
+
+
+def _leader_epoch(entry: EpochEntry) -> LeaderEpoch:
+    return entry.leader_epoch
+
+
+def _start_offset(entry: EpochEntry) -> Offset:
+    return entry.start_offset

@@ -1,0 +1,120 @@
+"""Names of the files of a log directory, and how a small file is replaced so that a crash shows old or new.
+
+Every file of a segment begins with its base offset in 20 digits, so that a sorted listing is in offset
+order. Suffixes and names are Kafka's; `.cut-<n>` files are ours (what recovery cut off a damaged segment).
+"""
+
+import base64
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import Offset
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+PRODUCER_SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+
+def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
+    """Return the path of a segment's file.
+
+    >>> offset_file(Path("t-0"), 42, ".log").name
+    '00000000000000000042.log'
+    """
+    return directory / f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> Offset | None:
+    """Return the offset a file's name begins with, or None when it is no file of a segment."""
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def encode_uuid(value: UUID) -> str:
+    """Return Kafka's text form of an id: 22 characters of URL-safe base64.
+
+    >>> encode_uuid(UUID(int=1))
+    'AAAAAAAAAAAAAAAAAAAAAQ'
+    """
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> UUID:
+    """Return the id that `encode_uuid` wrote.
+
+    Raises:
+        ValueError: not 16 bytes in base64.
+    """
+    return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+
+
+@contextmanager
+def storage_errors(action: str) -> Iterator[None]:
+    """Turn an operating system's error during `action` into KAFKA_STORAGE_ERROR, naming both."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, error) from error
+
+
+def storage_error(action: str, error: OSError) -> KafkaError:
+    """Return the KAFKA_STORAGE_ERROR that says what could not be done, and why."""
+    return KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Put `content` in place of the file at `path` in one step.
+
+    With `sync` the new content is on the disk on return. Without, a crash of the machine (not of the
+    process) may undo the replacement.
+
+    Raises:
+        OSError: the old file is then still there.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            if file.write(content) != len(content):
+                raise OSError(f"{temporary} was written only in part")
+            if sync:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """fsync a file that nobody holds open; nothing if it has gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """fsync a directory: files created, renamed or removed in it stay so after a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

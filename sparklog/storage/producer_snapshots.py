@@ -1,0 +1,89 @@
+"""Producer state on disk: `<offset>.snapshot` holds what a log remembered of its producers before `offset`.
+
+Layout, big-endian: version 1 (int16), CRC-32C of what follows it (uint32), number of entries (int32), and
+46 bytes an entry: producer id (int64), epoch (int16), last sequence (int32), last offset (int64), offset
+delta of the last batch (int32), timestamp (int64), coordinator epoch (int32), first offset of the open
+transaction (int64). -1 stands for what is not there. Only the last batch of a producer is kept, as in
+Kafka.
+"""
+
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_of
+from sparklog.storage.producer_states import BatchMetadata, ProducerState, ProducerStates
+from sparklog.types import Offset
+
+_VERSION: Final = 1
+_PREFIX: Final = Struct(">hI")
+_COUNT: Final = Struct(">i")
+_ENTRY: Final = Struct(">qhiqiqiq")
+assert (_PREFIX.size, _ENTRY.size) == (6, 46)
+_SEQUENCE_MASK: Final = 2**31 - 1
+
+
+class CorruptSnapshotError(ValueError):
+    """The bytes are not a producer snapshot, or not as they were written."""
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    """Return the content of a snapshot file."""
+    entries = bytearray(_COUNT.pack(len(states.producers)))
+    for producer_id, state in states.producers.items():
+        last = state.batches[-1] if state.batches else None
+        entries += _ENTRY.pack(
+            producer_id,
+            state.producer_epoch,
+            -1 if last is None else last.last_sequence,
+            -1 if last is None else last.last_offset,
+            0 if last is None else last.offset_delta,
+            -1 if state.last_timestamp_ms is None else state.last_timestamp_ms,
+            -1 if state.coordinator_epoch is None else state.coordinator_epoch,
+            -1 if state.transaction_first_offset is None else state.transaction_first_offset,
+        )
+    return _PREFIX.pack(_VERSION, crc32c(entries)) + entries
+
+
+def decode_snapshot(content: bytes) -> ProducerStates:
+    """Return the states that `encode_snapshot` wrote.
+
+    Raises:
+        CorruptSnapshotError: another version, a wrong CRC or length.
+    """
+    if len(content) < _PREFIX.size + _COUNT.size:
+        raise CorruptSnapshotError(f"{len(content)} bytes are too few")
+    version, crc = _PREFIX.unpack_from(content)
+    body = memoryview(content)[_PREFIX.size :]
+    if version != _VERSION:
+        raise CorruptSnapshotError(f"version {version}, not {_VERSION}")
+    if crc32c(body) != crc:
+        raise CorruptSnapshotError("the CRC is another one")
+    (count,) = _COUNT.unpack_from(body)
+    if len(body) != _COUNT.size + count * _ENTRY.size:
+        raise CorruptSnapshotError(f"{count} entries in {len(body)} bytes")
+    states = ProducerStates()
+    for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, producer_epoch, last_sequence, last_offset, offset_delta = entry[:5]
+        timestamp_ms, coordinator_epoch, transaction_first_offset = entry[5:]
+        state = ProducerState(producer_epoch)
+        state.last_timestamp_ms = timestamp_ms if timestamp_ms >= 0 else None
+        state.coordinator_epoch = coordinator_epoch if coordinator_epoch >= 0 else None
+        state.transaction_first_offset = transaction_first_offset if transaction_first_offset >= 0 else None
+        if last_offset >= 0:
+            first_sequence = (last_sequence - offset_delta) & _SEQUENCE_MASK if last_sequence >= 0 else -1
+            state.batches.append(
+                BatchMetadata(first_sequence, last_sequence, last_offset, offset_delta, timestamp_ms)
+            )
+        states.restore(producer_id, state)
+    return states
+
+
+def snapshot_offsets(directory: Path) -> list[Offset]:
+    """Return the offsets of the snapshot files in a log's directory, rising."""
+    offsets = (
+        offset_of(path.name) for path in directory.iterdir() if path.name.endswith(PRODUCER_SNAPSHOT_SUFFIX)
+    )
+    return sorted(offset for offset in offsets if offset is not None)
