@@ -219,7 +219,7 @@ class PartitionRegistration:
         )
 
     def changed_by(self, record: PartitionChangeRecord) -> "PartitionRegistration":
-        """Return the partition after the record, with a later partition epoch; an election raises the leader epoch.
+        """Return the partition after the record, in its next partition epoch and, if it elects, leader epoch.
 
         Raises:
             ValueError: `directories` and `replicas` differ in length, or the recovery state is unknown.

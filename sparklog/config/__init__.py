@@ -1,0 +1,21 @@
+"""Configuration under Kafka's own keys: which are honoured, what they allow, and files of them."""
+
+from sparklog.config.broker import BROKER_KEYS, BrokerConfig
+from sparklog.config.definition import ConfigError, ConfigKey, ConfigType
+from sparklog.config.listeners import HostPort
+from sparklog.config.properties import PropertiesError, read_properties
+from sparklog.config.topic import TOPIC_KEYS, TopicConfig, topic_config
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "BrokerConfig",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigType",
+    "HostPort",
+    "PropertiesError",
+    "TopicConfig",
+    "read_properties",
+    "topic_config",
+]

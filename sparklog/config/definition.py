@@ -1,0 +1,175 @@
+"""What a configuration key is: its name, type, default and what it allows; and how a value is read.
+
+Values are written as in Kafka: numbers in digits, `true` and `false` in any case, lists separated by
+commas, blanks around a value ignored. Whatever does not fit raises `ConfigError`, which names the key, the
+value and what would have been allowed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+from sparklog.errors import ErrorCode, KafkaError
+
+ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """The types of values, under the numbers they have in DescribeConfigs responses."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+_INTEGER_BITS: Final[Mapping[ConfigType, int]] = {
+    ConfigType.SHORT: 16,
+    ConfigType.INT: 32,
+    ConfigType.LONG: 64,
+}
+
+
+class ConfigError(KafkaError):
+    """A configuration key that does not exist here, or a value that its key does not allow."""
+
+    def __init__(self, key: str, value: str | None, reason: str) -> None:
+        shown = key if value is None else f"{key}={value}"
+        super().__init__(ErrorCode.invalid_config, f"{shown}: {reason}")
+        self.key = key
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a value must be beyond its type, in words and as a test."""
+
+    allowed: str
+    accepts: Callable[[Any], bool]
+
+
+def at_least(minimum: float) -> Rule:
+    """Numbers from `minimum` on."""
+    return Rule(f"at least {minimum}", lambda value: value >= minimum)
+
+
+def between(minimum: float, maximum: float) -> Rule:
+    """Numbers from `minimum` to `maximum`, both included."""
+    return Rule(f"from {minimum} to {maximum}", lambda value: minimum <= value <= maximum)
+
+
+def one_of(*choices: str) -> Rule:
+    """One of the words."""
+    return Rule(f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def some_of(*choices: str) -> Rule:
+    """A list of some of the words, none twice."""
+    return Rule(
+        f"a list of {', '.join(choices)}, none of them twice",
+        lambda values: len(set(values)) == len(values) and set(values) <= set(choices),
+    )
+
+
+def either(value: int, rule: Rule) -> Rule:
+    """What `rule` allows, and one more value."""
+    return Rule(f"{value}, or {rule.allowed}", lambda given: given == value or rule.accepts(given))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A key that this system honours.
+
+    `unlimited` is the number under which "no limit" is written; it is read as `None`. An `assigned` key is
+    set by the cluster and refused from a user. `sensitive` values are never shown.
+    """
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    documentation: str
+    rule: Rule | None = None
+    unlimited: int | None = None
+    assigned: bool = False
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is a secret."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> ConfigValue:
+        """Return the value that `text` stands for.
+
+        Raises:
+            ConfigError: it is not of the key's type, or not what the key allows.
+        """
+        shown = "[hidden]" if self.sensitive else text
+        try:
+            value = _read(self.type, text.strip())
+        except ValueError as error:
+            raise ConfigError(self.name, shown, f"expected {self._expected()}") from error
+        if self.rule is not None and not self.rule.accepts(value):
+            raise ConfigError(self.name, shown, f"expected {self._expected()}")
+        return None if self.unlimited is not None and value == self.unlimited else value
+
+    def format(self, value: ConfigValue) -> str | None:
+        """Return the value as Kafka writes it, `None` if there is none to show."""
+        if self.sensitive:
+            return None
+        if value is None:
+            return None if self.unlimited is None else str(self.unlimited)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+    def _expected(self) -> str:
+        article = "an" if self.type is ConfigType.INT else "a"
+        rule = "" if self.rule is None else f", {self.rule.allowed}"
+        return f"{article} {self.type.name.lower()}{rule}"
+
+
+def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[str], kind: str) -> ConfigKey:
+    """Return the key of that name.
+
+    Raises:
+        ConfigError: there is none. It says whether Kafka has one, or which known key is nearest.
+    """
+    key = keys.get(name)
+    if key is not None:
+        return key
+    if name in known_to_kafka:
+        raise ConfigError(name, None, f"Kafka has this {kind} configuration, this system does not; remove it")
+    nearest = get_close_matches(name, keys, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    raise ConfigError(name, None, f"no such {kind} configuration{hint}")
+
+
+def _read(config_type: ConfigType, text: str) -> ConfigValue:
+    match config_type:
+        case ConfigType.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(text)
+            return text.lower() == "true"
+        case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
+            if "_" in text:
+                raise ValueError(text)
+            number = int(text)
+            limit = 1 << (_INTEGER_BITS[config_type] - 1)
+            if not -limit <= number < limit:
+                raise ValueError(text)
+            return number
+        case ConfigType.DOUBLE:
+            return float(text)
+        case ConfigType.LIST:
+            return tuple(item.strip() for item in text.split(",")) if text else ()
+        case ConfigType.STRING | ConfigType.PASSWORD:
+            return text

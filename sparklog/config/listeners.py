@@ -1,0 +1,134 @@
+"""Where brokers and the controller listen: Kafka's listener notation, read and checked.
+
+    listeners = NAME://host:port, ...        advertised.listeners = the same
+    listener.security.protocol.map = NAME:PROTOCOL, ...
+
+Rule: nothing but loopback is listened on unless the configuration names the address. So a host left out
+(in Kafka: every interface) is refused; 0.0.0.0 or :: says it aloud.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from sparklog.config.definition import ConfigError
+from sparklog.metadata.registrations import Endpoint, SecurityProtocol
+
+WILDCARD_HOSTS: Final = frozenset({"0.0.0.0", "::"})
+_BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
+    protocol.name: protocol for protocol in SecurityProtocol
+}
+
+
+class HostPort(NamedTuple):
+    """An address to connect to."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_protocol_map(text: str) -> Mapping[str, SecurityProtocol]:
+    """Return the security protocol of each listener name.
+
+    Raises:
+        ConfigError: not NAME:PROTOCOL pairs, or a protocol that does not exist.
+    """
+    protocols: dict[str, SecurityProtocol] = dict(_BUILT_IN_PROTOCOLS)
+    for pair in filter(None, (item.strip() for item in text.split(","))):
+        name, separator, protocol = pair.partition(":")
+        if not separator or protocol not in SecurityProtocol.__members__:
+            allowed = ", ".join(SecurityProtocol.__members__)
+            raise ConfigError(
+                "listener.security.protocol.map", text, f"expected NAME:PROTOCOL pairs of {allowed}"
+            )
+        protocols[name.upper()] = SecurityProtocol[protocol]
+    return protocols
+
+
+def parse_listeners(
+    key: str, values: Iterable[str], protocols: Mapping[str, SecurityProtocol]
+) -> tuple[Endpoint, ...]:
+    """Return the endpoints of `listeners` or `advertised.listeners`.
+
+    Raises:
+        ConfigError: an entry is malformed, has no host, another protocol than PLAINTEXT, or the same name or
+            address as another; or there is none.
+    """
+    endpoints: list[Endpoint] = []
+    for value in values:
+        name, separator, address = value.partition("://")
+        name = name.upper()
+        if not separator or not name:
+            raise ConfigError(key, value, "expected NAME://host:port")
+        host, port = _split_address(key, value, address)
+        if not host:
+            raise ConfigError(
+                key,
+                value,
+                "the host is missing: 127.0.0.1 for this machine only, 0.0.0.0 for every interface",
+            )
+        if name not in protocols:
+            raise ConfigError(key, value, f"listener.security.protocol.map has no protocol for {name}")
+        if protocols[name] is not SecurityProtocol.PLAINTEXT:
+            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only PLAINTEXT is")
+        if any(endpoint.name == name for endpoint in endpoints):
+            raise ConfigError(key, value, f"the name {name} is used twice")
+        if port and any((endpoint.host, endpoint.port) == (host, port) for endpoint in endpoints):
+            raise ConfigError(key, value, "another listener has the same address")
+        endpoints.append(Endpoint(name, host, port, protocols[name]))
+    if not endpoints:
+        raise ConfigError(key, "", "expected at least one NAME://host:port")
+    if key == "advertised.listeners":
+        for endpoint in endpoints:
+            if endpoint.host in WILDCARD_HOSTS:
+                raise ConfigError(key, endpoint.host, "clients cannot connect to it; name a reachable host")
+    return tuple(endpoints)
+
+
+def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
+    """Return the addresses of controller.quorum.bootstrap.servers.
+
+    Raises:
+        ConfigError: an entry is not host:port, or there is none.
+    """
+    key = "controller.quorum.bootstrap.servers"
+    servers = []
+    for value in values:
+        host, port = _split_address(key, value, value)
+        if not host:
+            raise ConfigError(key, value, "the host is missing")
+        servers.append(HostPort(host, port))
+    if not servers:
+        raise ConfigError(key, "", "expected host:port")
+    return tuple(servers)
+
+
+def advertised_endpoints(
+    advertised: Iterable[Endpoint], bound: Iterable[Endpoint], host_name: str
+) -> tuple[Endpoint, ...]:
+    """Return the endpoint to advertise for each bound one; see `BrokerConfig.advertised_endpoints`."""
+    by_name = {endpoint.name: endpoint for endpoint in advertised}
+    result = []
+    for endpoint in bound:
+        explicit = by_name.get(endpoint.name)
+        if explicit is not None:
+            result.append(replace(explicit, port=explicit.port or endpoint.port))
+        elif endpoint.host in WILDCARD_HOSTS:
+            result.append(replace(endpoint, host=host_name))
+        else:
+            result.append(endpoint)
+    return tuple(result)
+
+
+def _split_address(key: str, value: str, address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if not separator or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigError(key, value, "expected a port from 0 to 65535 after the last colon")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(key, value, "an IPv6 address must stand in brackets")
+    return host, int(port)
