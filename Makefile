@@ -38,7 +38,11 @@ bench: $(READY)  ## compare with Apache Kafka and Spark's connector, side by sid
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
 
 package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.package
+	@rm -rf build/environment && mkdir -p dist
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+	$(BIN)/uv pip install --quiet --no-config --target build/environment --constraint requirements.txt dist/sparklog-*.whl
+	tar --create --directory build/environment --use-compress-program 'gzip -1' --file dist/sparklog-environment.tar.gz .
+	@echo "dist/sparklog-environment.tar.gz holds sparklog and all it needs (docs/deploy.md says how to ship it)"
 
 lock: $(READY)  ## write the locked requirements anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \

@@ -1,1 +1,13 @@
-"""sparklog: a Kafka cluster that lives inside one Spark application."""
+"""sparklog: a Kafka cluster that lives inside one Spark application.
+
+    import sparklog
+
+    cluster = sparklog.start(spark)
+    cluster.bootstrap_servers        # for any Kafka client
+    df.write.format("sparklog").option("topic", "events").save()
+    spark.read.format("sparklog").option("subscribe", "events").load()
+"""
+
+from sparklog.hosting import Cluster, StartError, start
+
+__all__ = ["Cluster", "StartError", "start"]

@@ -1,0 +1,102 @@
+"""Turn a Spark application into a cluster: gather its configuration, check it, start it."""
+
+import base64
+import logging
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from driver import preflight
+from driver.cluster import SparkCluster
+from driver.controller.server import ControllerServer
+from driver.slots import broker_slots, is_local_mode
+from sparklog import dataframe
+from sparklog.config import BrokerConfig, read_properties
+from sparklog.hosting import BrokerAssignment
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_REPLICATION_FACTOR = 3
+
+
+def start(
+    spark: SparkSession,
+    *,
+    racks: int = 3,
+    brokers_per_rack: int = 1,
+    log_directories: str | Path | Sequence[str | Path] | None = None,
+    config: Mapping[str, object] | str | Path | None = None,
+) -> SparkCluster:
+    """Start a cluster and return it when every broker is unfenced; see `sparklog.start`."""
+    context = spark.sparkContext
+    preflight.check_counts(racks, brokers_per_rack)
+    preflight.check_dynamic_allocation(context)
+    cluster_id = _new_cluster_id()
+    temporary_directory = None
+    configuration = _configuration(config, log_directories, racks)
+    if "log.dirs" not in configuration:
+        temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{cluster_id}"
+        configuration["log.dirs"] = str(temporary_directory)
+    broker_config = BrokerConfig.from_mapping(configuration)
+    directories = [Path(directory) for directory in broker_config.log_dirs]
+    slots = broker_slots(context)
+    preflight.check_slots(slots, racks * brokers_per_rack)
+    if temporary_directory is not None or is_local_mode(context):
+        preflight.check_directories(directories)
+    try:
+        host, port = broker_config.controller_address
+        controller = ControllerServer(cluster_id, broker_config, directories[0] / "controller", host, port)
+        controller.start()
+    except BaseException:
+        if temporary_directory is not None:
+            shutil.rmtree(temporary_directory, ignore_errors=True)
+        raise
+    controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
+    assignments = [
+        [
+            BrokerAssignment(
+                cluster_id=cluster_id,
+                node_id=node_id,
+                rack=f"rack-{rack}",
+                controller_host=controller_host,
+                controller_port=int(controller_port),
+                configuration=configuration,
+                directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
+                temporary=temporary_directory is not None,
+            )
+            for node_id in range(rack * brokers_per_rack, (rack + 1) * brokers_per_rack)
+        ]
+        for rack in range(racks)
+    ]
+    cluster = SparkCluster(cluster_id, controller, slots, assignments, temporary_directory)
+    cluster.start()
+    dataframe.register(spark, cluster.bootstrap_servers)
+    logger.info("cluster %s serves at %s", cluster_id, cluster.bootstrap_servers)
+    return cluster
+
+
+def _configuration(
+    config: Mapping[str, object] | str | Path | None,
+    log_directories: str | Path | Sequence[str | Path] | None,
+    racks: int,
+) -> dict[str, str]:
+    given = read_properties(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+    configuration = {key: _as_text(value) for key, value in given.items()}
+    configuration.setdefault("default.replication.factor", str(min(DEFAULT_REPLICATION_FACTOR, racks)))
+    if log_directories is not None:
+        paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
+        configuration["log.dirs"] = ",".join(str(Path(path).absolute()) for path in paths)
+    return configuration
+
+
+def _as_text(value: object) -> str:
+    # Properties files know text only, and so do Kafka's own parsers: true, not Python's True.
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -1,0 +1,156 @@
+"""A running cluster: one controller, its racks, and the order in which they come and go.
+
+Start: the controller, then the racks' jobs, then wait until every broker is unfenced. Stop: the
+controller tells the brokers (in its answers to their heartbeats) to leave, each flushes and leaves,
+the jobs end, the controller ends, temporary directories go. A start that fails half-way takes the
+same way out, and so does an application whose Spark context is stopped first.
+"""
+
+import atexit
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from driver.controller.server import ControllerServer
+from driver.rack import Rack
+from driver.slots import BrokerSlots
+from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 120.0
+FAILURES_BEFORE_START_ALLOWED = 5
+"""A cluster whose jobs failed this often before it was up will not come up."""
+LEAVE_TIMEOUT_S = 20.0
+"""How long brokers may take to flush and leave before Spark is asked to kill their tasks."""
+
+
+class SparkCluster:
+    """The cluster of one application; `start` it once, `stop` it once."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        controller: ControllerServer,
+        slots: BrokerSlots,
+        racks: Sequence[Sequence[BrokerAssignment]],
+        temporary_directory: Path | None,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._controller = controller
+        self._broker_count = sum(len(assignments) for assignments in racks)
+        self._temporary_directory = temporary_directory
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._failures = 0
+        self._refusal: str | None = None
+        self._racks = [
+            Rack(
+                slots,
+                assignments,
+                on_failed=self._rack_failed,
+                on_refused=self._broker_refused,
+                on_ended=self._rack_ended,
+            )
+            for assignments in racks
+        ]
+        self._racks_running = len(self._racks)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the controller's listener, which knows the brokers wherever Spark puts them."""
+        return self._controller.bootstrap_servers
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's cluster id, 22 characters."""
+        return self._cluster_id
+
+    def start(self) -> None:
+        """Submit the racks' jobs and return when every broker is unfenced.
+
+        Raises:
+            BrokerRefusedError: A broker ended for a reason that no other attempt changes.
+            StartError: The brokers did not come up; what did is stopped again.
+        """
+        atexit.register(self.stop)
+        try:
+            for rack in self._racks:
+                rack.start()
+            self._wait_until_unfenced()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Let every broker flush and leave, then end the controller. Idempotent, from any thread."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+        for rack in self._racks:
+            rack.expect_end()
+        self._controller.shut_down_brokers()
+        deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
+        for rack in self._racks:
+            if not rack.join(max(0.0, deadline_s - time.monotonic())):
+                logger.warning(
+                    "%s did not leave within %.0f s; its tasks are killed", rack.name, LEAVE_TIMEOUT_S
+                )
+                rack.cancel()
+                rack.join(LEAVE_TIMEOUT_S)
+        self._controller.stop()
+        if self._temporary_directory is not None:
+            shutil.rmtree(self._temporary_directory, ignore_errors=True)
+        atexit.unregister(self.stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _wait_until_unfenced(self) -> None:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                self._controller.wait_until_unfenced(self._broker_count, timeout_s=0.2)
+                return
+            except TimeoutError as error:
+                if self._refusal is not None:
+                    raise BrokerRefusedError(self._refusal) from None
+                if self._failures >= FAILURES_BEFORE_START_ALLOWED or time.monotonic() > deadline_s:
+                    raise StartError(
+                        f"the brokers did not come up ({error}; {self._failures} failed job(s)): the "
+                        "executors' stderr, linked from the Spark UI, says why"
+                    ) from error
+
+    def _rack_failed(self, rack: Rack) -> None:
+        self._failures += 1
+        for assignment in rack.assignments:
+            self._controller.report_broker_lost(assignment.node_id)
+
+    def _broker_refused(self, refusal: str) -> None:
+        logger.error("refused: %s", refusal)
+        self._refusal = refusal
+
+    def _rack_ended(self) -> None:
+        with self._lock:
+            self._racks_running -= 1
+            left_behind = self._racks_running == 0 and not self._stopped
+        if left_behind:
+            logger.warning(
+                "the Spark application ended before the cluster was stopped; stopping the controller"
+            )
+            # Not on this thread: stop() joins it.
+            threading.Thread(target=self.stop, name="sparklog stop").start()

@@ -1,0 +1,127 @@
+"""A rack: one Spark job with one barrier stage, whose tasks are brokers, under a thread that keeps it up.
+
+A barrier job that loses a task fails as a whole and at once, and Spark does not try it again. So each
+rack is a fault domain: its supervisor submits the job anew, with back-off, for as long as the cluster
+runs, and the other racks never notice. A task that ends without an exception was told to leave, or was
+refused for a reason that no other attempt changes (`BrokerEnd.refusal`).
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+
+from driver.slots import BrokerSlots
+from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.1
+LAST_BACKOFF_S = 10.0
+STEADY_S = 30.0
+"""A job that lived this long is not part of a series of failures."""
+SLOT_POLL_S = 0.25
+
+
+class Rack:
+    """The supervisor of one rack's barrier job."""
+
+    def __init__(
+        self,
+        slots: BrokerSlots,
+        assignments: Sequence[BrokerAssignment],
+        *,
+        on_failed: Callable[["Rack"], None],
+        on_refused: Callable[[str], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        self.name = assignments[0].rack
+        self.assignments = tuple(assignments)
+        self._slots = slots
+        self._on_failed = on_failed
+        self._on_refused = on_refused
+        self._on_ended = on_ended
+        self._stopping = threading.Event()
+        self._job_group = f"sparklog-{assignments[0].cluster_id}-{self.name}"
+        self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
+
+    def start(self) -> None:
+        """Submit the job from a thread of its own."""
+        self._thread.start()
+
+    def expect_end(self) -> None:
+        """From now on an ended job is not submitted again."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the supervisor to end; return whether it has."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """Have Spark kill what is left of the job."""
+        self._slots.spark_context.cancelJobGroup(self._job_group)
+
+    def _supervise(self) -> None:
+        attempt = 0
+        backoff_s = FIRST_BACKOFF_S
+        while not self._stopping.is_set() and not is_stopped(self._slots.spark_context):
+            attempt += 1
+            started_s = time.monotonic()
+            try:
+                if not self._wait_for_slots():
+                    break
+                for end in self._run_job(attempt):
+                    if end.refusal is not None:
+                        self._on_refused(f"broker {end.node_id} of {self.name}: {end.refusal}")
+                        self._stopping.set()
+            except Py4JError as error:
+                if self._stopping.is_set() or is_stopped(self._slots.spark_context):
+                    break
+                logger.warning("%s failed, attempt %d: %s", self.name, attempt, _first_line(error))
+                self._on_failed(self)
+                if time.monotonic() - started_s > STEADY_S:
+                    backoff_s = FIRST_BACKOFF_S
+                self._stopping.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+        self._on_ended()
+
+    def _wait_for_slots(self) -> bool:
+        # Spark checks a barrier job's slots every 15 s when there are too few, so look before submitting.
+        reported = False
+        while self._slots.broker_capacity() < len(self.assignments):
+            if not reported:
+                logger.warning("%s waits for an executor to run on; the other racks serve on", self.name)
+                reported = True
+            if self._stopping.wait(SLOT_POLL_S):
+                return False
+        return True
+
+    def _run_job(self, attempt: int) -> list[BrokerEnd]:
+        context = self._slots.spark_context
+        brokers = ", ".join(str(assignment.node_id) for assignment in self.assignments)
+        description = f"sparklog {self.name}: broker {brokers}"
+        if attempt > 1:
+            description += f" (attempt {attempt})"
+        context.setJobGroup(self._job_group, description, interruptOnCancel=True)
+        context.setLocalProperty("callSite.short", f"Kafka broker {brokers} ({self.name})")
+        tasks = context.parallelize(self.assignments, len(self.assignments))
+        if self._slots.profile is not None:
+            tasks = tasks.withResources(self._slots.profile)
+        return tasks.barrier().mapPartitions(lambda assigned: map(run_broker, assigned)).collect()
+
+
+def is_stopped(spark_context: SparkContext) -> bool:
+    """Return whether the application has ended."""
+    java_context = spark_context._jsc
+    return java_context is None or bool(java_context.sc().isStopped())
+
+
+def _first_line(error: Py4JError) -> str:
+    for line in str(error).splitlines():
+        if "SparkException" in line or "Error:" in line:
+            return line.strip()
+    return str(error).splitlines()[0]

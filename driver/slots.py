@@ -1,0 +1,86 @@
+"""Where Spark can run brokers: what a broker's task asks of an executor, and how many fit.
+
+One broker to an executor, so that killing one executor is killing one broker. Stage-level resources
+(a `TaskResourceProfile`) say so to Spark: a broker's task asks either for the executor's only `broker`
+resource, where the application defines one (`spark.executor.resource.broker.amount=1`), which leaves
+the other slots to ordinary tasks, or else for all of the executor's cores. In local mode there are no
+executors and no profiles: each task is a Python process of its own, and takes one slot.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
+
+from sparklog.hosting import TooFewTaskSlotsError
+
+BROKER_RESOURCE = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSlots:
+    """What a broker's task asks for, and what Spark has."""
+
+    spark_context: SparkContext
+    profile: ResourceProfile | None
+    """`None` in local mode, where every task takes one slot."""
+    cores_per_broker: int
+
+    def broker_capacity(self) -> int:
+        """Return how many brokers could run at once on the executors that are registered now."""
+        return self._maximum_concurrent_tasks(self.profile)
+
+    def task_capacity(self) -> int:
+        """Return how many ordinary tasks could run at once if there were no brokers."""
+        return self._maximum_concurrent_tasks(None)
+
+    def _maximum_concurrent_tasks(self, profile: ResourceProfile | None) -> int:
+        context: Any = self.spark_context._jsc.sc()
+        java_profile = (
+            context.resourceProfileManager().defaultResourceProfile()
+            if profile is None
+            else profile._java_resource_profile
+        )
+        return int(context.maxNumConcurrentTasks(java_profile))
+
+
+def broker_slots(spark_context: SparkContext) -> BrokerSlots:
+    """Return how brokers are placed in this application.
+
+    Raises:
+        TooFewTaskSlotsError: Nothing says how many cores an executor has, so no task can ask for all.
+    """
+    if is_local_mode(spark_context):
+        return BrokerSlots(spark_context, profile=None, cores_per_broker=1)
+    requests = TaskResourceRequests()
+    if spark_context.getConf().get(f"spark.executor.resource.{BROKER_RESOURCE}.amount") is not None:
+        cores = 1
+        requests.cpus(cores).resource(BROKER_RESOURCE, 1)
+    else:
+        cores = _executor_cores(spark_context)
+        requests.cpus(cores)
+    profile = ResourceProfileBuilder().require(requests).build
+    return BrokerSlots(spark_context, profile, cores_per_broker=cores)
+
+
+def is_local_mode(spark_context: SparkContext) -> bool:
+    """Return whether tasks run in the driver's own JVM."""
+    return re.match(r"local($|\[)", spark_context.master) is not None
+
+
+def _executor_cores(spark_context: SparkContext) -> int:
+    local_cluster = re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,", spark_context.master)
+    if local_cluster:
+        return int(local_cluster.group(1))
+    configured = spark_context.getConf().get("spark.executor.cores")
+    if configured is not None:
+        return int(configured)
+    if spark_context.master.startswith("spark://"):
+        raise TooFewTaskSlotsError(
+            "spark.executor.cores is not set, so a standalone executor takes all cores of its worker and a "
+            "broker can't be kept one to an executor: set spark.executor.cores, or define the resource "
+            f"spark.executor.resource.{BROKER_RESOURCE}.amount=1 (docs/deploy.md)"
+        )
+    return 1

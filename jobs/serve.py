@@ -1,0 +1,88 @@
+"""The cluster as a Spark application: `spark-submit jobs/serve.py [properties file]`.
+
+Prints `bootstrap.servers=...` on standard output when the cluster is up, serves until SIGTERM or Ctrl-C,
+then stops cleanly with status 0. Racks and brokers a rack are the Spark properties
+`spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.config import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class StopSignal:
+    """SIGTERM and SIGINT, to this process and to the JVM that runs Spark's driver.
+
+    Under spark-submit the process that an operator signals is the JVM, which would end at once and
+    take Spark away from a cluster that has not stopped; so the JVM hands its signals over.
+    """
+
+    class Java:
+        """The Java interface that py4j calls `handle` through."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+    def __init__(self, spark_context: SparkContext) -> None:
+        self._received = threading.Event()
+        gateway: Any = spark_context._gateway
+        ensure_callback_server_started(gateway)
+        for name in ("TERM", "INT"):
+            signal.signal(signal.Signals[f"SIG{name}"], lambda number, frame: self._received.set())
+            gateway.jvm.sun.misc.Signal.handle(gateway.jvm.sun.misc.Signal(name), self)
+
+    def handle(self, java_signal: Any) -> None:
+        """Take a signal of the JVM; called by py4j."""
+        self._received.set()
+
+    def wait(self) -> None:
+        """Return when one has come."""
+        self._received.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop; return the exit status."""
+    parser = argparse.ArgumentParser(description="A Kafka cluster inside this Spark application.")
+    parser.add_argument(
+        "properties", nargs="?", type=Path, help="Kafka's configuration keys, a properties file"
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    spark = SparkSession.builder.appName("sparklog").getOrCreate()
+    stop_signal = StopSignal(spark.sparkContext)
+    properties = spark.sparkContext.getConf()
+    try:
+        cluster = sparklog.start(
+            spark,
+            racks=int(properties.get("spark.sparklog.racks") or 3),
+            brokers_per_rack=int(properties.get("spark.sparklog.brokers.per.rack") or 1),
+            config=options.properties,
+        )
+    except (sparklog.StartError, ConfigError, OSError, ValueError) as error:
+        print(f"sparklog can't start: {error}", file=sys.stderr)
+        spark.stop()
+        return 1
+    with cluster:
+        print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+        stop_signal.wait()
+        logger.info("stopping")
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

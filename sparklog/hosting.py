@@ -1,0 +1,142 @@
+"""The seam between an application and the two sides of its cluster, which never import each other.
+
+`start` runs in the driver and belongs to `driver`; `run_broker` runs in an executor and belongs to
+`executor`. Both are found as entry points of the installed distribution, so this module, which the
+two share, imports neither. What the driver tells a broker's task is a `BrokerAssignment`; what the
+task hands back when it ends is a `BrokerEnd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from sparklog.types import BrokerId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENTRY_POINT_GROUP = "sparklog.sides"
+
+
+class StartError(Exception):
+    """The cluster can't be started here; the message says what is missing and the remedy."""
+
+
+class TooFewTaskSlotsError(StartError):
+    """Spark could not run all brokers at once; a barrier job would wait for minutes and fail."""
+
+
+class DynamicAllocationError(StartError):
+    """Spark may take executors away while dynamic allocation is on, and refuses barrier stages."""
+
+
+class NoWritableDirectoryError(StartError):
+    """No directory to keep logs in."""
+
+
+class BrokerRefusedError(StartError):
+    """A broker ended for a reason that trying again would not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAssignment:
+    """What a task needs to know to become a broker."""
+
+    cluster_id: str
+    node_id: BrokerId
+    rack: str
+    controller_host: str
+    controller_port: int
+    configuration: Mapping[str, str]
+    """Kafka's keys and values, checked by the driver."""
+    directories: tuple[str, ...]
+    """The broker's own directories, one in each of `log.dirs`."""
+    temporary: bool
+    """Whether the directories are removed when the broker leaves in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEnd:
+    """How a broker's task ended without an exception."""
+
+    node_id: BrokerId
+    refusal: str | None
+    """Why no other attempt can succeed; `None` after an orderly leave."""
+
+
+class Cluster(Protocol):
+    """A running cluster; also a context manager that stops it."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for every Kafka client, wherever Spark puts the brokers."""
+
+    @property
+    def cluster_id(self) -> str:
+        """Kafka's cluster id, 22 characters."""
+
+    def stop(self) -> None:
+        """Let every broker flush and leave, then end the controller. Idempotent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def start(
+    spark: SparkSession,
+    *,
+    racks: int = 3,
+    brokers_per_rack: int = 1,
+    log_directories: str | Path | list[str | Path] | None = None,
+    config: Mapping[str, object] | str | Path | None = None,
+) -> Cluster:
+    """Turn the application of `spark` into a Kafka cluster; return when every broker is unfenced.
+
+    Args:
+        spark: The session; its own tasks keep slots beside the brokers'.
+        racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks.
+        brokers_per_rack: Brokers that start and fail together.
+        log_directories: Where brokers keep their logs, on the machines that they run on; each broker
+            has a `broker-<id>` of its own in each. Without them logs are temporary: they are removed
+            when the cluster stops.
+        config: Kafka's configuration keys, as a mapping or as the path of a properties file.
+
+    Raises:
+        StartError: Something is missing; raised before a job is submitted where that can be known.
+        ConfigError: (sparklog.config) An unknown key or a malformed value.
+    """
+    cluster: Cluster = _side("driver")(
+        spark,
+        racks=racks,
+        brokers_per_rack=brokers_per_rack,
+        log_directories=log_directories,
+        config=config,
+    )
+    return cluster
+
+
+def run_broker(assignment: BrokerAssignment) -> BrokerEnd:
+    """Be the broker of `assignment` on this thread, which must be the process's main one, until it leaves."""
+    end: BrokerEnd = _side("executor")(assignment)
+    return end
+
+
+def _side(name: str) -> Any:
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        raise StartError(
+            f"the {name} side of sparklog is not installed here: install the sparklog wheel into the Python "
+            "of the driver and of the executors (`make package` builds an archive for executors)"
+        )
+    return next(iter(found)).load()
