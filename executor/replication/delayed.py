@@ -1,0 +1,133 @@
+"""Requests that wait: for acknowledgements, for records to fetch, for replicas to delete.
+
+However many wait, there is one timer and one wake-up a turn of the event loop. Deadlines fall into
+buckets of `RESOLUTION_MS`; entering and leaving a bucket is O(1), and the timer runs for the earliest
+bucket only. What makes an operation ready (an append, a high watermark) calls `wake`, and all that were
+woken in one turn are looked at together after it: ten appends that came in one read cost one response to
+each follower. The number that waits is bounded by the listener, which limits connections and the
+requests outstanding on each.
+
+Rule: an operation is completed exactly once, by its condition, its deadline or the loss of its
+connection, and is in no bucket afterwards.
+"""
+
+import asyncio
+import heapq
+from typing import Final, Protocol
+
+RESOLUTION_MS: Final = 10
+"""Operations expire up to this much late, never early."""
+
+
+class Waiting(Protocol):
+    """An operation that waits."""
+
+    def expire(self) -> None:
+        """The deadline has passed; the operation is already in no bucket."""
+
+    def recheck(self) -> None:
+        """Something it waits for has happened since the last turn of the loop."""
+
+
+class Deadlines:
+    """Which operations are due when. Pure."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Waiting, None]] = {}
+        self._order: list[int] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets.values()))
+
+    def add(self, operation: Waiting, deadline_ms: int) -> int:
+        """Enter an operation; return the bucket to pass to `discard`."""
+        bucket = -(-deadline_ms // RESOLUTION_MS)
+        members = self._buckets.get(bucket)
+        if members is None:
+            members = self._buckets[bucket] = {}
+            heapq.heappush(self._order, bucket)
+        members[operation] = None
+        return bucket
+
+    def discard(self, operation: Waiting, bucket: int) -> None:
+        """Take an operation out; it may have expired already."""
+        members = self._buckets.get(bucket)
+        if members is not None:
+            members.pop(operation, None)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the earliest bucket is due, or None without any; it may turn out to be empty by then."""
+        return self._order[0] * RESOLUTION_MS if self._order else None
+
+    def take_due(self, now_ms: int) -> list[Waiting]:
+        """Remove and return what is due, earliest first."""
+        due: list[Waiting] = []
+        while self._order and self._order[0] * RESOLUTION_MS <= now_ms:
+            due.extend(self._buckets.pop(heapq.heappop(self._order)))
+        return due
+
+
+class DelayedOperations:
+    """Deadlines and wake-ups on one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._deadlines = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._woken: dict[Waiting, None] = {}
+
+    def now_ms(self) -> int:
+        """The loop's monotonic time in milliseconds."""
+        return int(self._loop.time() * 1000)
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def add(self, operation: Waiting, deadline_ms: int) -> int:
+        """Let an operation wait until `deadline_ms` of the monotonic time; return its bucket."""
+        bucket = self._deadlines.add(operation, deadline_ms)
+        due_ms = bucket * RESOLUTION_MS
+        if self._timer is None or due_ms < self._timer_ms:
+            self._set_timer(due_ms)
+        return bucket
+
+    def discard(self, operation: Waiting, bucket: int) -> None:
+        """The operation waits no more."""
+        self._deadlines.discard(operation, bucket)
+        self._woken.pop(operation, None)
+
+    def wake(self, operation: Waiting) -> None:
+        """Have the operation rechecked after the callbacks of this turn of the loop."""
+        if not self._woken:
+            self._loop.call_soon(self._recheck_woken)
+        self._woken[operation] = None
+
+    def expire_all(self) -> None:
+        """Expire everything that waits: the broker is leaving."""
+        last = 1 << 62
+        for operation in self._deadlines.take_due(last):
+            operation.expire()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _recheck_woken(self) -> None:
+        woken, self._woken = self._woken, {}
+        for operation in woken:
+            operation.recheck()
+
+    def _set_timer(self, due_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._loop.call_at(due_ms / 1000, self._expire_due)
+
+    def _expire_due(self) -> None:
+        self._timer = None
+        for operation in self._deadlines.take_due(self.now_ms()):
+            operation.expire()
+        due_ms = self._deadlines.next_due_ms
+        if due_ms is not None and self._timer is None:
+            self._set_timer(due_ms)

@@ -1,0 +1,527 @@
+"""Leading one partition in one leader epoch: who is in sync, and what is committed.
+
+Pure: events in, effects out, no log and no clock. A `PartitionLeader` lives as long as its leader epoch;
+a new leadership, even of the same broker, is a new object, because followers must fetch again in the new
+epoch anyway before anything is known about them.
+
+Rules it keeps
+- The high watermark passes an offset only when every replica of the maximal ISR has it (KIP-497): the
+  committed ISR and whoever a pending proposal would add. A pending removal still counts the old ISR.
+  It moves only while the committed ISR has at least min.insync.replicas members, and never back.
+- An ISR exists only when the controller has committed it: a proposal names the partition epoch it
+  replaces, one is pending at a time, and an answer that was overtaken by metadata is ignored.
+- A follower is counted only under the broker epoch the metadata knows (KIP-903): what an earlier
+  incarnation held says nothing about the disk of the present one.
+
+Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
+(`divergence`), then `FollowerFetched`. Carry effects out in order, before the next event.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+
+# --- events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The leader's own log now ends at `log_end_offset`."""
+
+    log_end_offset: Offset
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFetched:
+    """A follower asked for `fetch_offset`, and so holds everything below it in this leader's history.
+
+    `broker_epoch` is None when the request carried none (Fetch before version 15).
+    """
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None
+    fetch_offset: Offset
+    log_start_offset: Offset
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed; followers may have fallen behind, a failed proposal may be sent again."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeIsr:
+    """Effect: ask the controller for `new_isr`; report with `IsrProposalAnswered`.
+
+    A broker epoch of None is one this leader has not heard from the follower itself.
+    """
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposalAnswered:
+    """The controller answered `proposal`; the last three fields mean something only without an error."""
+
+    proposal: ProposeIsr
+    error_code: ErrorCode
+    isr: frozenset[BrokerId]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch."""
+
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: frozenset[BrokerId]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """What the metadata log knows of a broker: its incarnation, and whether it may join an ISR."""
+
+    broker_epoch: BrokerEpoch
+    may_join_isr: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged:
+    """The metadata log registered, fenced or unfenced brokers; those missing are not registered."""
+
+    brokers: Mapping[BrokerId, BrokerStatus]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinInsyncReplicasChanged:
+    """The topic's `min.insync.replicas` changed."""
+
+    min_insync_replicas: int
+    now_ms: int
+
+
+LeaderEvent: TypeAlias = (
+    Appended
+    | FollowerFetched
+    | Ticked
+    | IsrProposalAnswered
+    | PartitionChanged
+    | BrokersChanged
+    | MinInsyncReplicasChanged
+)
+
+# --- effects ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHighWatermark:
+    """Make everything below `high_watermark` visible, and acknowledge who waits for it."""
+
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FailWaitingAppends:
+    """The ISR fell below min.insync.replicas: who waits for acknowledgement is told, and may retry."""
+
+    isr: frozenset[BrokerId]
+    min_insync_replicas: int
+
+
+LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | FailWaitingAppends
+
+# --- what is asked of a leader besides events -------------------------------------------------------
+
+
+class LeaderEpochHistory(Protocol):
+    """The epochs of a log: which leader epoch wrote which offsets."""
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Return the largest known epoch not above `leader_epoch` and its exclusive end, or None."""
+        ...
+
+
+def check_leader_epoch(requested: LeaderEpoch | None, current: LeaderEpoch) -> None:
+    """Refuse a request that was made for another leadership (KIP-320); None asks for no check.
+
+    Raises:
+        KafkaError: fenced_leader_epoch for an older epoch, unknown_leader_epoch for one not yet seen.
+    """
+    if requested is None or requested == current:
+        return
+    if requested < current:
+        raise KafkaError(
+            ErrorCode.fenced_leader_epoch, f"leader epoch {requested} of the request is older than {current}"
+        )
+    raise KafkaError(
+        ErrorCode.unknown_leader_epoch, f"leader epoch {requested} of the request is newer than {current}"
+    )
+
+
+def divergence(
+    history: LeaderEpochHistory,
+    last_fetched_epoch: LeaderEpoch | None,
+    fetch_offset: Offset,
+    log_start_offset: Offset,
+) -> tuple[LeaderEpoch, Offset] | None:
+    """Return where a reader's log leaves this one, or None while it is a prefix of it (KIP-595).
+
+    The reader has records up to `fetch_offset`, the last of them of `last_fetched_epoch` (None: it has
+    none). The answer is the largest common epoch and its end here; the reader cuts its log by it.
+
+    Raises:
+        KafkaError: offset_out_of_range when the offset is gone or the epoch is older than this history.
+    """
+    if last_fetched_epoch is None:
+        return None
+    known = history.end_offset_for(last_fetched_epoch)
+    if known is None:
+        raise KafkaError(
+            ErrorCode.offset_out_of_range,
+            f"the last fetched leader epoch {last_fetched_epoch} is older than anything in the log",
+        )
+    if fetch_offset < log_start_offset:
+        raise KafkaError(
+            ErrorCode.offset_out_of_range,
+            f"fetch offset {fetch_offset} is below the log start offset {log_start_offset}",
+        )
+    epoch, end_offset = known
+    return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
+
+
+@dataclass(slots=True)
+class FollowerProgress:
+    """What a leader knows of one follower; None where it has not fetched in this leader epoch.
+
+    `last_caught_up_ms` is the last time at which the follower had everything the leader had.
+    """
+
+    log_end_offset: Offset | None = None
+    log_start_offset: Offset | None = None
+    broker_epoch: BrokerEpoch | None = None
+    last_caught_up_ms: int | None = None
+    last_fetch_ms: int | None = None
+    leader_log_end_offset_at_last_fetch: Offset = 0
+
+
+_FINAL_PROPOSAL_ERRORS: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.invalid_update_version,
+        ErrorCode.invalid_request,
+        ErrorCode.new_leader_elected,
+    }
+)
+"""This leader's metadata is behind; the pending state stays, which is the strict side, until it is not."""
+
+_REFUSED_PROPOSAL_ERRORS: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.operation_not_attempted})
+"""The controller says that it did not, and never will, apply this proposal."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    proposal: ProposeIsr
+    joiners: frozenset[BrokerId]
+    send_again: bool = False
+
+
+@dataclass(slots=True)
+class PartitionLeader:
+    """The leader of one partition in one leader epoch."""
+
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: frozenset[BrokerId]
+    leader_epoch_start_offset: Offset
+    high_watermark: Offset
+    min_insync_replicas: int
+    replica_lag_time_max_ms: int
+    brokers: Mapping[BrokerId, BrokerStatus]
+    own_broker_epoch: BrokerEpoch | None
+    started_ms: int
+    log_end_offset: Offset = field(init=False)
+    followers: dict[BrokerId, FollowerProgress] = field(init=False)
+    maximal_isr: frozenset[BrokerId] = field(init=False)
+    _pending: _Pending | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        assert self.high_watermark <= self.leader_epoch_start_offset
+        self.log_end_offset = self.leader_epoch_start_offset
+        self.maximal_isr = self.isr
+        self.followers = {}
+        self._assign(self.replicas, self.started_ms)
+
+    # --- what is so -----------------------------------------------------------------------------
+
+    @property
+    def effective_min_insync_replicas(self) -> int:
+        """min.insync.replicas, or the number of replicas where that is less."""
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether the committed ISR is too small for acks=all."""
+        return len(self.isr) < self.effective_min_insync_replicas
+
+    @property
+    def wants_tick(self) -> bool:
+        """Whether a proposal waits to be sent again at the next `Ticked`."""
+        return self._pending is not None and self._pending.send_again
+
+    @property
+    def high_watermark_is_behind_epoch(self) -> bool:
+        """Whether records committed in an earlier epoch may still lie above the high watermark.
+
+        Until it has reached the start of this epoch, "latest" offsets would appear to go back.
+        """
+        return self.high_watermark < self.leader_epoch_start_offset
+
+    def low_watermark(self, log_start_offset: Offset) -> Offset | None:
+        """Return the lowest log start offset of all registered replicas, or None while one is unknown."""
+        lowest = log_start_offset
+        for broker_id, progress in self.followers.items():
+            if broker_id not in self.brokers:
+                continue
+            if progress.log_start_offset is None:
+                return None
+            lowest = min(lowest, progress.log_start_offset)
+        return lowest
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def handle(self, event: LeaderEvent) -> list[LeaderEffect]:
+        """Take `event` in and return what is to be done, in order.
+
+        Raises:
+            KafkaError: a `FollowerFetched` by a broker that is no replica (unknown_leader_epoch: one of
+                the two has newer metadata) or by an earlier incarnation (not_leader_or_follower).
+        """
+        match event:
+            case FollowerFetched():
+                return self._follower_fetched(event)
+            case Appended():
+                return self._appended(event)
+            case Ticked():
+                return self._ticked(event)
+            case IsrProposalAnswered():
+                return self._isr_proposal_answered(event)
+            case PartitionChanged():
+                return self._partition_changed(event)
+            case BrokersChanged():
+                self.brokers = event.brokers
+                return self._admit_joiners(event.now_ms) + self._advance_high_watermark(event.now_ms)
+            case MinInsyncReplicasChanged():
+                was_under = self.is_under_min_isr
+                self.min_insync_replicas = event.min_insync_replicas
+                return self._after_isr_change(event.now_ms, was_under)
+
+    def _appended(self, event: Appended) -> list[LeaderEffect]:
+        before = self.log_end_offset
+        assert event.log_end_offset >= before
+        self.log_end_offset = event.log_end_offset
+        for progress in self.followers.values():
+            # It had everything until this very append. Recording that here, and not at each of its
+            # fetches, is what lets an idle partition stay out of its fetch requests.
+            if progress.log_end_offset is not None and progress.log_end_offset >= before:
+                progress.last_caught_up_ms = event.now_ms
+        return self._advance_high_watermark(event.now_ms)
+
+    def _follower_fetched(self, event: FollowerFetched) -> list[LeaderEffect]:
+        progress = self.followers.get(event.broker_id)
+        if progress is None:
+            raise KafkaError(
+                ErrorCode.unknown_leader_epoch,
+                f"broker {event.broker_id} is not among the replicas {list(self.replicas)} "
+                f"in leader epoch {self.leader_epoch}, partition epoch {self.partition_epoch}",
+            )
+        status = self.brokers.get(event.broker_id)
+        if event.broker_epoch is not None and status is not None and event.broker_epoch < status.broker_epoch:
+            raise KafkaError(
+                ErrorCode.not_leader_or_follower,
+                f"broker {event.broker_id} fetched under broker epoch {event.broker_epoch}, "
+                f"which {status.broker_epoch} has replaced",
+            )
+        if event.fetch_offset >= self.log_end_offset:
+            progress.last_caught_up_ms = event.now_ms
+        elif (
+            progress.last_fetch_ms is not None
+            and event.fetch_offset >= progress.leader_log_end_offset_at_last_fetch
+        ):
+            # Under steady appends it never sees the very end, but it has all there was last time.
+            progress.last_caught_up_ms = max(progress.last_caught_up_ms or 0, progress.last_fetch_ms)
+        moved = progress.log_end_offset != event.fetch_offset
+        progress.log_end_offset = event.fetch_offset
+        progress.log_start_offset = event.log_start_offset
+        progress.broker_epoch = event.broker_epoch
+        progress.last_fetch_ms = event.now_ms
+        progress.leader_log_end_offset_at_last_fetch = self.log_end_offset
+        effects: list[LeaderEffect] = []
+        if self._pending is None and event.broker_id not in self.isr and self._may_join(event.broker_id):
+            effects.append(self._propose(self.isr | {event.broker_id}))
+        if moved:
+            effects += self._advance_high_watermark(event.now_ms)
+        return effects
+
+    def _ticked(self, event: Ticked) -> list[LeaderEffect]:
+        pending = self._pending
+        if pending is not None:
+            if not pending.send_again:
+                return []
+            pending.send_again = False
+            return [pending.proposal]
+        behind = {
+            broker_id
+            for broker_id in self.isr
+            if broker_id != self.broker_id and not self._is_caught_up(broker_id, event.now_ms)
+        }
+        if behind:
+            return [self._propose(self.isr - behind)]
+        return self._admit_joiners(event.now_ms)
+
+    def _isr_proposal_answered(self, event: IsrProposalAnswered) -> list[LeaderEffect]:
+        pending = self._pending
+        if pending is None or pending.proposal is not event.proposal:
+            return []
+        if event.error_code != ErrorCode.none:
+            if event.error_code in _REFUSED_PROPOSAL_ERRORS:
+                self._pending = None
+                self.maximal_isr = self.isr
+                return self._advance_high_watermark(event.now_ms)
+            pending.send_again = event.error_code not in _FINAL_PROPOSAL_ERRORS
+            return []
+        if event.leader_epoch != self.leader_epoch or event.partition_epoch < self.partition_epoch:
+            return []
+        was_under = self.is_under_min_isr
+        self._commit(event.isr, event.partition_epoch)
+        return self._after_isr_change(event.now_ms, was_under)
+
+    def _partition_changed(self, event: PartitionChanged) -> list[LeaderEffect]:
+        if event.partition_epoch <= self.partition_epoch:
+            # Known already from the controller's answer. What is pending since then must stay counted:
+            # the controller may be committing it right now.
+            return []
+        was_under = self.is_under_min_isr
+        self._assign(event.replicas, event.now_ms)
+        self._commit(event.isr, event.partition_epoch)
+        return self._after_isr_change(event.now_ms, was_under)
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _assign(self, replicas: tuple[BrokerId, ...], now_ms: int) -> None:
+        self.replicas = replicas
+        self.followers = {
+            broker_id: self.followers.get(broker_id)
+            # Who is in sync gets the time a follower has to show itself; who is not must fetch first.
+            or FollowerProgress(last_caught_up_ms=now_ms if broker_id in self.isr else None)
+            for broker_id in replicas
+            if broker_id != self.broker_id
+        }
+
+    def _commit(self, isr: frozenset[BrokerId], partition_epoch: PartitionEpoch) -> None:
+        self.isr = self.maximal_isr = isr
+        self.partition_epoch = partition_epoch
+        self._pending = None
+
+    def _propose(self, isr: Iterable[BrokerId]) -> ProposeIsr:
+        new_isr = tuple((broker_id, self._broker_epoch(broker_id)) for broker_id in sorted(isr))
+        proposal = ProposeIsr(self.leader_epoch, self.partition_epoch, new_isr)
+        joiners = frozenset(isr) - self.isr
+        self._pending = _Pending(proposal, joiners)
+        self.maximal_isr = self.isr | joiners
+        return proposal
+
+    def _broker_epoch(self, broker_id: BrokerId) -> BrokerEpoch | None:
+        if broker_id == self.broker_id:
+            return self.own_broker_epoch
+        progress = self.followers.get(broker_id)
+        return progress.broker_epoch if progress is not None else None
+
+    def _is_eligible(self, broker_id: BrokerId) -> bool:
+        """Whether the metadata lets the incarnation that fetched last join an ISR."""
+        progress = self.followers[broker_id]
+        status = self.brokers.get(broker_id)
+        return (
+            progress.last_fetch_ms is not None
+            and status is not None
+            and status.may_join_isr
+            and progress.broker_epoch in (None, status.broker_epoch)
+        )
+
+    def _may_join(self, broker_id: BrokerId) -> bool:
+        log_end_offset = self.followers[broker_id].log_end_offset
+        # Reaching the epoch's start matters: records above the high watermark may be committed by the
+        # previous leader, and a member that lacks them could be elected.
+        return (
+            log_end_offset is not None
+            and log_end_offset >= self.high_watermark
+            and log_end_offset >= self.leader_epoch_start_offset
+            and self._is_eligible(broker_id)
+        )
+
+    def _is_caught_up(self, broker_id: BrokerId, now_ms: int) -> bool:
+        progress = self.followers.get(broker_id)
+        if progress is None:
+            return False
+        if progress.log_end_offset == self.log_end_offset:
+            return True
+        return (
+            progress.last_caught_up_ms is not None
+            and now_ms - progress.last_caught_up_ms <= self.replica_lag_time_max_ms
+        )
+
+    def _after_isr_change(self, now_ms: int, was_under_min_isr: bool) -> list[LeaderEffect]:
+        effects = self._admit_joiners(now_ms)
+        if not self.is_under_min_isr:
+            return effects + self._advance_high_watermark(now_ms)
+        if not was_under_min_isr:
+            effects.append(FailWaitingAppends(self.isr, self.effective_min_insync_replicas))
+        return effects
+
+    def _admit_joiners(self, now_ms: int) -> list[LeaderEffect]:
+        """Propose whoever may join, for those who will not fetch again before something is appended."""
+        if self._pending is not None:
+            return []
+        joiners = {
+            broker_id
+            for broker_id in self.followers
+            if broker_id not in self.isr
+            and self._may_join(broker_id)
+            and self._is_caught_up(broker_id, now_ms)
+        }
+        return [self._propose(self.isr | joiners)] if joiners else []
+
+    def _advance_high_watermark(self, now_ms: int) -> list[LeaderEffect]:
+        if self.is_under_min_isr:
+            return []
+        committed = self.log_end_offset
+        maximal_isr = self.maximal_isr
+        for broker_id, progress in self.followers.items():
+            log_end_offset = progress.log_end_offset or 0
+            if log_end_offset < committed and (
+                broker_id in maximal_isr
+                # Without waiting for who is about to join, it could run after the end for ever.
+                or (self._is_caught_up(broker_id, now_ms) and self._is_eligible(broker_id))
+            ):
+                committed = log_end_offset
+        if committed <= self.high_watermark:
+            return []
+        self.high_watermark = committed
+        return [AdvanceHighWatermark(committed)]

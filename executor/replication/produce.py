@@ -1,0 +1,312 @@
+"""Produce: append what clients send to the partitions led here, and acknowledge as they asked.
+
+acks=1 is answered after the append, acks=all when everything appended is below the high watermark of an
+ISR of at least min.insync.replicas, acks=0 never. A retry of an idempotent producer is answered with the
+offsets it got the first time, under the same rule for acks=all. Versions 3 to 13; from 13 on topics are
+named by id.
+"""
+
+import datetime
+import time
+from functools import cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.index import load_response_schema
+
+from executor.replication.delayed import DelayedOperations
+from executor.replication.partition_table import PartitionTable
+from executor.replication.replica import Replica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import validate_produced
+from sparklog.records.recompress import recompress
+from sparklog.types import Offset
+from sparklog.wire.server import NO_RESPONSE, Deferred, Request
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+
+_UNKNOWN: Final = -1
+_PRODUCE: Final = 0
+_NO_THROTTLE: Final = datetime.timedelta(0)
+_NONE: Final = ErrorCode.none
+_LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower})
+
+
+class ProducedPartition:
+    """The outcome for one partition of a request."""
+
+    __slots__ = (
+        "base_offset",
+        "error_code",
+        "log_append_time_ms",
+        "log_start_offset",
+        "message",
+        "partition",
+        "produce",
+        "settled",
+        "topic",
+    )
+
+    def __init__(self, produce: "WaitingProduce | None", topic: UUID | str | None, partition: int) -> None:
+        self.produce = produce
+        self.topic = topic
+        self.partition = partition
+        self.error_code = _NONE
+        self.message: str | None = None
+        self.base_offset: Offset = _UNKNOWN
+        self.log_append_time_ms: int | None = None
+        self.log_start_offset: Offset = _UNKNOWN
+        self.settled = True
+
+    def fail(self, error: KafkaError) -> None:
+        """The records were refused, or cannot be acknowledged."""
+        self.error_code = error.error_code
+        self.message = error.message
+        self.base_offset = self.log_start_offset = _UNKNOWN
+
+    def settle(self, error: KafkaError | None) -> None:
+        """What was appended is committed, or will not be here."""
+        if self.settled:
+            return
+        self.settled = True
+        if error is not None:
+            self.fail(error)
+        assert self.produce is not None
+        self.produce.one_settled()
+
+
+class WaitingProduce:
+    """A request with acks=all whose records are not all committed."""
+
+    __slots__ = ("_bucket", "_handler", "_partitions", "_unsettled", "_version", "_watched", "deferred")
+
+    def __init__(self, handler: "ProduceHandler", api_version: int) -> None:
+        self.deferred = Deferred()
+        self._handler = handler
+        self._version = api_version
+        self._partitions: list[ProducedPartition] = []
+        self._watched: list[Replica] = []
+        self._unsettled = 0
+        self._bucket: int | None = None
+
+    def wait(self, partitions: list[ProducedPartition], watched: list[Replica], deadline_ms: int) -> None:
+        """Begin to wait for the unsettled of `partitions`."""
+        self._partitions = partitions
+        self._watched = watched
+        self._unsettled = sum(not partition.settled for partition in partitions)
+        self._bucket = self._handler.delayed.add(self, deadline_ms)
+
+    def one_settled(self) -> None:
+        """One more partition is answered for; answer the request when all are."""
+        self._unsettled -= 1
+        if self._unsettled == 0:
+            self._answer()
+
+    def expire(self) -> None:
+        """The request's timeout has passed."""
+        for partition in self._partitions:
+            if not partition.settled:
+                partition.settled = True
+                partition.fail(
+                    KafkaError(ErrorCode.request_timed_out, "not all replicas in sync have the records yet")
+                )
+        for replica in self._watched:
+            replica.drop_settled_appends()
+        self._answer()
+
+    def recheck(self) -> None:
+        """Nothing wakes a produce; its partitions settle it."""
+
+    def _answer(self) -> None:
+        if self._bucket is not None:
+            self._handler.delayed.discard(self, self._bucket)
+        if not self.deferred.abandoned:
+            self.deferred.complete(self._handler.response(self._partitions, self._version))
+
+
+class ProduceHandler:
+    """Answers Produce requests."""
+
+    def __init__(self, table: PartitionTable, delayed: DelayedOperations) -> None:
+        self.delayed = delayed
+        self._table = table
+
+    def handle(self, request: Request) -> Any:
+        """Append and answer, or return what will be answered when the replicas in sync have it."""
+        body = request.body
+        version = request.api_version
+        refusal = _refusal(body)
+        now_ms = self.delayed.now_ms()
+        wall_ms = time.time_ns() // 1_000_000
+        all_acks = body.acks == ACKS_ALL
+        waiting = WaitingProduce(self, version) if all_acks else None
+        partitions: list[ProducedPartition] = []
+        watched: list[Replica] = []
+        for topic in body.topic_data:
+            name = topic.topic_id if version >= 13 else topic.name
+            for data in topic.partition_data:
+                produced = ProducedPartition(waiting, name, data.index)
+                partitions.append(produced)
+                try:
+                    if refusal is not None:
+                        raise refusal
+                    replica = self._table.find(name, data.index)
+                    end_offset = self._append(replica, data.records, produced, version, now_ms, wall_ms, all_acks)
+                except KafkaError as error:
+                    produced.fail(error)
+                except OSError as error:
+                    produced.fail(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+                else:
+                    if all_acks:
+                        produced.settled = False
+                        if replica.wait_until_committed(end_offset, produced):
+                            produced.settled = True
+                        else:
+                            watched.append(replica)
+        if watched:
+            assert waiting is not None
+            waiting.wait(partitions, watched, now_ms + body.timeout // _MILLISECOND)
+            return waiting.deferred
+        if body.acks == ACKS_NONE:
+            if any(produced.error_code is not _NONE for produced in partitions):
+                # Nothing else can tell this client: it sees the connection end and looks for the leader.
+                request.connection.close()
+            return NO_RESPONSE
+        return self.response(partitions, version)
+
+    def _append(
+        self,
+        replica: Replica,
+        records: bytes | None,
+        produced: ProducedPartition,
+        version: int,
+        now_ms: int,
+        wall_ms: int,
+        all_acks: bool,
+    ) -> Offset:
+        """Append; return the offset below which all must be committed for acks=all."""
+        if records is None:
+            raise KafkaError(ErrorCode.invalid_record, "there are no records")
+        replica.leading()
+        settings = replica.settings
+        headers = validate_produced(
+            records,
+            now_ms=wall_ms,
+            max_message_bytes=settings.log.max_message_bytes,
+            produce_version=version,
+            log_append_time=settings.log.log_append_time,
+            timestamp_before_max_ms=settings.timestamp_before_max_ms,
+            timestamp_after_max_ms=settings.timestamp_after_max_ms,
+        )
+        header = headers[0]
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+        codec = settings.codec
+        if codec is not None and header.codec is not codec:
+            records, header = recompress(records, header, codec, settings.codec_level)
+            headers = [header]
+            if len(records) > settings.log.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.message_too_large,
+                    f"batch of {len(records)} bytes after recompression exceeds max.message.bytes, "
+                    f"which is {settings.log.max_message_bytes}",
+                )
+        appended = replica.append(records, headers, now_ms, wall_ms, all_acks=all_acks)
+        produced.base_offset = appended.base_offset
+        produced.log_append_time_ms = appended.log_append_time_ms
+        produced.log_start_offset = appended.log_start_offset
+        return appended.last_offset + 1
+
+    # --- responses ------------------------------------------------------------------------------
+
+    def response(self, partitions: list[ProducedPartition], version: int) -> Any:
+        """Return the response entity of `version`."""
+        types = _types(version)
+        topics: dict[UUID | str | None, list[Any]] = {}
+        leaders: dict[int, Any] = {}
+        for produced in partitions:
+            extra: dict[str, Any] = {}
+            if version >= 5:
+                extra["log_start_offset"] = produced.log_start_offset
+            if version >= 8:
+                extra["record_errors"] = ()
+                extra["error_message"] = produced.message
+            if version >= 10 and produced.error_code in _LEADER_UNKNOWN:
+                self._add_leader(produced, types, extra, leaders)
+            row = types.partition(
+                index=produced.partition,
+                error_code=produced.error_code,
+                base_offset=produced.base_offset,
+                log_append_time=_time(produced.log_append_time_ms),
+                **extra,
+            )
+            topics.setdefault(produced.topic, []).append(row)
+        name_field = "topic_id" if version >= 13 else "name"
+        extra = {"node_endpoints": tuple(leaders.values())} if leaders else {}
+        return types.response(
+            responses=tuple(
+                types.topic(**{name_field: topic}, partition_responses=tuple(rows))
+                for topic, rows in topics.items()
+            ),
+            throttle_time=_NO_THROTTLE,
+            **extra,
+        )
+
+    def _add_leader(
+        self, produced: ProducedPartition, types: "_Types", extra: dict[str, Any], leaders: dict[int, Any]
+    ) -> None:
+        """Tell the client who leads, so that it need not ask for metadata first (KIP-951)."""
+        registration = self._table.registration(produced.topic, produced.partition)
+        if registration is None or registration.leader is None:
+            return
+        extra["current_leader"] = types.leader(
+            leader_id=registration.leader, leader_epoch=registration.leader_epoch
+        )
+        found = self._table.endpoint(registration.leader)
+        if found is not None:
+            endpoint, rack = found
+            leaders[registration.leader] = types.node(
+                node_id=registration.leader, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+
+
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def _refusal(body: Any) -> KafkaError | None:
+    """Return why nothing in the request can be appended, if so."""
+    if body.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+        return KafkaError(ErrorCode.invalid_required_acks, f"acks may be 0, 1 or -1 (all), not {body.acks}")
+    if body.transactional_id is not None:
+        return KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+    return None
+
+
+def _time(timestamp_ms: int | None) -> datetime.datetime | None:
+    if timestamp_ms is None:
+        return None
+    return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+
+
+class _Types(NamedTuple):
+    response: Any
+    topic: Any
+    partition: Any
+    leader: Any
+    node: Any
+
+
+@cache
+def _types(version: int) -> _Types:
+    import importlib
+
+    module = importlib.import_module(load_response_schema(_PRODUCE, version).__module__)
+    return _Types(
+        module.ProduceResponse,
+        module.TopicProduceResponse,
+        module.PartitionProduceResponse,
+        getattr(module, "LeaderIdAndEpoch", None),
+        getattr(module, "NodeEndpoint", None),
+    )

@@ -1,0 +1,513 @@
+"""One replica: a log and the machine that leads or follows it.
+
+It decides nothing: the machines do. It calls the log, passes events to the machine, carries effects out,
+answers who waits for acknowledgement and touches its readers. It knows no loop and no socket, so that a
+simulator can run it over a log of its own.
+
+A replica whose log raised an I/O error is offline for the rest of the process: it leads and follows
+nothing and answers KAFKA_STORAGE_ERROR.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from executor.replication.partition_follower import (
+    AdvanceLogStartOffset,
+    AppendToLog,
+    AwaitMetadata,
+    BackOff,
+    FetchAnswered,
+    FollowerEffect,
+    LogTruncated,
+    MoveHighWatermark,
+    PartitionFollower,
+    RecordsAppended,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+from executor.replication.partition_leader import (
+    AdvanceHighWatermark,
+    Appended,
+    BrokerStatus,
+    FailWaitingAppends,
+    IsrProposalAnswered,
+    LeaderEffect,
+    LeaderEvent,
+    MinInsyncReplicasChanged,
+    PartitionChanged,
+    PartitionLeader,
+    ProposeIsr,
+    Ticked,
+    check_leader_epoch,
+)
+from executor.replication.partition_settings import PartitionSettings
+from executor.replication.readers import ReadPartition
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.storage.log import AppendInfo, Log
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class WaitingAppend(Protocol):
+    """Something that waits until what it appended is committed."""
+
+    settled: bool
+    """Answered for already, by its deadline."""
+
+    def settle(self, error: KafkaError | None) -> None:
+        """It is committed, or never will be as far as this leader can tell."""
+
+
+class ReplicaHost(Protocol):
+    """What a replica asks of the broker around it."""
+
+    def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
+        """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
+
+    def log_start_offset_reported(self, replica: "Replica") -> None:
+        """A follower of this leader deleted records; DeleteRecords may be complete."""
+
+    def went_offline(self, replica: "Replica", error: BaseException) -> None:
+        """The replica's log failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFromLeader:
+    """One partition's part of a fetch response, as a follower got it; offsets are None where not told."""
+
+    leader_epoch: LeaderEpoch
+    fetch_offset: Offset
+    error_code: ErrorCode
+    high_watermark: Offset | None
+    log_start_offset: Offset | None
+    diverging_epoch: tuple[LeaderEpoch, Offset] | None
+    records: bytes | memoryview
+
+
+class _History:
+    """The log's epochs as the machines ask for them: as of the log's present end."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        log = self._log
+        return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+
+
+class Replica:
+    """This broker's replica of one partition."""
+
+    def __init__(
+        self,
+        topic_id: UUID,
+        log: Log,
+        settings: PartitionSettings,
+        host: ReplicaHost,
+        *,
+        high_watermark: Offset,
+        broker_id: BrokerId,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.log = log
+        self.settings = settings
+        self.history = _History(log)
+        self.leader: PartitionLeader | None = None
+        self.follower: PartitionFollower | None = None
+        self.leader_id: BrokerId | None = None
+        self.leader_epoch: LeaderEpoch | None = None
+        self.partition_epoch: PartitionEpoch | None = None
+        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        self.offline = False
+        self.follower_readers: dict[ReadPartition, None] = {}
+        self.consumer_readers: dict[ReadPartition, None] = {}
+        self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
+        self._host = host
+        self._broker_id = broker_id
+
+    # --- roles ----------------------------------------------------------------------------------
+
+    def lead(
+        self,
+        registration: PartitionRegistration,
+        brokers: Mapping[BrokerId, BrokerStatus],
+        own_broker_epoch: BrokerEpoch | None,
+        replica_lag_time_max_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Be the leader that `registration` says, or go on being it."""
+        isr = frozenset(registration.isr)
+        if self.leader is not None and self.leader_epoch == registration.leader_epoch:
+            self.handle(
+                PartitionChanged(registration.partition_epoch, registration.replicas, isr, now_ms)
+            )
+            return
+        self._leave_role(registration)
+        self.leader = PartitionLeader(
+            broker_id=self._broker_id,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            replicas=registration.replicas,
+            isr=isr,
+            leader_epoch_start_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=self.settings.min_insync_replicas,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            brokers=brokers,
+            own_broker_epoch=own_broker_epoch,
+            started_ms=now_ms,
+        )
+        logger.info(
+            "%s: leading in epoch %d from offset %d, high watermark %d, ISR %s",
+            self.topic_partition,
+            registration.leader_epoch,
+            self.log.log_end_offset,
+            self.high_watermark,
+            sorted(isr),
+        )
+        self.handle(Ticked(now_ms))
+
+    def follow(self, registration: PartitionRegistration) -> None:
+        """Follow the leader that `registration` names (it may name none), or go on following it."""
+        if self.follower is not None and self.leader_epoch == registration.leader_epoch:
+            self.partition_epoch = registration.partition_epoch
+            return
+        self._leave_role(registration)
+        log = self.log
+        self.follower = PartitionFollower(
+            leader_id=registration.leader,
+            leader_epoch=registration.leader_epoch,
+            history=self.history,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            last_epoch=self._last_epoch(),
+            high_watermark=self.high_watermark,
+        )
+        logger.info(
+            "%s: following %s in epoch %d from offset %d",
+            self.topic_partition,
+            "nobody" if registration.leader is None else f"broker {registration.leader}",
+            registration.leader_epoch,
+            log.log_end_offset,
+        )
+
+    def resign(self) -> None:
+        """Lead and follow nothing; whoever waits or reads here is told so."""
+        self.leader = self.follower = None
+        self._fail_waiting(self._not_leader())
+        self._wake_all_readers()
+
+    def _leave_role(self, registration: PartitionRegistration) -> None:
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+        self.resign()
+
+    # --- leading --------------------------------------------------------------------------------
+
+    def handle(self, event: LeaderEvent) -> None:
+        """Pass an event to the leader, if this replica is one, and carry its effects out.
+
+        Raises:
+            KafkaError: what `PartitionLeader.handle` raises.
+        """
+        leader = self.leader
+        if leader is not None:
+            effects = leader.handle(event)
+            if effects:
+                self._carry_out_as_leader(effects)
+
+    def append(
+        self, records: bytes | memoryview, headers: list[BatchHeader], now_ms: int, wall_ms: int, *, all_acks: bool
+    ) -> AppendInfo:
+        """Append a client's validated batches.
+
+        `all_acks` asks for enough replicas in sync before anything is written.
+
+        Raises:
+            KafkaError: not_leader_or_follower, not_enough_replicas, kafka_storage_error, or what the
+                producer's sequence says.
+        """
+        leader = self.leading()
+        if all_acks and leader.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic_partition} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}, "
+                f"min.insync.replicas asks for {leader.effective_min_insync_replicas}",
+            )
+        log = self.log
+        try:
+            appended = log.append_as_leader(records, headers, leader.leader_epoch, wall_ms)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+        if not appended.duplicate:
+            effects = leader.handle(Appended(log.log_end_offset, now_ms))
+            for reader in self.follower_readers:
+                reader.wake()
+            if effects:
+                self._carry_out_as_leader(effects)
+        return appended
+
+    def wait_until_committed(self, end_offset: Offset, waiting: WaitingAppend) -> bool:
+        """Return True when all below `end_offset` is committed; otherwise settle `waiting` when it is."""
+        if self.high_watermark >= end_offset:
+            return True
+        self._waiting_appends.append((end_offset, waiting))
+        return False
+
+    def drop_settled_appends(self) -> None:
+        """Let go of those at the front that their deadline has answered."""
+        waiting_appends = self._waiting_appends
+        while waiting_appends and waiting_appends[0][1].settled:
+            waiting_appends.popleft()
+
+    def leading(self) -> PartitionLeader:
+        """Return the leader machine.
+
+        Raises:
+            KafkaError: not_leader_or_follower, kafka_storage_error.
+        """
+        if self.leader is None:
+            raise self._not_leader()
+        return self.leader
+
+    def leading_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
+        """Return the leader machine if the requester means this leadership (None: whichever it is).
+
+        Raises:
+            KafkaError: not_leader_or_follower, kafka_storage_error, fenced_leader_epoch, unknown_leader_epoch.
+        """
+        if self.leader_epoch is not None:
+            check_leader_epoch(leader_epoch, self.leader_epoch)
+        return self.leading()
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a read_committed consumer may see."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def isr_proposal_answered(
+        self,
+        proposal: ProposeIsr,
+        error_code: ErrorCode,
+        isr: Sequence[BrokerId],
+        leader_epoch: LeaderEpoch,
+        partition_epoch: PartitionEpoch,
+        now_ms: int,
+    ) -> None:
+        """Pass the controller's answer on."""
+        leader = self.leader
+        if leader is None:
+            return
+        before = leader.isr
+        self.handle(
+            IsrProposalAnswered(proposal, error_code, frozenset(isr), leader_epoch, partition_epoch, now_ms)
+        )
+        if error_code != ErrorCode.none:
+            logger.info("%s: the controller answered an ISR proposal with %s", self, error_code.name)
+        elif leader.isr != before:
+            logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
+        self.partition_epoch = leader.partition_epoch
+
+    def delete_records(self, before_offset: Offset | None) -> Offset:
+        """Make records below `before_offset` (None: the high watermark) unreadable; return that offset.
+
+        Raises:
+            KafkaError: not_leader_or_follower, offset_out_of_range, kafka_storage_error.
+        """
+        self.leading()
+        offset = self.high_watermark if before_offset is None else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{self}: cannot delete up to {offset}, the high watermark is {self.high_watermark}",
+            )
+        self.advance_log_start_offset(offset)
+        return offset
+
+    def advance_log_start_offset(self, offset: Offset) -> None:
+        """Let records below `offset` go, and tell followers with their next fetch.
+
+        Raises:
+            KafkaError: kafka_storage_error.
+        """
+        try:
+            if self.log.advance_log_start_offset(offset):
+                self.log_start_offset_moved()
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+
+    def log_start_offset_moved(self) -> None:
+        """The log start offset is another one than before (retention may have moved it)."""
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.touch()
+
+    def reconfigure(self, settings: PartitionSettings, now_ms: int) -> None:
+        """Obey the topic's new configuration."""
+        changed = settings.min_insync_replicas != self.settings.min_insync_replicas
+        self.settings = settings
+        self.log.reconfigure(settings.log)
+        if changed:
+            self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, now_ms))
+
+    def _carry_out_as_leader(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark():
+                    self._advance_high_watermark(effect.high_watermark)
+                case ProposeIsr():
+                    self._host.propose_isr(self, effect)
+                case FailWaitingAppends():
+                    self._fail_waiting(
+                        KafkaError(
+                            ErrorCode.not_enough_replicas_after_append,
+                            f"{self}: replicas in sync fell to {sorted(effect.isr)}, "
+                            f"min.insync.replicas asks for {effect.min_insync_replicas}",
+                        )
+                    )
+
+    def _advance_high_watermark(self, high_watermark: Offset) -> None:
+        self.high_watermark = high_watermark
+        waiting_appends = self._waiting_appends
+        while waiting_appends and waiting_appends[0][0] <= high_watermark:
+            waiting_appends.popleft()[1].settle(None)
+        for reader in self.consumer_readers:
+            reader.wake()
+        for reader in self.follower_readers:
+            reader.touch()
+
+    # --- following ------------------------------------------------------------------------------
+
+    def take_fetched(self, fetched: FetchedFromLeader) -> BackOff | AwaitMetadata | None:
+        """Take a leader's answer in; return what the fetcher is to do about the partition, if anything.
+
+        Raises:
+            KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
+                kafka_storage_error, after which the replica is offline.
+        """
+        follower = self.follower
+        if follower is None:
+            return None
+        effects = follower.handle(
+            FetchAnswered(
+                fetched.leader_epoch,
+                fetched.fetch_offset,
+                fetched.error_code,
+                fetched.high_watermark,
+                fetched.log_start_offset,
+                fetched.diverging_epoch,
+                len(fetched.records) > 0,
+            )
+        )
+        try:
+            return self._carry_out_as_follower(follower, effects, fetched.records)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+
+    def _carry_out_as_follower(
+        self, follower: PartitionFollower, effects: list[FollowerEffect], records: bytes | memoryview
+    ) -> BackOff | AwaitMetadata | None:
+        log = self.log
+        advice: BackOff | AwaitMetadata | None = None
+        for effect in effects:
+            match effect:
+                case AppendToLog():
+                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch))
+                    after = follower.handle(RecordsAppended(log.log_end_offset, self._last_epoch()))
+                    self._carry_out_as_follower(follower, after, b"")
+                case MoveHighWatermark():
+                    self.high_watermark = effect.high_watermark
+                case AdvanceLogStartOffset():
+                    log.advance_log_start_offset(effect.log_start_offset)
+                case TruncateTo():
+                    before = log.log_end_offset
+                    log.truncate_to(effect.offset)
+                    logger.info(
+                        "%s: log truncated from %d to %d by the leader's epochs", self, before, log.log_end_offset
+                    )
+                    self._carry_out_as_follower(follower, follower.handle(self._truncated()), b"")
+                case TruncateFullyAndStartAt():
+                    logger.warning(
+                        "%s: [%d, %d) does not continue the leader's log, starting again at its start %d",
+                        self,
+                        log.log_start_offset,
+                        log.log_end_offset,
+                        effect.offset,
+                    )
+                    log.truncate_fully_and_start_at(effect.offset)
+                    self.high_watermark = effect.offset
+                    self._carry_out_as_follower(follower, follower.handle(self._truncated()), b"")
+                case BackOff() | AwaitMetadata():
+                    advice = effect
+        return advice
+
+    def _truncated(self) -> LogTruncated:
+        return LogTruncated(self.log.log_start_offset, self.log.log_end_offset, self._last_epoch())
+
+    def _last_epoch(self) -> LeaderEpoch | None:
+        log = self.log
+        return log.epochs.latest if log.log_end_offset > log.log_start_offset else None
+
+    # --- both -----------------------------------------------------------------------------------
+
+    def fail_if_storage(self, error: BaseException) -> None:
+        """Take the replica offline if `error` came from its files."""
+        if isinstance(error, KafkaError) and error.error_code != ErrorCode.kafka_storage_error:
+            return
+        if not self.offline:
+            logger.error("%s: offline after an I/O error in %s: %s", self, self.log.directory, error)
+            self.offline = True
+            self.resign()
+            self._host.went_offline(self, error)
+
+    def _not_leader(self) -> KafkaError:
+        if self.offline:
+            return KafkaError(ErrorCode.kafka_storage_error, f"{self} is offline after an I/O error")
+        return KafkaError(
+            ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}"
+        )
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        waiting_appends, self._waiting_appends = self._waiting_appends, deque()
+        for _, waiting in waiting_appends:
+            waiting.settle(error)
+
+    def _wake_all_readers(self) -> None:
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.wake()
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    def description(self) -> dict[str, Any]:
+        """Return the state worth showing to an operator."""
+        return {
+            "partition": str(self),
+            "leader_id": self.leader_id,
+            "leader_epoch": self.leader_epoch,
+            "log_start_offset": self.log.log_start_offset,
+            "log_end_offset": self.log.log_end_offset,
+            "high_watermark": self.high_watermark,
+            "offline": self.offline,
+        }
+
+
+def _up_to_epoch(records: bytes | memoryview, leader_epoch: LeaderEpoch) -> bytes | memoryview:
+    """Return the batches before the first one of an epoch above `leader_epoch`."""
+    for position, header in iterate_headers(records):
+        if header.partition_leader_epoch > leader_epoch:
+            return memoryview(records)[:position]
+    return records
