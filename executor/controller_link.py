@@ -1,0 +1,111 @@
+"""The broker's connection to the controller: kept up, shared by everything that asks the controller.
+
+One connection, on which requests are pipelined; the long polls of the metadata follower have one of their
+own, because answers come in the order of the requests. While there is none, requests wait for the next
+until their time is up. Connecting backs off exponentially, as Kafka's clients do
+(reconnect.backoff.ms, reconnect.backoff.max.ms).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.channel import Channel
+
+__all__ = ["ControllerLink", "ControllerUnreachableError"]
+
+RECONNECT_BACKOFF_MS: Final = 50
+RECONNECT_BACKOFF_MAX_MS: Final = 1_000
+REQUEST_TIMEOUT_MS: Final = 30_000
+
+logger = logging.getLogger(__name__)
+
+
+class ControllerUnreachableError(KafkaError):
+    """The controller did not answer in time; it may or may not have done what was asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.request_timed_out, message)
+
+
+class ControllerLink:
+    """Keeps a channel to the controller open from `run` until it is cancelled."""
+
+    def __init__(self, host: str, port: int, client_id: str, *, name: str = "controller") -> None:
+        self.host = host
+        self.port = port
+        self._client_id = client_id
+        self._name = name
+        self._channel: Channel | None = None
+        self._connected: asyncio.Event = asyncio.Event()
+        self._lost_at: float | None = None
+        self.on_connected: Callable[[], None] = lambda: None
+        """Called on the loop whenever there is a new connection."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a request can be sent at once."""
+        return self._connected.is_set()
+
+    @property
+    def unreachable_ms(self) -> int:
+        """For how long there has been no connection; 0 while there is one."""
+        if self._lost_at is None:
+            return 0
+        return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
+
+    async def run(self) -> None:
+        """Connect, and connect again whenever the connection is lost; ends only by cancellation."""
+        loop = asyncio.get_running_loop()
+        self._lost_at = loop.time()
+        backoff_ms = RECONNECT_BACKOFF_MS
+        try:
+            while True:
+                try:
+                    channel = await Channel.connect(
+                        self.host, self.port, self._client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
+                    )
+                except KafkaError as error:
+                    logger.info("no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error)
+                    await asyncio.sleep(backoff_ms / 1000)
+                    backoff_ms = min(2 * backoff_ms, RECONNECT_BACKOFF_MAX_MS)
+                    continue
+                backoff_ms = RECONNECT_BACKOFF_MS
+                self._channel = channel
+                self._lost_at = None
+                self._connected.set()
+                self.on_connected()
+                await asyncio.shield(channel.closed)
+                self._channel = None
+                self._connected.clear()
+                self._lost_at = loop.time()
+                logger.warning("the connection to the %s at %s:%d is lost", self._name, self.host, self.port)
+        finally:
+            if self._channel is not None:
+                self._channel.close()
+
+    async def request(self, entity: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
+        """Send `entity` as soon as there is a connection; return the response of the same version.
+
+        Raises:
+            ControllerUnreachableError: no connection or no answer within `timeout_ms`, or the connection
+                was lost before the answer came.
+            KafkaError: the answer is malformed.
+        """
+        name = type(entity).__name__
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._connected.wait()
+                channel = self._channel
+                assert channel is not None, "connected means that there is a channel"
+                return await channel.request(entity)
+        except TimeoutError:
+            raise ControllerUnreachableError(
+                f"no answer to {name} from the controller at {self.host}:{self.port} within {timeout_ms} ms"
+            ) from None
+        except KafkaError as error:
+            if error.error_code in (ErrorCode.network_exception, ErrorCode.request_timed_out):
+                raise ControllerUnreachableError(f"{name} was not answered: {error.message}") from error
+            raise

@@ -1,0 +1,241 @@
+"""A broker's life as the controller knows it: registration, heartbeats, fencing, controlled shutdown.
+
+A pure machine. Its caller sends what `next_request` returns once `due_ms` is reached, one request at a
+time, and reports the answer (`registration_answered`, `heartbeat_answered`) or that none came
+(`request_failed`); it reports what the broker has applied of the metadata log with `metadata_applied`, and
+acts on `state` after every call. Rules kept:
+
+- Nothing is said to be ready before the broker has applied the record of its own registration: only from
+  there on does it know everything that was decided before it came.
+- A broker epoch that the controller no longer knows ends this broker's life. Another incarnation has its
+  place, and a process that starts anew says so in its registration; this one can only do harm.
+- A lease lasts `session_timeout_ms` from the moment the last heartbeat that was answered had been *sent*:
+  the controller counts from later, so it never outlasts the controller's own patience.
+
+Source: Kafka's BrokerLifecycleManager; KIP-631, KIP-841 (controlled shutdown), KIP-966 (previous epoch).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
+from kio.schema.broker_registration.v4 import BrokerRegistrationRequest
+from kio.schema.broker_registration.v4.request import Feature, Listener
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.registrations import Endpoint, FeatureRange
+from sparklog.types import BrokerEpoch, BrokerId, Offset
+
+__all__ = ["BrokerIdentity", "BrokerLifecycle", "BrokerRefusedError", "BrokerReplacedError", "BrokerState"]
+
+RETRY_MS: Final = 100
+"""Pause after a refused or lost request; connecting itself backs off in the controller link."""
+SHUTDOWN_POLL_MS: Final = 50
+"""Pause between two heartbeats of a broker that waits for leave to go."""
+
+_FATAL_AT_REGISTRATION: Final = frozenset(
+    {ErrorCode.inconsistent_cluster_id, ErrorCode.invalid_registration, ErrorCode.unsupported_version}
+)
+_REPLACED: Final = frozenset({ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered})
+
+
+class BrokerState(Enum):
+    """Where a broker is in its life; the names are Kafka's."""
+
+    NOT_RUNNING = "not running"
+    STARTING = "starting"
+    RECOVERY = "catching up with the metadata log"
+    RUNNING = "running"
+    PENDING_CONTROLLED_SHUTDOWN = "handing over its leaderships"
+    SHUTTING_DOWN = "shutting down"
+
+
+class BrokerRefusedError(KafkaError):
+    """The controller will not have this broker, however often it starts."""
+
+
+class BrokerReplacedError(KafkaError):
+    """This incarnation's place is another's, or was not to be had in time; a new process may try again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """What a broker tells the controller about itself when it registers."""
+
+    cluster_id: str
+    node_id: BrokerId
+    incarnation_id: UUID
+    rack: str | None
+    listeners: Sequence[Endpoint]
+    features: Sequence[tuple[str, FeatureRange]]
+    log_directories: Sequence[UUID]
+    previous_broker_epoch: BrokerEpoch | None
+    """From the marker of a clean shutdown; None after a crash, or with a new directory."""
+
+
+class BrokerLifecycle:
+    """One incarnation of a broker, from its first registration to the end."""
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        *,
+        heartbeat_interval_ms: int,
+        session_timeout_ms: int,
+        registration_timeout_ms: int,
+        controlled_shutdown_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        self.identity = identity
+        self.state = BrokerState.STARTING
+        self.broker_epoch: BrokerEpoch | None = None
+        """None until registered."""
+        self.is_fenced = True
+        """What the last answered heartbeat said."""
+        self.failure: BrokerRefusedError | BrokerReplacedError | None = None
+        """Why the broker had to go, if it was not asked to."""
+        self.due_ms = now_ms
+        """When the next request is to be sent."""
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._session_timeout_ms = session_timeout_ms
+        self._registration_deadline_ms = now_ms + registration_timeout_ms
+        self._controlled_shutdown_timeout_ms = controlled_shutdown_timeout_ms
+        self._shutdown_deadline_ms: int | None = None
+        self._applied_offset: Offset | None = None
+        self._knows_itself = False
+        self._sent_ms = now_ms
+        self._lease_start_ms: int | None = None
+
+    def next_request(self, now_ms: int) -> Any:
+        """Return the registration or heartbeat to send now, a kio entity of the newest version."""
+        self._sent_ms = now_ms
+        if self.broker_epoch is None:
+            return self._registration()
+        return BrokerHeartbeatRequest(
+            broker_id=self.identity.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=-1 if self._applied_offset is None else self._applied_offset,
+            want_fence=not self._knows_itself,
+            want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        )
+
+    def registration_answered(self, error_code: ErrorCode, broker_epoch: BrokerEpoch, now_ms: int) -> None:
+        """Take in the controller's answer to a registration."""
+        if error_code is ErrorCode.none:
+            self.broker_epoch = broker_epoch
+            self.due_ms = now_ms
+            self._lease_start_ms = self._sent_ms
+        elif error_code in _FATAL_AT_REGISTRATION:
+            self._fail(BrokerRefusedError(error_code, f"{self._name} cannot register"))
+        elif now_ms >= self._registration_deadline_ms:
+            self._fail(BrokerReplacedError(error_code, f"{self._name} could not register in time"))
+        else:
+            # DUPLICATE_BROKER_REGISTRATION: the process before this one still holds its lease.
+            self.due_ms = now_ms + RETRY_MS
+
+    def heartbeat_answered(
+        self, error_code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int
+    ) -> None:
+        """Take in the controller's answer to a heartbeat."""
+        if error_code in _REPLACED:
+            self._fail(
+                BrokerReplacedError(
+                    error_code, f"{self._name}: its broker epoch {self.broker_epoch} is not the registered one"
+                )
+            )
+            return
+        if error_code is not ErrorCode.none:
+            self.due_ms = now_ms + RETRY_MS
+            return
+        self._lease_start_ms = self._sent_ms
+        self.is_fenced = is_fenced
+        if should_shut_down:
+            self.state = BrokerState.SHUTTING_DOWN
+            return
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            self.due_ms = now_ms + SHUTDOWN_POLL_MS
+            return
+        if self.state is BrokerState.RECOVERY and not is_fenced:
+            self.state = BrokerState.RUNNING
+        self.due_ms = now_ms + self._heartbeat_interval_ms
+        if is_fenced and self._knows_itself:
+            # Unfencing waits only for the controller to see how far this broker has got.
+            self.due_ms = now_ms + min(RETRY_MS, self._heartbeat_interval_ms)
+
+    def request_failed(self, now_ms: int) -> None:
+        """The request was not sent, or its answer was lost."""
+        self.due_ms = now_ms + RETRY_MS
+
+    def metadata_applied(self, offset: Offset | None, registered_epoch: BrokerEpoch | None, now_ms: int) -> None:
+        """The broker acts on metadata up to `offset`, in which its own registration is `registered_epoch`."""
+        self._applied_offset = offset
+        if self.broker_epoch is None or registered_epoch is None or self._knows_itself:
+            return
+        if registered_epoch == self.broker_epoch:
+            self._knows_itself = True
+            self.due_ms = now_ms
+            if self.state is BrokerState.STARTING:
+                self.state = BrokerState.RECOVERY
+
+    def stop_asked(self, now_ms: int) -> None:
+        """Begin a controlled shutdown; asked again, it changes nothing."""
+        if self.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
+            return
+        if self.broker_epoch is None:
+            self.state = BrokerState.SHUTTING_DOWN
+            return
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        self._shutdown_deadline_ms = now_ms + self._controlled_shutdown_timeout_ms
+        self.due_ms = now_ms
+
+    def controller_gone(self, for_ms: int) -> None:
+        """There has been no connection to the controller for so long; a broker that waits to go stops waiting."""
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and for_ms >= self._heartbeat_interval_ms:
+            self.state = BrokerState.SHUTTING_DOWN
+
+    def tick(self, now_ms: int) -> None:
+        """Let time pass: end a controlled shutdown that takes too long."""
+        if self._shutdown_deadline_ms is not None and now_ms >= self._shutdown_deadline_ms:
+            self.state = BrokerState.SHUTTING_DOWN
+
+    def holds_lease(self, now_ms: int) -> bool:
+        """Whether the controller cannot have given this broker's leaderships away for its silence."""
+        return (
+            self._lease_start_ms is not None and now_ms - self._lease_start_ms < self._session_timeout_ms
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"broker {self.identity.node_id} of cluster {self.identity.cluster_id}"
+
+    def _fail(self, failure: BrokerRefusedError | BrokerReplacedError) -> None:
+        self.failure = failure
+        self.state = BrokerState.SHUTTING_DOWN
+
+    def _registration(self) -> Any:
+        identity = self.identity
+        previous = identity.previous_broker_epoch
+        return BrokerRegistrationRequest(
+            broker_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=identity.incarnation_id,
+            listeners=tuple(
+                Listener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=int(endpoint.security_protocol),
+                )
+                for endpoint in identity.listeners
+            ),
+            features=tuple(
+                Feature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+                for name, levels in identity.features
+            ),
+            rack=identity.rack,
+            log_dirs=tuple(sorted(identity.log_directories)),
+            previous_broker_epoch=-1 if previous is None else previous,
+        )
