@@ -1,0 +1,171 @@
+"""Run the demonstration; exit status 0 only if everything that was read agrees with the source."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from jobs.demo import flights
+from jobs.demo.observers import AcknowledgedObserver, ReadingAlong
+from jobs.demo.picture import draw
+
+TOPIC = "flights"
+PARTITIONS = 6
+WRITERS = 3
+KILL_AT_FRACTION = 0.3
+PICTURE = Path("build/demo.png")
+CATCH_UP_TIMEOUT_S = 30.0
+
+
+class Story:
+    """Says what happens, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self.started_s = time.monotonic()
+        self.failures: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Print a line of progress."""
+        print(f"[{time.monotonic() - self.started_s:5.1f} s] {text}", flush=True)
+
+    def expect(self, what: str, found: object, expected: object) -> None:
+        """Print whether two results agree, and remember if they don't."""
+        if found == expected:
+            self.say(f"  agrees: {what}")
+        else:
+            self.failures.append(what)
+            self.say(f"  DIFFERS: {what}: found {found}, expected {expected}")
+
+
+def spark_session() -> SparkSession:
+    """Return a session whose three executors have room for one broker and one ordinary task each."""
+    discovery_script = str(Path("conf/discover-broker.sh").absolute())
+    builder = SparkSession.builder.master("local-cluster[3,2,1024]").appName("sparklog demo")
+    for key, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.resource.broker.amount": "1",
+        "spark.executor.resource.broker.discoveryScript": discovery_script,
+        "spark.worker.resource.broker.amount": "1",
+        "spark.worker.resource.broker.discoveryScript": discovery_script,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def create_topic(bootstrap_servers: str) -> None:
+    """Create the topic with Kafka's own admin client."""
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([topic])[TOPIC].result(30)
+
+
+def kill_leader(bootstrap_servers: str, partition: int) -> str:
+    """SIGKILL the process that leads `partition`; return who it was."""
+    metadata = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(TOPIC, timeout=10)
+    leader = metadata.brokers[metadata.topics[TOPIC].partitions[partition].leader]
+    (process,) = (
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == leader.port
+    )
+    os.kill(process, signal.SIGKILL)
+    return f"broker {leader.id}, leader of {TOPIC}-{partition}"
+
+
+def write_with_kill(story: Story, spark: SparkSession, source: DataFrame, bootstrap_servers: str) -> None:
+    """Write `source` while a consumer reads along, killing a leader on the way; draw what was seen."""
+    expected = flights.totals(source)
+    story.say(f"writing {expected.records:,} flights to {TOPIC}, {PARTITIONS} partitions, keyed by aircraft")
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            source.write.format("sparklog").option("topic", TOPIC).mode("append").save()
+        except BaseException as error:
+            failed.append(error)
+
+    started_s = time.monotonic()
+    observed = (bootstrap_servers, TOPIC, PARTITIONS, started_s)
+    with AcknowledgedObserver(*observed) as acknowledged, ReadingAlong(*observed) as consumer:
+        writer = threading.Thread(target=write, name="write")
+        writer.start()
+        killed, killed_s, said_s = "", 0.0, started_s
+        while writer.is_alive():
+            writer.join(0.01)
+            if not killed and acknowledged.records >= KILL_AT_FRACTION * expected.records:
+                killed_s = time.monotonic() - started_s
+                killed = kill_leader(bootstrap_servers, 0)
+                story.say(f"  SIGKILL to {killed}, at {acknowledged.records:,} records")
+            if time.monotonic() - said_s > 1:
+                said_s = time.monotonic()
+                story.say(f"  acknowledged {acknowledged.records:,}, consumed {consumer.records:,}")
+        seconds = time.monotonic() - started_s
+        deadline_s = time.monotonic() + CATCH_UP_TIMEOUT_S
+        while consumer.records < expected.records and not failed and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+    if failed:
+        raise failed[0]
+    story.expect("a leader was killed in the middle of the write", bool(killed), True)
+    story.expect("count and checksum of the consumer that read along", consumer.totals, expected)
+    PICTURE.parent.mkdir(exist_ok=True)
+    draw(PICTURE, acknowledged.timeline, consumer.timeline, killed_s, killed)
+    story.say(
+        f"wrote {expected.records:,} records in {seconds:.1f} s; "
+        f"longest pause of a partition's acknowledgements {acknowledged.longest_pause_s():.2f} s"
+    )
+
+
+def read_back(story: Story, spark: SparkSession, source: DataFrame) -> None:
+    """Read the topic as DataFrames and compare with `source`."""
+    topic = spark.read.format("sparklog").option("subscribe", TOPIC)
+    story.say("reading the topic back as a DataFrame")
+    everything = topic.load()
+    story.expect("count and checksum of the DataFrame", flights.totals(everything), flights.totals(source))
+    delays = flights.delays_by_carrier(everything)
+    story.expect("delays by carrier", delays, flights.delays_by_carrier(source))
+    latest, (count, minutes) = max(delays.items(), key=lambda item: item[1][1])
+    story.say(f"  the latest carrier was {latest}: {minutes:.1f} minutes on average over {count:,} flights")
+    story.say(f"rewinding to {flights.MONTH_START} and reprocessing one month")
+    rewound = topic.option("startingTimestamp", str(flights.MONTH_START_MS)).load()
+    story.expect(
+        "count and checksum of July",
+        flights.totals(flights.in_month(rewound)),
+        flights.totals(flights.in_month(source)),
+    )
+
+
+def main() -> int:
+    """Tell the whole story; return the exit status."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    story = Story()
+    story.say("starting Spark: three executors, then a broker in each")
+    spark = spark_session()
+    with sparklog.start(spark) as cluster:
+        story.say(f"bootstrap.servers={cluster.bootstrap_servers}  Spark UI {spark.sparkContext.uiWebUrl}")
+        create_topic(cluster.bootstrap_servers)
+        source = flights.flight_records(spark).repartition(WRITERS).persist()
+        write_with_kill(story, spark, source, cluster.bootstrap_servers)
+        read_back(story, spark, source)
+    spark.stop()
+    story.say(f"picture: {PICTURE}")
+    if story.failures:
+        story.say(f"FAILED: {', '.join(story.failures)}")
+        return 1
+    story.say("everything agreed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
