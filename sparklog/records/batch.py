@@ -51,6 +51,7 @@ __all__ = [
     "check_crc",
     "header_bytes",
     "iterate_headers",
+    "next_fetch_offset",
     "read_header",
     "sequence_after",
     "stamp",
@@ -231,6 +232,16 @@ def iterate_headers(
         position += header.size_bytes
 
 
+def next_fetch_offset(buffer: bytes | bytearray | memoryview, fetch_offset: Offset) -> Offset:
+    """Return where to read on after a fetch from `fetch_offset` gave `buffer`: after its last whole batch.
+
+    That is `fetch_offset` itself when no whole batch is there, which calls for a larger fetch or a wait.
+    """
+    for _, header in iterate_headers(buffer):
+        fetch_offset = max(fetch_offset, header.next_offset)
+    return fetch_offset
+
+
 def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> None:
     """Check the CRC of the whole batch at `position`, without copying it.
 
@@ -299,7 +310,7 @@ def validate_produced(
     if codec_of(attributes) is Codec.ZSTD and produce_version < _FIRST_ZSTD_PRODUCE_VERSION:
         raise KafkaError(
             ErrorCode.unsupported_compression_type,
-            f"zstd needs Produce version {_FIRST_ZSTD_PRODUCE_VERSION} or newer, this one is {produce_version}",
+            f"zstd needs Produce version {_FIRST_ZSTD_PRODUCE_VERSION} or newer, this is {produce_version}",
         )
     _check_crc_of_produced(records, header)
     if attributes & TIMESTAMP_TYPE_BIT:

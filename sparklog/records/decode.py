@@ -1,12 +1,70 @@
-"""Record batches to Arrow columns, without a Python object a record."""
+"""Record batches to Arrow columns, without a Python object a record.
 
+The columns are those of Spark's Kafka source, with its types and meanings. Several batches are decoded at
+a time: uncompressed ones where they lie in the fetched bytes, compressed ones side by side in a buffer of
+their own. `fields` finds where the records' fields are, `columns` builds the columns asked for.
+
+A caller reads on at `batch.next_fetch_offset(buffer, ...)`: control batches and offsets lost to compaction
+yield no rows.
+"""
+
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from sparklog.types import Offset
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    check_crc,
+    iterate_headers,
+)
+from sparklog.records.codecs import Codec, decompress
+from sparklog.records.columns import COLUMN_TYPES, LocatedRecords, build_column
+from sparklog.records.fields import MalformedRecordsError, locate_fields, record_starts
+from sparklog.types import Offset, TopicPartition
 
-__all__ = ["decode_batches"]
+__all__ = [
+    "COLUMN_TYPES",
+    "DEFAULT_DECOMPRESSED_LIMIT_BYTES",
+    "OpenedBatch",
+    "decode_batches",
+    "locate_records",
+    "open_batch",
+]
+
+_OFFSETS_END: Final = 2**63 - 1
+DEFAULT_ROWS: Final = 32 * 1024
+DEFAULT_BYTES: Final = 32 * 1024 * 1024
+DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
+
+
+class OpenedBatch(NamedTuple):
+    """A batch whose records lie in payload[position:end], uncompressed."""
+
+    header: BatchHeader
+    payload: bytes | memoryview
+    position: int
+    end: int
+
+
+def open_batch(
+    buffer: bytes | memoryview,
+    position: int,
+    header: BatchHeader,
+    limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
+) -> OpenedBatch:
+    """Return the batch at `position` of `buffer`, decompressed if need be; raises what `decompress` does."""
+    start, end = position + HEADER_BYTES, position + header.size_bytes
+    codec = header.codec
+    if codec is Codec.NONE:
+        return OpenedBatch(header, buffer, start, end)
+    payload = decompress(codec, memoryview(buffer)[start:end], limit_bytes)
+    return OpenedBatch(header, payload, 0, len(payload))
 
 
 def decode_batches(
@@ -17,9 +75,163 @@ def decode_batches(
     partition: int,
     start_offset: Offset = 0,
     end_offset: Offset | None = None,
-    check_crc: bool = True,
-    max_rows: int = 131_072,
-    max_bytes: int = 64 * 1024 * 1024,
+    check_crcs: bool = True,
+    max_rows: int = DEFAULT_ROWS,
+    max_bytes: int = DEFAULT_BYTES,
+    decompressed_limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of [start_offset, end_offset) in `buffer` as Arrow record batches."""
-    raise NotImplementedError
+    """Yield the records of [start_offset, end_offset) in `buffer`, `columns` in the order asked for.
+
+    `buffer` holds batches in offset order and may end in a partial one, which is ignored. Control batches
+    are skipped. A RecordBatch has at most `max_rows` rows, and about `max_bytes` bytes unless one batch has
+    more, decompressed; one batch must not have more than `decompressed_limit_bytes`. Headers are null where
+    a record has none, as in Spark. No columns at all gives RecordBatches that only count.
+
+    Raises:
+        ValueError: a column is none of COLUMN_TYPES.
+        CorruptBatchError: a CRC, a length or a count is wrong; says topic, partition and offset.
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TIMESTAMP (beyond
+            what microseconds can say), or INVALID_RECORD for a batch beyond the decompression limit.
+    """
+    for name in columns:
+        if name not in COLUMN_TYPES:
+            raise ValueError(f"{name!r} is no column of records; there are {', '.join(COLUMN_TYPES)}")
+    request = _Request(tuple(columns), TopicPartition(topic, partition), start_offset, end_offset, max_rows)
+    group: list[OpenedBatch] = []
+    rows = size_bytes = 0
+    for position, header in _headers_of(buffer, request):
+        if not _is_wanted(header, start_offset):
+            continue
+        try:
+            if check_crcs:
+                check_crc(buffer, position, header)
+            batch = open_batch(buffer, position, header, decompressed_limit_bytes)
+        except KafkaError as error:
+            yield from _decode_group(group, request)
+            raise _located(error, request, header) from error
+        if group and (
+            rows + header.record_count > max_rows
+            or size_bytes + batch.end - batch.position > max_bytes
+            or (batch.payload is buffer) is not (group[0].payload is buffer)
+        ):
+            yield from _decode_group(group, request)
+            group, rows, size_bytes = [], 0, 0
+        group.append(batch)
+        rows += header.record_count
+        size_bytes = batch.end - group[0].position if batch.payload is buffer else size_bytes + batch.end
+    yield from _decode_group(group, request)
+
+
+class _Request(NamedTuple):
+    columns: tuple[str, ...]
+    topic_partition: TopicPartition
+    start_offset: Offset
+    end_offset: Offset | None
+    max_rows: int
+
+
+def _headers_of(buffer: bytes | memoryview, request: _Request) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the headers below the end offset, in offset order or not at all."""
+    last: BatchHeader | None = None
+    try:
+        for position, header in iterate_headers(buffer):
+            if request.end_offset is not None and header.base_offset >= request.end_offset:
+                return
+            if last is not None and header.base_offset < last.next_offset:
+                raise CorruptBatchError(f"the next batch has offset {header.base_offset}, which goes back")
+            if not 0 <= header.base_offset <= header.last_offset < _OFFSETS_END:
+                raise CorruptBatchError(f"a batch has offsets {header.base_offset} to {header.last_offset}")
+            yield position, header
+            last = header
+    except KafkaError as error:
+        raise _located(error, request, last, after=True) from error
+
+
+def _is_wanted(header: BatchHeader, start_offset: Offset) -> bool:
+    """Whether a reader from `start_offset` on is shown records of this batch."""
+    return header.next_offset > start_offset and header.record_count != 0 and not header.is_control
+
+
+def _located(
+    error: KafkaError, request: _Request, header: BatchHeader | None, *, after: bool = False
+) -> KafkaError:
+    """Return `error` with topic, partition and offset in its message."""
+    where = f"{request.topic_partition}"
+    if header is not None:
+        where += f", {'after the ' if after else ''}batch at offset {header.base_offset}"
+    message = f"{where}: {error.message}"
+    if error.error_code is ErrorCode.corrupt_message:
+        return CorruptBatchError(message)
+    return KafkaError(error.error_code, message)
+
+
+def _decode_group(group: Sequence[OpenedBatch], request: _Request) -> Iterator[pa.RecordBatch]:
+    """Yield the group's records as RecordBatches of at most `max_rows` rows."""
+    if not group:
+        return
+    try:
+        table = _decode_at_once(group, request)
+    except (KafkaError, MalformedRecordsError) as error:
+        if len(group) > 1:  # give what is good, and find the batch that is not
+            for batch in group:
+                yield from _decode_group([batch], request)
+            return
+        reason = error if isinstance(error, KafkaError) else CorruptBatchError(str(error))
+        raise _located(reason, request, group[0].header) from error
+    for first in range(0, table.num_rows, request.max_rows):
+        yield table.slice(first, request.max_rows)
+
+
+def _decode_at_once(group: Sequence[OpenedBatch], request: _Request) -> pa.RecordBatch:
+    records = locate_records(group)
+    start, end = 0, len(records.offsets)
+    if group[0].header.base_offset < request.start_offset:
+        start = int(np.searchsorted(records.offsets, request.start_offset))
+    if request.end_offset is not None and group[-1].header.next_offset > request.end_offset:
+        end = int(np.searchsorted(records.offsets, request.end_offset))
+    if (start, end) != (0, len(records.offsets)):
+        records = records.slice(start, max(start, end))
+    if not request.columns:
+        nothing = pa.StructArray.from_buffers(pa.struct([]), len(records.offsets), [None])
+        return pa.RecordBatch.from_struct_array(nothing)
+    arrays = [build_column(name, records, request.topic_partition) for name in request.columns]
+    return pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema([(name, COLUMN_TYPES[name]) for name in request.columns])
+    )
+
+
+def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:
+    """Return the records of batches that follow each other, all of one buffer or all decompressed.
+
+    Raises:
+        MalformedRecordsError: records do not fill their batch, or their offsets are not in order in it.
+    """
+    if len(group) == 1 or group[0].payload is group[-1].payload:
+        base, end = group[0].position, group[-1].end
+        window = memoryview(group[0].payload)[base:end]
+        positions = [batch.position - base for batch in group]
+    else:
+        window = memoryview(b"".join([batch.payload for batch in group]))
+        positions = [0, *itertools.accumulate(len(batch.payload) for batch in group)][:-1]
+    starts: list[int] = []
+    for batch, position in zip(group, positions, strict=True):
+        end = position + batch.end - batch.position
+        starts += record_starts(window, position, end, batch.header.record_count)
+    data = np.frombuffer(window, dtype=np.uint8)
+    fields = locate_fields(data, np.array(starts, dtype=np.int64))
+    headers = [batch.header for batch in group]
+    counts = np.array([header.record_count for header in headers])
+    batch_of_record = np.repeat(np.arange(len(group)), counts)
+    base_offsets = np.array([header.base_offset for header in headers], dtype=np.int64)
+    last_deltas = np.array([header.last_offset_delta for header in headers])
+    deltas = fields.offset_deltas
+    last_rows = np.cumsum(counts) - 1
+    rising = deltas[1:] > deltas[:-1]
+    rising[last_rows[:-1]] = True  # from one batch to the next
+    if (
+        not rising.all()
+        or deltas[last_rows - counts + 1].min() < 0
+        or (deltas[last_rows] > last_deltas).any()
+    ):
+        raise MalformedRecordsError("offsets do not rise from record to record, or leave their batch")
+    return LocatedRecords(data, headers, batch_of_record, fields, base_offsets[batch_of_record] + deltas)
