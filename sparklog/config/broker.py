@@ -12,19 +12,15 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from sparklog.config.controller_keys import ControllerKeys
 from sparklog.config.definition import (
     INT_MAX,
-    LONG_MAX,
     ConfigError,
     ConfigKey,
     ConfigType,
-    Rule,
     at_least,
-    between,
-    either,
+    config_key,
     find_key,
-    one_of,
-    some_of,
 )
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.config.listeners import (
@@ -34,6 +30,7 @@ from sparklog.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from sparklog.config.log_defaults import LogDefaults
 from sparklog.metadata.registrations import Endpoint
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
@@ -42,25 +39,9 @@ MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, which is Kafka's too."""
 
-_BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
-_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
-
-def _key(
-    name: str,
-    config_type: ConfigType,
-    default: object,
-    documentation: str,
-    rule: Rule | None = None,
-    *,
-    assigned: bool = False,
-) -> Any:
-    key = ConfigKey(name, config_type, default, documentation, rule, assigned=assigned)  # type: ignore[arg-type]
-    return field(default=default, metadata={"key": key})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(ControllerKeys, LogDefaults):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
     Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which
@@ -70,452 +51,246 @@ class BrokerConfig:
     raw: Mapping[str, str] = field(default_factory=dict)
 
     # Identity, which the cluster assigns
-    node_id: int | None = _key(
-        "node.id", _INT, None, "The broker's id, kept in its data directory.", at_least(0), assigned=True
+    node_id: int | None = config_key(
+        "node.id",
+        ConfigType.INT,
+        None,
+        "The broker's id, kept in its data directory.",
+        at_least(0),
+        assigned=True,
     )
-    broker_rack: str | None = _key(
-        "broker.rack", _STRING, None, "The rack job that runs the broker.", assigned=True
+    broker_rack: str | None = config_key(
+        "broker.rack", ConfigType.STRING, None, "The rack job that runs the broker.", assigned=True
     )
 
     # Listeners and connections
-    listeners_value: tuple[str, ...] = _key(
+    listeners_value: tuple[str, ...] = config_key(
         "listeners",
-        _LIST,
+        ConfigType.LIST,
         ("PLAINTEXT://127.0.0.1:0",),
         "Where brokers listen, as name://host:port; port 0 takes a free one. Other hosts than loopback"
         " must be named, 0.0.0.0 being every interface.",
     )
-    advertised_listeners_value: tuple[str, ...] | None = _key(
-        "advertised.listeners", _LIST, None, "Where clients are told to connect, if not where brokers listen."
+    advertised_listeners_value: tuple[str, ...] | None = config_key(
+        "advertised.listeners",
+        ConfigType.LIST,
+        None,
+        "Where clients are told to connect, if not where brokers listen.",
     )
-    listener_security_protocol_map: str = _key(
+    listener_security_protocol_map: str = config_key(
         "listener.security.protocol.map",
-        _STRING,
+        ConfigType.STRING,
         "PLAINTEXT:PLAINTEXT",
         "The security protocol of each listener name. Only PLAINTEXT is served.",
     )
-    inter_broker_listener_name: str | None = _key(
+    inter_broker_listener_name: str | None = config_key(
         "inter.broker.listener.name",
-        _STRING,
+        ConfigType.STRING,
         None,
         "The listener followers fetch from; the first if not set.",
     )
-    socket_send_buffer_bytes: int = _key(
-        "socket.send.buffer.bytes", _INT, 102400, "SO_SNDBUF of connections; -1 leaves it to the system."
+    socket_send_buffer_bytes: int = config_key(
+        "socket.send.buffer.bytes",
+        ConfigType.INT,
+        102400,
+        "SO_SNDBUF of connections; -1 leaves it to the system.",
     )
-    socket_receive_buffer_bytes: int = _key(
-        "socket.receive.buffer.bytes", _INT, 102400, "SO_RCVBUF of connections; -1 leaves it to the system."
+    socket_receive_buffer_bytes: int = config_key(
+        "socket.receive.buffer.bytes",
+        ConfigType.INT,
+        102400,
+        "SO_RCVBUF of connections; -1 leaves it to the system.",
     )
-    socket_request_max_bytes: int = _key(
+    socket_request_max_bytes: int = config_key(
         "socket.request.max.bytes",
-        _INT,
+        ConfigType.INT,
         104857600,
         "The largest request; a longer one closes the connection.",
         at_least(1),
     )
-    socket_listen_backlog_size: int = _key(
-        "socket.listen.backlog.size", _INT, 50, "How many connections may wait to be accepted.", at_least(1)
+    socket_listen_backlog_size: int = config_key(
+        "socket.listen.backlog.size",
+        ConfigType.INT,
+        50,
+        "How many connections may wait to be accepted.",
+        at_least(1),
     )
-    max_connections: int = _key(
-        "max.connections", _INT, INT_MAX, "How many connections a broker keeps open.", at_least(0)
+    max_connections: int = config_key(
+        "max.connections", ConfigType.INT, INT_MAX, "How many connections a broker keeps open.", at_least(0)
     )
-    max_connections_per_ip: int = _key(
+    max_connections_per_ip: int = config_key(
         "max.connections.per.ip",
-        _INT,
+        ConfigType.INT,
         INT_MAX,
         "How many connections one address may keep open.",
         at_least(0),
     )
-    connections_max_idle_ms: int = _key(
-        "connections.max.idle.ms", _LONG, 600000, "After how much silence a connection is closed."
+    connections_max_idle_ms: int = config_key(
+        "connections.max.idle.ms", ConfigType.LONG, 600000, "After how much silence a connection is closed."
     )
-    request_timeout_ms: int = _key(
-        "request.timeout.ms", _INT, 30000, "How long a broker waits for an answer of the controller."
+    request_timeout_ms: int = config_key(
+        "request.timeout.ms",
+        ConfigType.INT,
+        30000,
+        "How long a broker waits for an answer of the controller.",
     )
-    max_request_partition_size_limit: int = _key(
+    max_request_partition_size_limit: int = config_key(
         "max.request.partition.size.limit",
-        _INT,
+        ConfigType.INT,
         2000,
         "The most partitions in one DescribeTopicPartitions answer.",
         at_least(1),
     )
 
-    # The controller and the metadata log
-    controller_quorum_bootstrap_servers_value: tuple[str, ...] = _key(
-        "controller.quorum.bootstrap.servers",
-        _LIST,
-        ("127.0.0.1:0",),
-        "Where the controller, in the driver, listens; port 0 takes a free one.",
-    )
-    controller_quorum_fetch_timeout_ms: int = _key(
-        "controller.quorum.fetch.timeout.ms",
-        _INT,
-        2000,
-        "How long a broker goes without an answer to a fetch of the metadata log before it connects anew.",
-        at_least(0),
-    )
-    controller_quorum_request_timeout_ms: int = _key(
-        "controller.quorum.request.timeout.ms",
-        _INT,
-        2000,
-        "How long a request to the controller may take.",
-        at_least(0),
-    )
-    controller_quorum_retry_backoff_ms: int = _key(
-        "controller.quorum.retry.backoff.ms",
-        _INT,
-        20,
-        "The pause before a failed request to the controller is sent again.",
-        at_least(0),
-    )
-    controller_quorum_fetch_max_bytes: int = _key(
-        "controller.quorum.fetch.max.bytes",
-        _INT,
-        1048576,
-        "The most bytes of the metadata log in one answer.",
-        at_least(1),
-    )
-    broker_heartbeat_interval_ms: int = _key(
-        "broker.heartbeat.interval.ms", _INT, 500, "How often a broker tells the controller that it lives."
-    )
-    broker_session_timeout_ms: int = _key(
-        "broker.session.timeout.ms", _INT, 3000, "After how much silence the controller fences a broker."
-    )
-    initial_broker_registration_timeout_ms: int = _key(
-        "initial.broker.registration.timeout.ms",
-        _INT,
-        60000,
-        "How long a starting broker tries to register before it gives up.",
-    )
-    controlled_shutdown_enable: bool = _key(
-        "controlled.shutdown.enable",
-        _BOOLEAN,
-        True,
-        "Whether a leaving broker hands its leaderships over first.",
-    )
-    metadata_log_dir: str | None = _key(
-        "metadata.log.dir", _STRING, None, "Where the metadata log lies; the first of log.dirs if not set."
-    )
-    metadata_log_segment_bytes: int = _key(
-        "metadata.log.segment.bytes",
-        _INT,
-        1073741824,
-        "The largest segment of the metadata log.",
-        at_least(8388608),
-    )
-    metadata_log_segment_ms: int = _key(
-        "metadata.log.segment.ms", _LONG, 604800000, "The longest a segment of the metadata log stays active."
-    )
-    metadata_log_max_record_bytes_between_snapshots: int = _key(
-        "metadata.log.max.record.bytes.between.snapshots",
-        _LONG,
-        20971520,
-        "How many bytes of metadata records make a new snapshot due.",
-        at_least(1),
-    )
-    metadata_log_max_snapshot_interval_ms: int = _key(
-        "metadata.log.max.snapshot.interval.ms",
-        _LONG,
-        3600000,
-        "After how long a new snapshot is due if there are new records; 0 for never.",
-        at_least(0),
-    )
-    metadata_max_retention_bytes: int = _key(
-        "metadata.max.retention.bytes",
-        _LONG,
-        104857600,
-        "How large metadata log and snapshots may grow before old ones go.",
-    )
-    metadata_max_retention_ms: int = _key(
-        "metadata.max.retention.ms", _LONG, 604800000, "How long metadata log and snapshots are kept."
-    )
-    metadata_max_idle_interval_ms: int = _key(
-        "metadata.max.idle.interval.ms",
-        _INT,
-        500,
-        "How often an idle controller writes a no-op record; 0 for never.",
-        at_least(0),
-    )
-
     # Topics
-    num_partitions: int = _key(
-        "num.partitions", _INT, 1, "How many partitions a topic gets if nobody says.", at_least(1)
+    num_partitions: int = config_key(
+        "num.partitions", ConfigType.INT, 1, "How many partitions a topic gets if nobody says.", at_least(1)
     )
-    default_replication_factor: int = _key(
+    default_replication_factor: int = config_key(
         "default.replication.factor",
-        _INT,
+        ConfigType.INT,
         1,
         "How many replicas a partition gets if nobody says: the number of racks, at most 3, if not set.",
         at_least(1),
     )
-    auto_create_topics_enable: bool = _key(
-        "auto.create.topics.enable", _BOOLEAN, True, "Whether asking for a topic's metadata may create it."
+    auto_create_topics_enable: bool = config_key(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether asking for a topic's metadata may create it.",
     )
-    delete_topic_enable: bool = _key("delete.topic.enable", _BOOLEAN, True, "Whether topics can be deleted.")
-    auto_leader_rebalance_enable: bool = _key(
+    delete_topic_enable: bool = config_key(
+        "delete.topic.enable", ConfigType.BOOLEAN, True, "Whether topics can be deleted."
+    )
+    auto_leader_rebalance_enable: bool = config_key(
         "auto.leader.rebalance.enable",
-        _BOOLEAN,
+        ConfigType.BOOLEAN,
         True,
         "Whether leadership returns to preferred replicas by itself.",
     )
-    leader_imbalance_check_interval_seconds: int = _key(
+    leader_imbalance_check_interval_seconds: int = config_key(
         "leader.imbalance.check.interval.seconds",
-        _LONG,
+        ConfigType.LONG,
         300,
         "How often the controller looks for leaderships to return.",
         at_least(1),
     )
-    unclean_leader_election_enable: bool = _key(
+    unclean_leader_election_enable: bool = config_key(
         "unclean.leader.election.enable",
-        _BOOLEAN,
+        ConfigType.BOOLEAN,
         False,
         "Whether a replica outside the ISR may lead, losing records, when no other can.",
     )
-    min_insync_replicas: int = _key(
+    min_insync_replicas: int = config_key(
         "min.insync.replicas",
-        _INT,
+        ConfigType.INT,
         1,
         "The smallest ISR with which acks=all is acknowledged.",
         at_least(1),
     )
 
     # Replication and fetching
-    replica_lag_time_max_ms: int = _key(
-        "replica.lag.time.max.ms", _LONG, 30000, "How long a follower may lag before it leaves the ISR."
+    replica_lag_time_max_ms: int = config_key(
+        "replica.lag.time.max.ms",
+        ConfigType.LONG,
+        30000,
+        "How long a follower may lag before it leaves the ISR.",
     )
-    replica_socket_timeout_ms: int = _key(
-        "replica.socket.timeout.ms", _INT, 30000, "How long a follower waits for an answer of its leader."
+    replica_socket_timeout_ms: int = config_key(
+        "replica.socket.timeout.ms",
+        ConfigType.INT,
+        30000,
+        "How long a follower waits for an answer of its leader.",
     )
-    replica_socket_receive_buffer_bytes: int = _key(
-        "replica.socket.receive.buffer.bytes", _INT, 65536, "SO_RCVBUF of a follower's connections."
+    replica_socket_receive_buffer_bytes: int = config_key(
+        "replica.socket.receive.buffer.bytes", ConfigType.INT, 65536, "SO_RCVBUF of a follower's connections."
     )
-    replica_fetch_max_bytes: int = _key(
+    replica_fetch_max_bytes: int = config_key(
         "replica.fetch.max.bytes",
-        _INT,
+        ConfigType.INT,
         1048576,
         "How many bytes a follower asks for a partition; one batch always fits.",
         at_least(0),
     )
-    replica_fetch_wait_max_ms: int = _key(
-        "replica.fetch.wait.max.ms", _INT, 500, "How long a leader may hold a follower's fetch open."
+    replica_fetch_wait_max_ms: int = config_key(
+        "replica.fetch.wait.max.ms",
+        ConfigType.INT,
+        500,
+        "How long a leader may hold a follower's fetch open.",
     )
-    replica_fetch_min_bytes: int = _key(
-        "replica.fetch.min.bytes", _INT, 1, "How many bytes a follower waits for."
+    replica_fetch_min_bytes: int = config_key(
+        "replica.fetch.min.bytes", ConfigType.INT, 1, "How many bytes a follower waits for."
     )
-    replica_fetch_response_max_bytes: int = _key(
+    replica_fetch_response_max_bytes: int = config_key(
         "replica.fetch.response.max.bytes",
-        _INT,
+        ConfigType.INT,
         10485760,
         "How many bytes a follower asks for at once.",
         at_least(0),
     )
-    replica_fetch_backoff_ms: int = _key(
-        "replica.fetch.backoff.ms", _INT, 1000, "The pause after a failed fetch of a follower.", at_least(0)
+    replica_fetch_backoff_ms: int = config_key(
+        "replica.fetch.backoff.ms",
+        ConfigType.INT,
+        1000,
+        "The pause after a failed fetch of a follower.",
+        at_least(0),
     )
-    replica_high_watermark_checkpoint_interval_ms: int = _key(
-        "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, "How often high watermarks go to disk."
+    replica_high_watermark_checkpoint_interval_ms: int = config_key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        ConfigType.LONG,
+        5000,
+        "How often high watermarks go to disk.",
     )
-    num_replica_fetchers: int = _key(
-        "num.replica.fetchers", _INT, 1, "How many connections a follower keeps to one leader.", at_least(1)
+    num_replica_fetchers: int = config_key(
+        "num.replica.fetchers",
+        ConfigType.INT,
+        1,
+        "How many connections a follower keeps to one leader.",
+        at_least(1),
     )
-    fetch_max_bytes: int = _key(
-        "fetch.max.bytes", _INT, 57671680, "The most bytes in one answer to a consumer.", at_least(1024)
+    fetch_max_bytes: int = config_key(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        57671680,
+        "The most bytes in one answer to a consumer.",
+        at_least(1024),
     )
-    max_incremental_fetch_session_cache_slots: int = _key(
+    max_incremental_fetch_session_cache_slots: int = config_key(
         "max.incremental.fetch.session.cache.slots",
-        _INT,
+        ConfigType.INT,
         1000,
         "How many incremental fetch sessions a broker remembers.",
         at_least(0),
     )
-    producer_id_expiration_ms: int = _key(
+    producer_id_expiration_ms: int = config_key(
         "producer.id.expiration.ms",
-        _INT,
+        ConfigType.INT,
         86400000,
         "After how long an idle producer's sequence numbers are forgotten.",
         at_least(1),
     )
 
     # Directories and threads
-    log_dir: tuple[str, ...] | None = _key(
+    log_dir: tuple[str, ...] | None = config_key(
         "log.dir",
-        _LIST,
+        ConfigType.LIST,
         None,
         "The data directory, where log.dirs is not set; the application's own if neither is.",
     )
-    log_dirs: tuple[str, ...] | None = _key("log.dirs", _LIST, None, "The data directories.")
-    background_threads: int = _key(
-        "background.threads", _INT, 10, "How many threads do file work beside the event loop.", at_least(1)
+    log_dirs: tuple[str, ...] | None = config_key("log.dirs", ConfigType.LIST, None, "The data directories.")
+    background_threads: int = config_key(
+        "background.threads",
+        ConfigType.INT,
+        10,
+        "How many threads do file work beside the event loop.",
+        at_least(1),
     )
-    num_recovery_threads_per_data_dir: int = _key(
+    num_recovery_threads_per_data_dir: int = config_key(
         "num.recovery.threads.per.data.dir",
-        _INT,
+        ConfigType.INT,
         2,
         "How many threads open and recover the logs of a directory.",
         at_least(1),
-    )
-
-    # Logs; topics may override most of these
-    message_max_bytes: int = _key(
-        "message.max.bytes", _INT, 1048588, "The largest batch of records, compressed.", at_least(0)
-    )
-    compression_type: str = _key(
-        "compression.type",
-        _STRING,
-        "producer",
-        "How batches are stored: as they come (producer), or recompressed.",
-        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    )
-    compression_gzip_level: int = _key(
-        "compression.gzip.level", _INT, -1, "gzip's level; -1 is its default.", either(-1, between(1, 9))
-    )
-    compression_lz4_level: int = _key("compression.lz4.level", _INT, 9, "lz4's level.", between(1, 17))
-    compression_zstd_level: int = _key(
-        "compression.zstd.level", _INT, 3, "zstd's level.", between(-131072, 22)
-    )
-    log_segment_bytes: int = _key(
-        "log.segment.bytes", _INT, 1073741824, "The largest segment file.", at_least(1048576)
-    )
-    log_roll_ms: int | None = _key(
-        "log.roll.ms", _LONG, None, "The longest a segment stays active.", at_least(1)
-    )
-    log_roll_hours: int = _key(
-        "log.roll.hours", _INT, 168, "The same in hours; log.roll.ms wins.", at_least(1)
-    )
-    log_roll_jitter_ms: int | None = _key(
-        "log.roll.jitter.ms", _LONG, None, "How much earlier, at random, a segment is rolled.", at_least(0)
-    )
-    log_roll_jitter_hours: int = _key(
-        "log.roll.jitter.hours", _INT, 0, "The same in hours; log.roll.jitter.ms wins.", at_least(0)
-    )
-    log_index_size_max_bytes: int = _key(
-        "log.index.size.max.bytes", _INT, 10485760, "The largest index file.", at_least(4)
-    )
-    log_index_interval_bytes: int = _key(
-        "log.index.interval.bytes",
-        _INT,
-        4096,
-        "How many bytes of log lie between two index entries.",
-        at_least(0),
-    )
-    log_retention_ms: int | None = _key(
-        "log.retention.ms",
-        _LONG,
-        None,
-        "How long records are kept; -1 for ever.",
-        either(-1, at_least(1)),
-    )
-    log_retention_minutes: int | None = _key(
-        "log.retention.minutes",
-        _INT,
-        None,
-        "The same in minutes; log.retention.ms wins.",
-        either(-1, at_least(1)),
-    )
-    log_retention_hours: int = _key(
-        "log.retention.hours",
-        _INT,
-        168,
-        "The same in hours; log.retention.ms and .minutes win.",
-        either(-1, at_least(1)),
-    )
-    log_retention_bytes: int = _key(
-        "log.retention.bytes", _LONG, -1, "How large a partition's log may grow; -1 for no limit."
-    )
-    log_retention_check_interval_ms: int = _key(
-        "log.retention.check.interval.ms",
-        _LONG,
-        300000,
-        "How often old segments are looked for.",
-        at_least(1),
-    )
-    log_cleanup_policy: tuple[str, ...] = _key(
-        "log.cleanup.policy",
-        _LIST,
-        ("delete",),
-        "Whether old segments are deleted, compacted, both or neither.",
-        some_of("compact", "delete"),
-    )
-    log_cleaner_delete_retention_ms: int = _key(
-        "log.cleaner.delete.retention.ms",
-        _LONG,
-        86400000,
-        "How long compaction keeps tombstones.",
-        at_least(0),
-    )
-    log_cleaner_min_compaction_lag_ms: int = _key(
-        "log.cleaner.min.compaction.lag.ms", _LONG, 0, "How long compaction spares a record.", at_least(0)
-    )
-    log_cleaner_max_compaction_lag_ms: int = _key(
-        "log.cleaner.max.compaction.lag.ms",
-        _LONG,
-        LONG_MAX,
-        "After how long a record must be considered for compaction.",
-        at_least(1),
-    )
-    log_cleaner_min_cleanable_ratio: float = _key(
-        "log.cleaner.min.cleanable.ratio",
-        _DOUBLE,
-        0.5,
-        "What part of a log must be uncompacted before it is compacted.",
-        between(0, 1),
-    )
-    log_segment_delete_delay_ms: int = _key(
-        "log.segment.delete.delay.ms", _LONG, 60000, "How long a deleted segment's files stay.", at_least(0)
-    )
-    log_flush_interval_messages: int = _key(
-        "log.flush.interval.messages",
-        _LONG,
-        LONG_MAX,
-        "After how many records a log is flushed.",
-        at_least(1),
-    )
-    log_flush_interval_ms: int | None = _key(
-        "log.flush.interval.ms", _LONG, None, "How long records may stay unflushed."
-    )
-    log_flush_scheduler_interval_ms: int = _key(
-        "log.flush.scheduler.interval.ms",
-        _LONG,
-        LONG_MAX,
-        "How often logs that must be flushed are looked for.",
-    )
-    log_flush_offset_checkpoint_interval_ms: int = _key(
-        "log.flush.offset.checkpoint.interval.ms",
-        _INT,
-        60000,
-        "How often recovery points go to disk.",
-        at_least(0),
-    )
-    log_flush_start_offset_checkpoint_interval_ms: int = _key(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        _INT,
-        60000,
-        "How often log start offsets go to disk.",
-        at_least(0),
-    )
-    log_preallocate: bool = _key(
-        "log.preallocate", _BOOLEAN, False, "Whether a segment file takes its full size when it is made."
-    )
-    log_message_timestamp_type: str = _key(
-        "log.message.timestamp.type",
-        _STRING,
-        "CreateTime",
-        "Whether records keep their producer's time or get the time of their append.",
-        one_of("CreateTime", "LogAppendTime"),
-    )
-    log_message_timestamp_before_max_ms: int = _key(
-        "log.message.timestamp.before.max.ms",
-        _LONG,
-        LONG_MAX,
-        "How far a record's time may lie before the broker's.",
-        at_least(0),
-    )
-    log_message_timestamp_after_max_ms: int = _key(
-        "log.message.timestamp.after.max.ms",
-        _LONG,
-        3600000,
-        "How far a record's time may lie after the broker's.",
-        at_least(0),
     )
 
     # What the listener keys add up to

@@ -6,7 +6,7 @@ value and what would have been allowed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -135,6 +135,20 @@ class ConfigKey:
         article = "an" if self.type is ConfigType.INT else "a"
         rule = "" if self.rule is None else f", {self.rule.allowed}"
         return f"{article} {self.type.name.lower()}{rule}"
+
+
+def config_key(
+    name: str,
+    config_type: ConfigType,
+    default: ConfigValue,
+    documentation: str,
+    rule: Rule | None = None,
+    *,
+    assigned: bool = False,
+) -> Any:
+    """Return a dataclass field that is a key: its default is the key's, its metadata holds the key."""
+    key = ConfigKey(name, config_type, default, documentation, rule, assigned=assigned)
+    return field(default=default, metadata={"key": key})
 
 
 def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[str], kind: str) -> ConfigKey:

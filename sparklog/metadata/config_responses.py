@@ -1,0 +1,154 @@
+"""What clients are told about configuration: answers to DescribeConfigs.
+
+An entry's source is where its value comes from: the topic, the broker's own configuration, or the default.
+Its synonyms are all of these places that have one, the deciding place first. Secrets are never shown.
+
+Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from sparklog.config.broker import BROKER_KEYS, BrokerConfig
+from sparklog.config.definition import ConfigKey, ConfigValue
+from sparklog.config.topic import TOPIC_KEYS, TOPIC_SYNONYMS, topic_config
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.schemas import ResourceType
+from sparklog.metadata.topic_names import check_topic_name
+
+DYNAMIC_TOPIC_CONFIG: Final = 1
+STATIC_BROKER_CONFIG: Final = 4
+DEFAULT_CONFIG: Final = 5
+
+
+def describe_configs_response(
+    image: MetadataImage, broker_config: BrokerConfig, request: Any
+) -> DescribeConfigsResponse:
+    """Return the answer to a DescribeConfigsRequest of version 4.
+
+    `broker_config` is that of the answering node. One with a `node_id` describes only itself; the
+    controller's, which has none, stands for every registered broker. A resource that cannot be described
+    has an error of its own.
+    """
+    return DescribeConfigsResponse(
+        throttle_time=timedelta(0),
+        results=tuple(_describe(image, broker_config, resource, request) for resource in request.resources),
+    )
+
+
+def _describe(
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
+) -> DescribeConfigsResult:
+    error_code, error_message = ErrorCode.none, None
+    entries: Iterable[DescribeConfigsResourceResult] = ()
+    try:
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                entries = _topic_entries(image, broker_config, resource, request)
+            case ResourceType.BROKER:
+                entries = _broker_entries(image, broker_config, resource, request)
+            case other:
+                raise KafkaError(ErrorCode.invalid_request, f"resource type {other} cannot be described")
+        configs = tuple(entries)
+    except KafkaError as error:
+        configs, error_code, error_message = (), error.error_code, error.message
+    return DescribeConfigsResult(
+        error_code=error_code,
+        error_message=error_message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _topic_entries(
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
+) -> Iterator[DescribeConfigsResourceResult]:
+    name = resource.resource_name
+    check_topic_name(name)
+    if name not in image.topics.by_name:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {name} does not exist")
+    overrides = image.topic_configs(name)
+    config = topic_config(broker_config, overrides)
+    for key in _asked_keys(TOPIC_KEYS.values(), resource):
+        synonyms = []
+        if key.name in overrides:
+            synonyms.append(_synonym(key, config.value(key.name), DYNAMIC_TOPIC_CONFIG))
+        broker_keys = [BROKER_KEYS[synonym.name] for synonym in TOPIC_SYNONYMS[key.name]]
+        synonyms += _broker_synonyms(broker_config, broker_keys)
+        yield _entry(key, config.value(key.name), synonyms, request, read_only=False)
+
+
+def _broker_entries(
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
+) -> Iterator[DescribeConfigsResourceResult]:
+    name = resource.resource_name
+    if not name:
+        # The dynamic defaults of all brokers, and a broker's configuration is static here.
+        return
+    if not (name.isascii() and name.isdecimal()):
+        raise KafkaError(ErrorCode.invalid_request, f"a broker id must be a number, not {name!r}")
+    broker_id = int(name)
+    if broker_config.node_id is None:
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.invalid_request, f"broker {broker_id} is not registered")
+        broker_config = broker_config.with_identity(broker_id, broker.rack)
+    elif broker_id != broker_config.node_id:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"this is broker {broker_config.node_id}; broker {broker_id} describes itself",
+        )
+    for key in _asked_keys(BROKER_KEYS.values(), resource):
+        synonyms = _broker_synonyms(broker_config, [key])
+        yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=True)
+
+
+def _asked_keys(keys: Iterable[ConfigKey], resource: Any) -> Iterator[ConfigKey]:
+    asked = resource.configuration_keys
+    for key in keys:
+        if not key.name.startswith("internal.") and (not asked or key.name in asked):
+            yield key
+
+
+def _broker_synonyms(broker_config: BrokerConfig, keys: Iterable[ConfigKey]) -> list[DescribeConfigsSynonym]:
+    static, default = [], []
+    for key in keys:
+        if key.name in broker_config.raw:
+            static.append(_synonym(key, broker_config.value(key.name), STATIC_BROKER_CONFIG))
+        if key.default is not None:
+            default.append(_synonym(key, key.default, DEFAULT_CONFIG))
+    return static + default
+
+
+def _synonym(key: ConfigKey, value: ConfigValue, source: int) -> DescribeConfigsSynonym:
+    return DescribeConfigsSynonym(name=key.name, value=key.format(value), source=source)
+
+
+def _entry(
+    key: ConfigKey,
+    value: ConfigValue,
+    synonyms: list[DescribeConfigsSynonym],
+    request: Any,
+    *,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=key.format(value),
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        is_sensitive=key.sensitive,
+        synonyms=tuple(synonyms) if request.include_synonyms else (),
+        config_type=key.type,
+        documentation=key.documentation if request.include_documentation else None,
+    )

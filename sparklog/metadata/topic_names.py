@@ -1,0 +1,71 @@
+"""Which names a topic may have.
+
+Kafka's rule: 1 to 249 characters of `a-z A-Z 0-9 . _ -`, and not `.` or `..`. Names that differ only in
+having `.` where the other has `_` may not exist side by side (their metrics would collide in Kafka).
+Topic names become directory names, so nothing gets past this check to the disk.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sparklog.errors import ErrorCode, KafkaError
+
+MAX_TOPIC_NAME_LENGTH: Final = 249
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+class InvalidTopicNameError(KafkaError):
+    """A name that no topic can have."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.invalid_topic_exception, message)
+
+
+def check_topic_name(name: str) -> None:
+    """Return if a topic may have the name.
+
+    Raises:
+        InvalidTopicNameError: it may not; the message says why.
+    """
+    if not name:
+        raise InvalidTopicNameError("a topic name must not be empty")
+    if name in (".", ".."):
+        raise InvalidTopicNameError(f"a topic cannot be named {name!r}")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopicNameError(
+            f"{name[:40]}... has {len(name)} characters, a topic name at most {MAX_TOPIC_NAME_LENGTH}"
+        )
+    if not _LEGAL.match(name):
+        raise InvalidTopicNameError(f"topic name {name!r} has characters other than a-z A-Z 0-9 . _ -")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """Whether a topic may have the name."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicNameError:
+        return False
+    return True
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether the topic belongs to the cluster itself, which clients do not write."""
+    return name in INTERNAL_TOPICS
+
+
+def collision_key(name: str) -> str:
+    """Return what two topic names must not have in common.
+
+    >>> collision_key("flights.2013") == collision_key("flights_2013")
+    True
+    """
+    return name.replace(".", "_")
+
+
+def find_collision(name: str, existing: Iterable[str]) -> str | None:
+    """Return the existing topic that `name` collides with, other than one of the same name."""
+    key = collision_key(name)
+    return next((other for other in existing if other != name and collision_key(other) == key), None)
