@@ -1,19 +1,53 @@
-"""The controller: requests in, metadata records and replies out (skeleton)."""
+"""The controller: requests and events in, metadata records and replies out.
 
-from __future__ import annotations
+No clock, no randomness, no file and no socket: time and topic ids are given. Every decision is made on top
+of all earlier ones, so the order for whoever runs the machine is: `handle` (or `tick`, ...), then at once
+`replay` of the records under the offset they get, then make them durable, and only then reply. Records of
+one decision belong into one batch: they take effect together.
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+Source: KIP-631 and Kafka's org.apache.kafka.controller for behaviour and error codes.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import UUID
 
-from driver.controller.decision import Caller, Decision
+from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+
+from driver.controller import brokers
+from driver.controller.alter_partition import alter_partition
+from driver.controller.cluster import Cluster
+from driver.controller.configs import alter_configs, incremental_alter_configs
+from driver.controller.create_partitions import create_partitions
+from driver.controller.create_topics import create_topics
+from driver.controller.decision import Decision
+from driver.controller.delete_topics import delete_topics
+from driver.controller.elections import balance, elect_leaders
+from driver.controller.producer_ids import allocate_producer_ids
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import (
+    METADATA_VERSION_FEATURE,
+    METADATA_VERSION_LEVEL,
+    FeatureLevelRecord,
+    MetadataRecord,
+)
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-if TYPE_CHECKING:
-    from sparklog.config import BrokerConfig
-    from sparklog.metadata.image import MetadataImage
+__all__ = ["REQUEST_TYPES", "Controller"]
 
-__all__ = ["Controller"]
+logger = logging.getLogger(__name__)
 
 
 class Controller:
@@ -24,18 +58,125 @@ class Controller:
         cluster_id: str,
         config: BrokerConfig,
         new_topic_id: Callable[[], UUID],
-        image: MetadataImage,
+        image: MetadataImage = EMPTY_IMAGE,
     ) -> None:
-        raise NotImplementedError
+        """Take over at `image`. `new_topic_id` must never return an id twice."""
+        self._cluster = Cluster(cluster_id, config, image)
+        self._new_topic_id = new_topic_id
+        self._stopping = False
+        self._last_balance_ms: int | None = None
 
-    def handle(self, request: Any, now_ms: int, caller: Caller) -> Decision:
-        raise NotImplementedError
+    @property
+    def image(self) -> MetadataImage:
+        """The cluster with every decision so far, durable or not."""
+        return self._cluster.image
+
+    def bootstrap(self) -> Decision:
+        """Return what the very first batch of a cluster says: the level of its metadata."""
+        if self.image.features:
+            return Decision([], None)
+        record = FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=METADATA_VERSION_LEVEL)
+        return Decision([record], None)
+
+    def handle(self, request: Any, now_ms: int) -> Decision:
+        """Decide about a request, an entity of one of `REQUEST_TYPES`.
+
+        Raises:
+            KeyError: another kind of entity.
+        """
+        return _HANDLERS[type(request)](self, request, now_ms)
 
     def tick(self, now_ms: int) -> Decision:
-        raise NotImplementedError
+        """Fence one broker that has been silent for too long, or else give leaderships back if that is due.
 
-    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: int) -> Decision:
-        raise NotImplementedError
+        Call it again, after `replay`, until it has no records: every broker is fenced on top of the last.
+        """
+        self._cluster.sessions.listening(now_ms)
+        if self._stopping:
+            return Decision([], None)
+        records = brokers.fence_expired(self._cluster, now_ms)
+        if not records and self._balance_due(now_ms):
+            self._last_balance_ms = now_ms
+            records = balance(self._cluster)
+        return Decision(records, None)
 
-    def replay(self, records: Sequence[Any], base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        raise NotImplementedError
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
+        """Fence a broker whose process is known to have ended, if it has not registered again since."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or registration.broker_epoch != broker_epoch:
+            return Decision([], None)
+        self._cluster.sessions.end(broker_id)
+        if registration.fenced or self._stopping:
+            return Decision([], None)
+        return Decision(brokers.fence(self._cluster, registration, "its process has ended"), None)
+
+    def start_controlled_shutdown(self, broker_id: BrokerId, now_ms: int) -> Decision:
+        """Move a broker's leaderships away although it has not asked; its heartbeats tell it to leave."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or not self._cluster.is_active(broker_id):
+            return Decision([], None)
+        session = self._cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
+        return Decision(brokers.start_controlled_shutdown(self._cluster, registration, session), None)
+
+    def shut_down_brokers(self) -> None:
+        """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
+
+        The ISRs stay what they are, so that the last broker to leave is not the only one in sync.
+        """
+        logger.info("All brokers are told to shut down")
+        self._stopping = True
+
+    def metadata_fetched(self, broker_id: BrokerId, fetch_offset: Offset) -> None:
+        """Note that a broker has the metadata log up to `fetch_offset`, exclusive.
+
+        Fresher than its heartbeats; a controlled shutdown waits for it.
+        """
+        session = self._cluster.sessions.get(broker_id)
+        if session is not None and fetch_offset > 0:
+            session.metadata_offset = max(session.metadata_offset or 0, fetch_offset - 1)
+
+    def replay(
+        self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        self._cluster.image, _ = self._cluster.image.apply(records, last_offset, leader_epoch)
+
+    def _balance_due(self, now_ms: int) -> bool:
+        config = self._cluster.config
+        if not config.auto_leader_rebalance_enable:
+            return False
+        if self._last_balance_ms is None:
+            self._last_balance_ms = now_ms
+        return now_ms - self._last_balance_ms >= config.leader_imbalance_check_interval_seconds * 1000
+
+    def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+        return brokers.register(self._cluster, request, now_ms)
+
+    def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Decision:
+        return brokers.heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
+
+    def _create_topics(self, request: CreateTopicsRequest, _: int) -> Decision:
+        return create_topics(self._cluster, request, self._new_topic_id)
+
+
+def _timeless(decide: Callable[[Cluster, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
+    return lambda controller, request, _: decide(controller._cluster, request)
+
+
+_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]] = MappingProxyType(
+    {
+        BrokerRegistrationRequest: Controller._register,
+        BrokerHeartbeatRequest: Controller._heartbeat,
+        CreateTopicsRequest: Controller._create_topics,
+        DeleteTopicsRequest: _timeless(delete_topics),
+        CreatePartitionsRequest: _timeless(create_partitions),
+        IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
+        AlterConfigsRequest: _timeless(alter_configs),
+        AlterPartitionRequest: _timeless(alter_partition),
+        AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
+        ElectLeadersRequest: _timeless(elect_leaders),
+    }
+)
+
+REQUEST_TYPES: Final = frozenset(_HANDLERS)
+"""The requests that `Controller.handle` decides about."""

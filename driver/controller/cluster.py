@@ -1,0 +1,120 @@
+"""The cluster as decided so far, and the questions that every decision asks of it.
+
+`image` runs ahead of what is durable: it holds every decision made, so that the next one is made on top
+of it. What clients and brokers are told comes from the shell's committed image.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+from uuid import UUID
+
+from driver.controller.partition_changes import Election, IsrRules
+from driver.controller.placement import UsableBroker
+from driver.controller.sessions import Sessions
+from sparklog.config import TOPIC_KEYS, BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
+from sparklog.types import BrokerEpoch, BrokerId, Offset
+
+__all__ = ["Cluster"]
+
+ELIGIBLE_LEADER_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+_MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
+
+
+class Cluster:
+    """The newest image, the brokers' sessions, and the driver's own configuration."""
+
+    def __init__(self, cluster_id: str, config: BrokerConfig, image: MetadataImage) -> None:
+        self.cluster_id = cluster_id
+        self.config = config
+        self.image = image
+        self.sessions = Sessions(config.broker_session_timeout_ms)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset of the next record that is decided."""
+        return self.image.end_offset
+
+    def check_broker_epoch(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> BrokerRegistration:
+        """Return the registration under which a broker speaks.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH: the broker is not registered, or has registered again since.
+        """
+        registration = self.image.brokers.get(broker_id)
+        if registration is None:
+            raise KafkaError(ErrorCode.stale_broker_epoch, f"broker {broker_id} is not registered")
+        if registration.broker_epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.stale_broker_epoch,
+                f"broker {broker_id} speaks with broker epoch {broker_epoch}, "
+                f"its registration has {registration.broker_epoch}",
+            )
+        return registration
+
+    def is_active(self, broker_id: BrokerId) -> bool:
+        """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
+        registration = self.image.brokers.get(broker_id)
+        return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
+
+    def may_lead(
+        self,
+        partition: PartitionRegistration,
+        *,
+        leaving: BrokerId | None = None,
+        joining: BrokerId | None = None,
+    ) -> Callable[[BrokerId], bool]:
+        """Return the test for a leader of `partition` while `leaving` is going and `joining` being unfenced.
+
+        A broker that has come back without the directory in which its replica lay may not lead.
+        """
+
+        def test(broker_id: BrokerId) -> bool:
+            if broker_id == leaving or not (broker_id == joining or self.is_active(broker_id)):
+                return False
+            return self.image.brokers[broker_id].has_online_directory(partition.directory_of(broker_id))
+
+        return test
+
+    def isr_rules(self, topic: str) -> IsrRules:
+        """Return what topic and cluster configuration say about in-sync replicas."""
+        own = self.image.topic_configs(topic)
+        unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(_MIN_IN_SYNC_REPLICAS)
+        return IsrRules(
+            unclean_election=self.config.unclean_leader_election_enable
+            if unclean is None
+            else bool(TOPIC_KEYS[_UNCLEAN_ELECTION].parse(unclean)),
+            min_in_sync_replicas=self.config.min_insync_replicas if minimum is None else int(minimum),
+            eligible_leader_replicas=self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0,
+        )
+
+    def usable_brokers(self) -> Iterator[UsableBroker]:
+        """Yield the brokers that may be given replicas: all that are not shutting down."""
+        for broker_id, registration in self.image.brokers.items():
+            if not registration.in_controlled_shutdown:
+                yield UsableBroker(broker_id, registration.rack, registration.fenced)
+
+    def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID | None, ...]:
+        """Return the directory in which each new replica will lie, as far as the controller can know."""
+        return tuple(self.default_directory(broker_id) for broker_id in replicas)
+
+    def default_directory(self, broker_id: BrokerId) -> UUID | None:
+        """Return the broker's only directory, or that it is still to be chosen."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is not None and len(registration.log_directories) == 1:
+            return registration.log_directories[0]
+        return UNASSIGNED_DIRECTORY
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Yield every partition of the cluster."""
+        for topic in self.image.topics.by_id.values():
+            for partition_id, partition in topic.partitions.items():
+                yield topic, partition_id, partition
+
+
+def election_of(rules: IsrRules) -> Election:
+    """Return how far an election goes that nobody asked for."""
+    return Election.UNCLEAN if rules.unclean_election else Election.ONLINE

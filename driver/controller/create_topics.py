@@ -1,0 +1,239 @@
+"""CreateTopics: names, configurations and placements checked, then one batch of records for all topics.
+
+A topic is a TopicRecord, its ConfigRecords, then its PartitionRecords. Topics that cannot be created are
+answered with their own error and keep no other from being created.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+
+from driver.controller.cluster import Cluster
+from driver.controller.decision import Decision
+from driver.controller.placement import place, validate_manual_assignment
+from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, topic_config
+from sparklog.config.topic import TOPIC_SYNONYMS
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType, TopicRecord
+from sparklog.metadata.topic_names import collision_key, validate_topic_name
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
+
+__all__ = ["MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
+
+logger = logging.getLogger(__name__)
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As in Kafka: bounds the batch that one request can make."""
+
+_UNSET: Final = -1
+_DYNAMIC_TOPIC_CONFIG: Final = 1
+_STATIC_BROKER_CONFIG: Final = 4
+_DEFAULT_CONFIG: Final = 5
+
+
+def create_topics(
+    cluster: Cluster, request: CreateTopicsRequest, new_topic_id: Callable[[], UUID]
+) -> Decision:
+    """Answer CreateTopics."""
+    times_named = Counter(topic.name for topic in request.topics)
+    too_many = sum(map(_partition_bound(cluster.config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
+    collisions = {collision_key(name): name for name in cluster.image.topics.by_name}
+    existing = [partition.replicas for _, _, partition in cluster.partitions()]
+    records: list[MetadataRecord] = []
+    results: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        if topic.name in results:
+            continue
+        try:
+            if too_many:
+                raise KafkaError(
+                    ErrorCode.policy_violation,
+                    f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
+                )
+            if times_named[topic.name] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+            _check_name(cluster, topic.name, collisions)
+            config = _config(cluster, topic)
+            partitions = _partitions(cluster, topic, existing)
+        except KafkaError as error:
+            results[topic.name] = _refused(topic.name, error)
+            logger.info("Topic %s is not created: %s", topic.name, error)
+            continue
+        topic_id = new_topic_id()
+        collisions[collision_key(topic.name)] = topic.name
+        existing += [partition.replicas for partition in partitions]
+        records += _records(topic.name, topic_id, config, partitions)
+        results[topic.name] = _created(cluster.config, topic.name, topic_id, config, partitions)
+        if not request.validate_only:
+            logger.info(
+                "Topic %s is created with id %s and %d partitions", topic.name, topic_id, len(partitions)
+            )
+    reply = CreateTopicsResponse(throttle_time=timedelta(), topics=tuple(results.values()))
+    return Decision([] if request.validate_only else records, reply)
+
+
+def new_partition(cluster: Cluster, replicas: Sequence[BrokerId]) -> PartitionRegistration | None:
+    """Return a partition that begins with all active replicas in sync; `None` if there is none."""
+    isr = tuple(broker_id for broker_id in replicas if cluster.is_active(broker_id))
+    if not isr:
+        return None
+    return PartitionRegistration(
+        replicas=tuple(replicas),
+        directories=cluster.default_directories(replicas),
+        isr=isr,
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
+    def bound(topic: CreatableTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        return config.num_partitions if topic.num_partitions == _UNSET else max(0, topic.num_partitions)
+
+    return bound
+
+
+def _check_name(cluster: Cluster, name: str, collisions: dict[str, str]) -> None:
+    validate_topic_name(name)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
+    if name in cluster.image.topics.by_name:
+        raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    other = collisions.get(collision_key(name))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}"
+        )
+
+
+def _config(cluster: Cluster, topic: CreatableTopic) -> TopicConfig:
+    missing = [config.name for config in topic.configs if config.value is None]
+    if missing:
+        raise KafkaError(
+            ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(missing)}"
+        )
+    return topic_config(cluster.config, {config.name: config.value or "" for config in topic.configs})
+
+
+def _partitions(
+    cluster: Cluster, topic: CreatableTopic, existing: Sequence[Sequence[BrokerId]]
+) -> list[PartitionRegistration]:
+    if topic.assignments:
+        return _assigned_partitions(cluster, topic)
+    replication_factor, partition_count = topic.replication_factor, topic.num_partitions
+    if replication_factor != _UNSET and replication_factor < 1:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if partition_count != _UNSET and partition_count < 1:
+        raise KafkaError(
+            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
+        )
+    if replication_factor == _UNSET:
+        replication_factor = cluster.config.default_replication_factor
+    if partition_count == _UNSET:
+        partition_count = cluster.config.num_partitions
+    partitions = []
+    for replicas in place(cluster.usable_brokers(), partition_count, replication_factor, existing):
+        partition = new_partition(cluster, replicas)
+        assert partition is not None, "placement puts an active broker first"
+        partitions.append(partition)
+    return partitions
+
+
+def _assigned_partitions(cluster: Cluster, topic: CreatableTopic) -> list[PartitionRegistration]:
+    if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            "A manual partition assignment was specified, but replication factor and number of partitions "
+            "were not set to -1.",
+        )
+    numbers = [assignment.partition_index for assignment in topic.assignments]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            "partitions should be a consecutive 0-based integer sequence, each with one assignment",
+        )
+    partitions = []
+    replication_factor: int | None = None
+    for assignment in sorted(topic.assignments, key=lambda assignment: assignment.partition_index):
+        validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+        replication_factor = len(assignment.broker_ids)
+        partition = new_partition(cluster, assignment.broker_ids)
+        if partition is None:
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                "All brokers specified in the manual partition assignment for partition "
+                f"{assignment.partition_index} are fenced or in controlled shutdown.",
+            )
+        partitions.append(partition)
+    return partitions
+
+
+def _records(
+    name: str, topic_id: UUID, config: TopicConfig, partitions: Sequence[PartitionRegistration]
+) -> list[MetadataRecord]:
+    return [
+        TopicRecord(name=name, topic_id=topic_id),
+        *(
+            ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+            for key, value in sorted(config.raw.items())
+        ),
+        *(partition.to_record(topic_id, number) for number, partition in enumerate(partitions)),
+    ]
+
+
+def _created(
+    broker_config: BrokerConfig,
+    name: str,
+    topic_id: UUID,
+    config: TopicConfig,
+    partitions: Sequence[PartitionRegistration],
+) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=key,
+                value=TOPIC_KEYS[key].format(config.value(key)),
+                read_only=False,
+                config_source=_source(broker_config, config, key),
+                is_sensitive=TOPIC_KEYS[key].sensitive,
+            )
+            for key in sorted(TOPIC_KEYS)
+        ),
+    )
+
+
+def _source(broker_config: BrokerConfig, config: TopicConfig, key: str) -> int:
+    if key in config.raw:
+        return _DYNAMIC_TOPIC_CONFIG
+    if any(synonym.name in broker_config.raw for synonym in TOPIC_SYNONYMS[key]):
+        return _STATIC_BROKER_CONFIG
+    return _DEFAULT_CONFIG
+
+
+def _refused(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, topic_id=None, error_code=error.error_code, error_message=error.message, configs=()
+    )

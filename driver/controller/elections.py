@@ -1,0 +1,214 @@
+"""Elections: because a broker goes, because one comes, because somebody asks, because leaders lie unevenly.
+
+Partitions whose ISR holds a broker are found by looking at all of them. That is a few milliseconds for ten
+thousand, at events that are rare, and needs no index that could disagree with the image.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from uuid import UUID
+
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+
+from driver.controller.cluster import Cluster, election_of
+from driver.controller.decision import Decision
+from driver.controller.partition_changes import Election, IsrRules, change_partition
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import PartitionRegistration, TopicImage
+from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
+from sparklog.types import BrokerId
+
+__all__ = ["balance", "broker_joins", "broker_leaves", "broker_lost_log", "directories_fail", "elect_leaders"]
+
+logger = logging.getLogger(__name__)
+
+_PREFERRED = 0
+_UNCLEAN = 1
+
+
+def broker_leaves(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
+    """Take a broker that is being fenced or is shutting down out of every ISR, and its leadership away."""
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if broker_id not in partition.isr and broker_id != partition.leader:
+            return None
+        return change_partition(
+            partition,
+            topic.topic_id,
+            number,
+            cluster.may_lead(partition, leaving=broker_id),
+            rules,
+            election_of(rules),
+            isr=_without(partition.isr, broker_id),
+        )
+
+    return _for_every_partition(cluster, change, f"broker {broker_id} leaves")
+
+
+def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
+    """Treat a broker that is back after an unclean stop: what it had acknowledged may be gone (KIP-966)."""
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if broker_id not in partition.isr and broker_id not in partition.elr:
+            return None
+        return change_partition(
+            partition,
+            topic.topic_id,
+            number,
+            cluster.may_lead(partition, leaving=broker_id),
+            rules,
+            election_of(rules),
+            isr=_without(partition.isr, broker_id),
+            lost_log=(broker_id,),
+        )
+
+    return _for_every_partition(cluster, change, f"broker {broker_id} stopped uncleanly")
+
+
+def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
+    """Give partitions without a leader the broker that is being unfenced, where it may lead them."""
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if partition.leader is not None or broker_id not in partition.replicas:
+            return None
+        return change_partition(
+            partition,
+            topic.topic_id,
+            number,
+            cluster.may_lead(partition, joining=broker_id),
+            rules,
+            election_of(rules),
+        )
+
+    return _for_every_partition(cluster, change, f"broker {broker_id} joins")
+
+
+def directories_fail(
+    cluster: Cluster, broker_id: BrokerId, directories: Iterable[UUID]
+) -> list[MetadataRecord]:
+    """Take a broker out of the partitions whose replicas lie in directories that went offline."""
+    offline = frozenset(directories)
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if broker_id not in partition.isr or partition.directory_of(broker_id) not in offline:
+            return None
+        return change_partition(
+            partition,
+            topic.topic_id,
+            number,
+            cluster.may_lead(partition, leaving=broker_id),
+            rules,
+            election_of(rules),
+            isr=_without(partition.isr, broker_id),
+        )
+
+    return _for_every_partition(cluster, change, f"directories of broker {broker_id} went offline")
+
+
+def balance(cluster: Cluster) -> list[MetadataRecord]:
+    """Give every partition whose preferred leader is in sync and active to that leader."""
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if partition.leader == partition.preferred_leader:
+            return None
+        may_lead = cluster.may_lead(partition)
+        return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.PREFERRED)
+
+    return _for_every_partition(cluster, change, "preferred leaders")
+
+
+def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:
+    """Answer ElectLeaders: preferred or unclean, for the partitions named or for all."""
+    if request.election_type not in (_PREFERRED, _UNCLEAN):
+        logger.info("ElectLeaders with unknown election type %d", request.election_type)
+        return Decision([], _elections(ErrorCode.invalid_request, ()))
+    election = Election.PREFERRED if request.election_type == _PREFERRED else Election.UNCLEAN
+    records: list[MetadataRecord] = []
+    results = []
+    if request.topic_partitions is None:
+        wanted = [(topic.name, tuple(topic.partitions)) for topic in cluster.image.topics.by_id.values()]
+    else:
+        wanted = [(topic.topic, tuple(topic.partitions)) for topic in request.topic_partitions]
+    for name, numbers in wanted:
+        answers = []
+        for number in dict.fromkeys(numbers):
+            error_code, message = ErrorCode.none, None
+            try:
+                records.append(_elect_one(cluster, name, number, election))
+            except KafkaError as error:
+                error_code, message = error.error_code, error.message
+            if request.topic_partitions is None and error_code is ErrorCode.election_not_needed:
+                continue
+            answers.append(PartitionResult(partition_id=number, error_code=error_code, error_message=message))
+        results.append(ReplicaElectionResult(topic=name, partition_result=tuple(answers)))
+    logger.info("ElectLeaders: %s election of %d leaders", election.name.lower(), len(records))
+    return Decision(records, _elections(ErrorCode.none, tuple(results)))
+
+
+_Change = PartitionChangeRecord | None
+
+
+def _for_every_partition(
+    cluster: Cluster,
+    change: Callable[[TopicImage, int, PartitionRegistration, IsrRules], _Change],
+    reason: str,
+) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = []
+    moved = leaderless = 0
+    for topic in cluster.image.topics.by_id.values():
+        rules = cluster.isr_rules(topic.name)
+        for number, partition in topic.partitions.items():
+            record = change(topic, number, partition, rules)
+            if record is not None:
+                records.append(record)
+                after = partition.changed_by(record)
+                leaderless += after.leader is None
+                moved += after.leader is not None and after.leader != partition.leader
+    if records:
+        logger.info(
+            "%s: %d partitions change, %d have a new leader, %d have none",
+            reason,
+            len(records),
+            moved,
+            leaderless,
+        )
+    return records
+
+
+def _elect_one(cluster: Cluster, name: str, number: int, election: Election) -> PartitionChangeRecord:
+    topic = cluster.image.topics.by_name.get(name)
+    partition = None if topic is None else topic.partitions.get(number)
+    if topic is None or partition is None:
+        what = f"topic as {name}" if topic is None else f"partition as {name}-{number}"
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"No such {what}")
+    if election is Election.PREFERRED:
+        needed = partition.leader != partition.preferred_leader
+    else:
+        needed = partition.leader is None
+    if not needed:
+        raise KafkaError(ErrorCode.election_not_needed, f"{name}-{number} has leader {partition.leader}")
+    rules = cluster.isr_rules(name)
+    record = change_partition(partition, topic.topic_id, number, cluster.may_lead(partition), rules, election)
+    if record is not None:
+        return record
+    if election is Election.PREFERRED:
+        raise KafkaError(
+            ErrorCode.preferred_leader_not_available,
+            f"broker {partition.preferred_leader} is not active or not in the ISR {list(partition.isr)}",
+        )
+    raise KafkaError(
+        ErrorCode.eligible_leaders_not_available,
+        f"none of the replicas {list(partition.replicas)} is active with its log",
+    )
+
+
+def _elections(error_code: ErrorCode, results: tuple[ReplicaElectionResult, ...]) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        throttle_time=timedelta(), error_code=error_code, replica_election_results=results
+    )
+
+
+def _without(broker_ids: tuple[BrokerId, ...], broker_id: BrokerId) -> tuple[BrokerId, ...]:
+    return tuple(other for other in broker_ids if other != broker_id)

@@ -1,0 +1,142 @@
+"""Who leads a partition and who is in its ISR, after something happened to it.
+
+The rules this module keeps:
+
+- A leader is elected from the ISR (or, when the ISR is empty, from the eligible leader replicas, KIP-966).
+  Only an unclean election goes beyond that: its leader is alone in the ISR and RECOVERING (KIP-704).
+- A leader that is still acceptable stays.
+- With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
+  has no leader and waits for it.
+- A change that alters nothing is no record. Every record raises the partition epoch; a record with a
+  leader raises the leader epoch too.
+"""
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.schemas import NO_LEADER, LeaderRecoveryState, PartitionChangeRecord
+from sparklog.types import BrokerId
+
+__all__ = ["Election", "IsrRules", "change_partition"]
+
+
+class Election(Enum):
+    """How far an election may go."""
+
+    ONLINE = "keep the leader while it may lead, else take another in-sync replica"
+    PREFERRED = "take the first replica of the assignment if it is in sync, else as ONLINE"
+    UNCLEAN = "as ONLINE, but take a replica out of sync rather than have no leader"
+
+
+class IsrRules(NamedTuple):
+    """What the topic says about its in-sync replicas."""
+
+    unclean_election: bool
+    min_in_sync_replicas: int
+    eligible_leader_replicas: bool
+    """Whether the cluster has the feature of KIP-966."""
+
+
+class _Elected(NamedTuple):
+    leader: BrokerId | None
+    unclean: bool
+
+
+def change_partition(
+    partition: PartitionRegistration,
+    topic_id: UUID,
+    partition_id: int,
+    may_lead: Callable[[BrokerId], bool],
+    rules: IsrRules,
+    election: Election,
+    *,
+    isr: tuple[BrokerId, ...] | None = None,
+    lost_log: Collection[BrokerId] = (),
+    leader_recovery_state: LeaderRecoveryState | None = None,
+    directories: tuple[UUID | None, ...] | None = None,
+) -> PartitionChangeRecord | None:
+    """Return the record that gives the partition the wanted ISR and the leader that follows from it.
+
+    `isr`, `leader_recovery_state` and `directories` of None keep what is there. `lost_log` are replicas
+    that may have lost what they had acknowledged and so are no eligible leader replicas. Returns None when
+    nothing changes.
+    """
+    wanted_isr = partition.isr if isr is None else isr
+    elr = _eligible_leader_replicas(partition, wanted_isr, lost_log, rules)
+    leader, unclean = _elect(partition, wanted_isr, elr, may_lead, rules, election)
+
+    recovery_state = (
+        partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
+    )
+    changes: dict[str, Any] = {}
+    if leader != partition.leader:
+        changes["leader"] = NO_LEADER if leader is None else leader
+        if leader is not None and unclean:
+            wanted_isr, elr = (leader,), ()
+            recovery_state = LeaderRecoveryState.RECOVERING
+        elif leader is not None and leader in elr:
+            wanted_isr, elr = (leader,), tuple(broker_id for broker_id in elr if broker_id != leader)
+        if rules.eligible_leader_replicas:
+            if leader is None and not partition.last_known_elr:
+                changes["last_known_elr"] = (partition.leader,)
+            elif leader is not None and partition.last_known_elr:
+                changes["last_known_elr"] = ()
+    if wanted_isr != partition.isr and (wanted_isr or rules.eligible_leader_replicas):
+        changes["isr"] = wanted_isr
+    if elr != partition.elr:
+        changes["eligible_leader_replicas"] = elr
+    if recovery_state != partition.leader_recovery_state:
+        changes["leader_recovery_state"] = int(recovery_state)
+    if directories is not None and directories != partition.directories:
+        changes["directories"] = directories
+    if not changes:
+        return None
+    return PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, **changes)
+
+
+def _eligible_leader_replicas(
+    partition: PartitionRegistration,
+    wanted_isr: tuple[BrokerId, ...],
+    lost_log: Collection[BrokerId],
+    rules: IsrRules,
+) -> tuple[BrokerId, ...]:
+    """Return the replicas outside the ISR that hold everything that is committed.
+
+    While the ISR is smaller than min.insync.replicas nothing is committed, so whoever was in it when it
+    became too small misses nothing.
+    """
+    if not rules.eligible_leader_replicas or len(wanted_isr) >= min(
+        rules.min_in_sync_replicas, len(partition.replicas)
+    ):
+        return ()
+    candidates = {*partition.elr, *partition.isr} - {*wanted_isr, *lost_log}
+    return tuple(broker_id for broker_id in partition.replicas if broker_id in candidates)
+
+
+def _elect(
+    partition: PartitionRegistration,
+    isr: tuple[BrokerId, ...],
+    elr: tuple[BrokerId, ...],
+    may_lead: Callable[[BrokerId], bool],
+    rules: IsrRules,
+    election: Election,
+) -> _Elected:
+    eligible = isr or elr
+    order = list(partition.replicas)
+    if partition.leader is not None:
+        order.insert(1 if election is Election.PREFERRED else 0, partition.leader)
+    for broker_id in order:
+        if broker_id in eligible and may_lead(broker_id):
+            return _Elected(broker_id, unclean=False)
+    if not eligible and rules.eligible_leader_replicas and len(partition.last_known_elr) == 1:
+        last_leader = partition.last_known_elr[0]
+        if may_lead(last_leader):
+            return _Elected(last_leader, unclean=True)
+    if election is Election.UNCLEAN:
+        for broker_id in partition.replicas:
+            if may_lead(broker_id):
+                return _Elected(broker_id, unclean=True)
+    return _Elected(None, unclean=False)
