@@ -6,17 +6,18 @@
     the record    (flexible encoding, to the end of the value)
 
 Kafka's MetadataRecordSerde writes and reads the same. Bytes come from a log whose batches were checked
-against their CRC, so a bad frame means a foreign or a newer writer and stops whoever replays it.
+against their CRC, so a bad frame means a foreign or a newer writer and stops whoever replays it. They may
+have come over a socket, so lengths are checked before anything is allocated.
 """
 
 import io
 from typing import Final
 
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import RECORD_TYPES, MetadataRecord
+from sparklog.wire.guard import MalformedRequestError, decode_entity
 
 FRAME_VERSION: Final = 1
 _MAX_VARINT_BYTES: Final = 5
@@ -59,14 +60,13 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
         raise MetadataFrameError(
             f"{record_type.__name__} of version {version}, expected {record_type.__version__}"
         )
+    record: MetadataRecord
     try:
-        record: MetadataRecord
-        record, size = entity_reader(record_type)(value, position)
-    except SerialError as error:
-        raise MetadataFrameError(f"{record_type.__name__} cannot be parsed: {error}") from error
-    if position + size != len(value):
-        left = len(value) - position - size
-        raise MetadataFrameError(f"{left} bytes follow the {record_type.__name__}")
+        record, end = decode_entity(record_type, value, position)
+    except MalformedRequestError as error:
+        raise MetadataFrameError(f"{record_type.__name__} cannot be read: {error.message}") from error
+    if end != len(value):
+        raise MetadataFrameError(f"{len(value) - end} bytes follow the {record_type.__name__}")
     return record
 
 
