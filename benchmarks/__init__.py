@@ -1,0 +1,1 @@
+"""Benchmarks: this cluster beside Apache Kafka and Spark's Kafka connector, in one run, as ratios."""

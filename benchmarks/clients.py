@@ -1,0 +1,161 @@
+"""The clients that put load on a cluster; the same ones on both sides."""
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from benchmarks.clusters import ClusterUnderTest
+from benchmarks.java_libraries import kafka_class_path
+
+CLIENT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a client reported, and what the brokers paid for it."""
+
+    records_per_s: float
+    p50_ms: float
+    p99_ms: float
+    brokers_cpu_s: float
+    bytes_moved: int
+
+    @property
+    def brokers_cpu_s_per_gb(self) -> float:
+        """CPU seconds of all brokers for a gigabyte (10^9 bytes of values)."""
+        return self.brokers_cpu_s / (self.bytes_moved / 1e9)
+
+
+def producer_performance(
+    cluster: ClusterUnderTest,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int,
+    compression: str = "none",
+    records_per_s: int = -1,
+    batch_bytes: int | None = 65_536,
+) -> Rate:
+    """Run Kafka's own ProducerPerformance with acks=all."""
+    properties = ["acks=all", f"compression.type={compression}"]
+    if batch_bytes is not None:
+        properties.append(f"batch.size={batch_bytes}")
+    cpu_before_s = cluster.brokers_cpu_s()
+    output = _java(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
+        *("--throughput", str(records_per_s), "--bootstrap-server", cluster.bootstrap_servers),
+        *("--command-property", *properties),
+    )
+    summary = output.strip().splitlines()[-1]
+    rate = re.search(r"([\d.]+) records/sec.* ([\d.]+) ms 50th.* ([\d.]+) ms 99th", summary)
+    if rate is None:
+        raise RuntimeError(f"ProducerPerformance said: {output[-2000:]}")
+    return Rate(
+        records_per_s=float(rate[1]),
+        p50_ms=float(rate[2]),
+        p99_ms=float(rate[3]),
+        brokers_cpu_s=cluster.brokers_cpu_s() - cpu_before_s,
+        bytes_moved=records * record_bytes,
+    )
+
+
+def librdkafka_performance(
+    cluster: ClusterUnderTest, topic: str, *, records: int, record_bytes: int, compression: str = "none"
+) -> Rate:
+    """Produce with librdkafka and acks=all, for machines where Kafka's own tools can't be fetched."""
+    latencies_ms: list[float] = []
+
+    def acknowledged(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(f"a record was refused: {error}")
+        latencies_ms.append(1000 * (message.latency() or 0.0))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "acks": "all",
+            "batch.size": 65_536,
+            "compression.type": compression,
+            "queue.buffering.max.messages": 1_000_000,
+            "on_delivery": acknowledged,
+        }
+    )
+    cpu_before_s = cluster.brokers_cpu_s()
+    started_s = time.monotonic()
+    value = os.urandom(record_bytes)
+    for _ in range(records):
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    producer.flush(CLIENT_TIMEOUT_S)
+    seconds = time.monotonic() - started_s
+    latencies_ms.sort()
+    return Rate(
+        records_per_s=records / seconds,
+        p50_ms=latencies_ms[records // 2],
+        p99_ms=latencies_ms[records * 99 // 100],
+        brokers_cpu_s=cluster.brokers_cpu_s() - cpu_before_s,
+        bytes_moved=records * record_bytes,
+    )
+
+
+def end_to_end_latency(cluster: ClusterUnderTest, topic: str, *, records: int) -> tuple[float, float]:
+    """Run Kafka's own EndToEndLatency with acks=all; return p50 and p99 in milliseconds."""
+    output = _java(
+        "org.apache.kafka.tools.EndToEndLatency",
+        *(cluster.bootstrap_servers, topic, str(records), "all", "100"),
+    )
+    percentiles = re.search(r"50th = ([\d.]+), 99th = ([\d.]+)", output)
+    if percentiles is None:
+        raise RuntimeError(f"EndToEndLatency said: {output[-2000:]}")
+    return float(percentiles[1]), float(percentiles[2])
+
+
+def consume(
+    cluster: ClusterUnderTest, topic: str, *, partitions: int, records: int, record_bytes: int
+) -> Rate:
+    """Read every record of `topic` with librdkafka, partitions assigned."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "benchmark",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 4 * 2**20,
+            "fetch.max.bytes": 64 * 2**20,
+            "queued.max.messages.kbytes": 256 * 2**10,
+            "queued.min.messages": 1_000_000,
+            "fetch.wait.max.ms": 100,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    cpu_before_s = cluster.brokers_cpu_s()
+    started_s = time.monotonic()
+    received = 0
+    while received < records:
+        batch = consumer.consume(10_000, timeout=1.0)
+        received += len(batch)
+        if time.monotonic() - started_s > CLIENT_TIMEOUT_S:
+            raise RuntimeError(f"consumed {received} of {records} records in {CLIENT_TIMEOUT_S:.0f} s")
+    seconds = time.monotonic() - started_s
+    cpu_s = cluster.brokers_cpu_s() - cpu_before_s
+    consumer.close()
+    return Rate(records / seconds, 0.0, 0.0, cpu_s, records * record_bytes)
+
+
+def _java(main: str, *arguments: str) -> str:
+    completed = subprocess.run(
+        ["java", "-Xmx512m", "-cp", kafka_class_path(), main, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_TIMEOUT_S,
+    )
+    return completed.stdout

@@ -1,0 +1,173 @@
+"""The two clusters that are compared, each three brokers on loopback, each seen only through its address.
+
+What a broker costs is read from the operating system: the CPU seconds and resident memory of the
+processes that listen on the advertised ports.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.java_libraries import kafka_class_path
+
+BROKERS = 3
+START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUnderTest:
+    """A running cluster."""
+
+    name: str
+    bootstrap_servers: str
+    hosts: Sequence[psutil.Process]
+    """Processes that are there only to host the brokers: Spark's executors; none for Apache Kafka."""
+
+    def brokers(self) -> list[psutil.Process]:
+        """Return the processes of the brokers that are up."""
+        metadata = AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(timeout=10)
+        ports = {broker.port for broker in metadata.brokers.values()}
+        listening = {
+            connection.laddr.port: connection.pid
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        return [psutil.Process(listening[port]) for port in sorted(ports)]
+
+    def brokers_cpu_s(self) -> float:
+        """Return the CPU seconds, user and system, that the brokers have used since they started."""
+        return sum(times.user + times.system for times in (broker.cpu_times() for broker in self.brokers()))
+
+    def brokers_resident_mib(self) -> float:
+        """Return the brokers' resident memory."""
+        return sum(broker.memory_info().rss for broker in self.brokers()) / 2**20
+
+    def hosts_resident_mib(self) -> float:
+        """Return the resident memory of the processes around the brokers."""
+        return sum(host.memory_info().rss for host in self.hosts) / 2**20
+
+    def create_topic(self, topic: str, partitions: int = 3) -> None:
+        """Create a topic with a replica on every broker."""
+        futures = AdminClient({"bootstrap.servers": self.bootstrap_servers}).create_topics(
+            [NewTopic(topic, partitions, BROKERS)]
+        )
+        futures[topic].result(30)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        AdminClient({"bootstrap.servers": self.bootstrap_servers}).delete_topics([topic])[topic].result(30)
+
+
+@contextlib.contextmanager
+def sparklog_cluster() -> Iterator[ClusterUnderTest]:
+    """Start this project's cluster as its users do: spark-submit jobs/serve.py, three executors."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-sparklog-") as directory:
+        log = Path(directory) / "serve.log"
+        command = [
+            str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
+            *("--master", "local-cluster[3,1,1024]"),
+            *("--conf", "spark.driver.host=127.0.0.1"),
+            *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", "spark.ui.enabled=false"),
+            "jobs/serve.py",
+        ]
+        with log.open("w") as output, _process(command, output, subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                address = re.match(r"bootstrap\.servers=(\S+)", line)
+                if address:
+                    break
+            else:
+                raise RuntimeError(f"the cluster did not start:\n{log.read_text()[-4000:]}")
+            descendants = psutil.Process(process.pid).children(recursive=True)
+            executors = [child for child in descendants if _is_executor(child)]
+            yield ClusterUnderTest("sparklog", address.group(1), executors)
+
+
+@contextlib.contextmanager
+def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
+    """Start Apache Kafka: three combined controllers and brokers, 1 GB heaps."""
+    class_path = kafka_class_path()
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-kafka-")))
+        ports = _free_ports(2 * BROKERS)
+        voters = ",".join(f"{node}@127.0.0.1:{ports[BROKERS + node]}" for node in range(BROKERS))
+        cluster_id = "benchmarkAAAAAAAAAAAAA"
+        for node in range(BROKERS):
+            properties = directory / f"{node}.properties"
+            client, controller = (f"127.0.0.1:{ports[index]}" for index in (node, BROKERS + node))
+            properties.write_text(
+                "process.roles=broker,controller\n"
+                f"node.id={node}\n"
+                f"broker.rack=rack-{node}\n"
+                f"controller.quorum.voters={voters}\n"
+                f"listeners=PLAINTEXT://{client},CONTROLLER://{controller}\n"
+                f"advertised.listeners=PLAINTEXT://{client}\n"
+                "controller.listener.names=CONTROLLER\n"
+                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+                f"log.dirs={directory}/logs-{node}\n"
+                "offsets.topic.replication.factor=3\n"
+                "group.initial.rebalance.delay.ms=0\n"
+            )
+            java = ["java", "-Xmx1g", "-Xms1g", "-cp", class_path]
+            subprocess.run(
+                [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            log = stack.enter_context((directory / f"{node}.log").open("w"))
+            stack.enter_context(_process([*java, "kafka.Kafka", str(properties)], log, log))
+        bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports[:BROKERS])
+        _wait_for_brokers(bootstrap_servers)
+        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, ())
+
+
+@contextlib.contextmanager
+def _process(command: list[str], errors: object, output: object) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(command, stdout=output, stderr=errors, text=True)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            print(f"{command[0]} did not stop within 60 s and is killed", file=sys.stderr)
+            process.kill()
+            process.wait()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    return any("CoarseGrainedExecutorBackend" in argument for argument in process.cmdline())
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        return [free.getsockname()[1] for free in sockets]
+
+
+def _wait_for_brokers(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        with contextlib.suppress(Exception):
+            if len(admin.list_topics(timeout=2).brokers) == BROKERS:
+                return
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"Apache Kafka did not start at {bootstrap_servers}")
+        time.sleep(0.2)
