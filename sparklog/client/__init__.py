@@ -1,0 +1,28 @@
+"""A small blocking client of a Kafka cluster, for Spark's driver and tasks.
+
+`Cluster` finds brokers and leaders, `list_offsets` and `PartitionFetcher` read, `Producer` writes. All of
+them move whole record batches and never look at a record. It is written for bulk transfer by one thread,
+and speaks to any Kafka since 2.8, not only to the cluster inside this application.
+"""
+
+from sparklog.client.cluster import Cluster, Leader, Topic
+from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
+from sparklog.client.fetching import FetchedBatches, PartitionFetcher
+from sparklog.client.offsets import ListedOffset, SpecialOffset, list_offsets
+from sparklog.client.producer import Producer
+
+__all__ = [
+    "ClientConfig",
+    "Cluster",
+    "FetchConfig",
+    "FetchedBatches",
+    "Leader",
+    "ListedOffset",
+    "PartitionFetcher",
+    "Producer",
+    "ProducerConfig",
+    "SpecialOffset",
+    "Topic",
+    "list_offsets",
+    "parse_bootstrap_servers",
+]

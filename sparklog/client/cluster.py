@@ -1,0 +1,291 @@
+"""A cluster as a Spark task sees it: its brokers, topics and leaders, and one connection a broker.
+
+Everything here blocks and belongs to one thread. Order for callers: `topic` (or `topics`) first, then
+`leader` and `channel`; after a retriable error about a partition `forget_leader`, after one about a
+connection `disconnect`, then try again through `retry`, which bounds the attempts by time.
+
+Requests are of fixed versions that name topics by name and that Kafka has had since 2.8; so nothing is
+negotiated, and a topic created anew under an old name is found out by its id (KIP-516).
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Self, TypeVar
+from uuid import UUID
+
+from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v11.response import MetadataResponse
+
+from sparklog.client.config import ClientConfig
+from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
+from sparklog.wire.blocking import BlockingChannel
+
+__all__ = ["Cluster", "Leader", "Topic"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, and since which epoch."""
+
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+class Topic(NamedTuple):
+    """A topic as the metadata describes it."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    leaders: Mapping[int, Leader | None]
+    """Every partition; None while it has no leader."""
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.leaders)
+
+
+class Cluster:
+    """A client of the cluster at `config.bootstrap_servers`; connects when first asked something."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._brokers: dict[BrokerId, tuple[str, int]] = {}
+        self._topics: dict[str, Topic] = {}
+        self._channels: dict[BrokerId, BlockingChannel] = {}
+        self._random = random.Random()
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return all topics, internal ones included, asking a broker anew.
+
+        Raises:
+            ApiTimeoutError: no broker answered within `api_timeout_ms`.
+        """
+
+        def ask() -> Mapping[str, Topic]:
+            return {topic.name: topic for topic in self._topics_in(self._ask_any_broker(None, create=False))}
+
+        return self.retry("listing the topics", ask)
+
+    def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> Topic:
+        """Return a topic, from memory when it is known.
+
+        With `create` the broker is allowed to create it (auto.create.topics.enable) and its partitions are
+        waited for until each has a leader.
+
+        Raises:
+            UnknownTopicError: it did not appear within `timeout_ms` (else `unknown_topic_timeout_ms`).
+            KafkaError: the name is illegal, or access is denied.
+            ApiTimeoutError: no broker answered, or a new topic got no leaders.
+        """
+        if (known := self._topics.get(name)) is not None:
+            return known
+        wait_ms = self.config.unknown_topic_timeout_ms if timeout_ms is None else timeout_ms
+
+        def ask() -> Topic:
+            topic = self._refreshed(name, create=create)
+            if create and None in topic.leaders.values():
+                raise KafkaError(
+                    ErrorCode.leader_not_available, f"not every partition of {name} has a leader"
+                )
+            return topic
+
+        return self.retry(
+            f"finding topic {name}", ask, timeout_ms=wait_ms if create else None, unknown_topic_ms=wait_ms
+        )
+
+    def leader(self, topic_partition: TopicPartition) -> Leader:
+        """Return who leads a partition, asking a broker when that is not known or was forgotten.
+
+        Raises:
+            KafkaError: LEADER_NOT_AVAILABLE (retriable) while there is none; what `topic` raises.
+        """
+        topic = self._topics.get(topic_partition.topic)
+        leader = topic.leaders.get(topic_partition.partition) if topic is not None else None
+        if leader is None:
+            topic = self._refreshed(topic_partition.topic, create=False)
+            if topic_partition.partition not in topic.leaders:
+                raise UnknownTopicError(
+                    f"partition {topic_partition}", f"the topic has {topic.partition_count} partitions"
+                )
+            leader = topic.leaders[topic_partition.partition]
+            if leader is None:
+                raise KafkaError(
+                    ErrorCode.leader_not_available, f"{topic_partition} has no leader at present"
+                )
+        return leader
+
+    def forget_leader(self, topic_partition: TopicPartition) -> None:
+        """Ask anew who leads `topic_partition`, and its topic's other partitions, when it matters next."""
+        self._topics.pop(topic_partition.topic, None)
+
+    def channel(self, broker_id: BrokerId) -> BlockingChannel:
+        """Return the connection to a broker, made when there is none.
+
+        Raises:
+            KafkaError: NETWORK_EXCEPTION, it cannot be reached; LEADER_NOT_AVAILABLE, its address is unknown.
+        """
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            address = self._brokers.get(broker_id)
+            if address is None:
+                raise KafkaError(
+                    ErrorCode.leader_not_available, f"the address of broker {broker_id} is unknown"
+                )
+            channel = self._channels[broker_id] = self._connect(address)
+        return channel
+
+    def disconnect(self, broker_id: BrokerId) -> None:
+        """Close the connection to a broker, if there is one, and forget what it leads."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+        for name, topic in list(self._topics.items()):
+            if any(leader is not None and leader.broker_id == broker_id for leader in topic.leaders.values()):
+                del self._topics[name]
+
+    def any_channel(self) -> tuple[BrokerId, BlockingChannel]:
+        """Return a connection to some broker, an existing one if possible.
+
+        Raises:
+            KafkaError: NETWORK_EXCEPTION, none can be reached.
+        """
+        if not self._brokers:
+            self._ask_any_broker((), create=False)
+        for broker_id, channel in self._channels.items():
+            return broker_id, channel
+        failure: KafkaError | None = None
+        for broker_id in self._random.sample(sorted(self._brokers), len(self._brokers)):
+            try:
+                return broker_id, self.channel(broker_id)
+            except KafkaError as error:
+                failure = error
+        raise failure or KafkaError(ErrorCode.network_exception, "the cluster has no brokers")
+
+    def retry(
+        self,
+        action: str,
+        attempt: Callable[[], Result],
+        *,
+        timeout_ms: int | None = None,
+        unknown_topic_ms: int | None = None,
+    ) -> Result:
+        """Return `attempt()`, called again with growing pauses while it fails retriably and time remains.
+
+        Raises:
+            UnknownTopicError: so it was for `unknown_topic_ms` (else `unknown_topic_timeout_ms`), in which
+                the metadata of a new topic would have spread.
+            ApiTimeoutError: time is up; its cause is the last failure.
+            KafkaError: what `attempt` raised and cannot be cured by trying again.
+        """
+        limit_ms = self.config.api_timeout_ms if timeout_ms is None else timeout_ms
+        unknown_ms = self.config.unknown_topic_timeout_ms if unknown_topic_ms is None else unknown_topic_ms
+        started = time.monotonic()
+        for pause_ms in self.pauses_ms():
+            try:
+                return attempt()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                waited_ms = (time.monotonic() - started) * 1000 + pause_ms
+                if isinstance(error, UnknownTopicError) and waited_ms > unknown_ms:
+                    raise
+                if waited_ms > limit_ms:
+                    raise ApiTimeoutError(action, limit_ms, "default.api.timeout.ms", error) from error
+                logger.debug("%s: %s; trying again in %d ms", action, error, pause_ms)
+                time.sleep(pause_ms / 1000)
+        raise AssertionError("pauses do not end")
+
+    def pauses_ms(self) -> Iterable[int]:
+        """Yield pauses between attempts, without end: doubling from retry.backoff.ms, jittered by a fifth."""
+        pause_ms: float = self.config.retry_backoff_ms
+        while True:
+            yield int(pause_ms * self._random.uniform(0.8, 1.2))
+            pause_ms = min(pause_ms * 2, self.config.retry_backoff_max_ms)
+
+    def close(self) -> None:
+        """Close every connection; unanswered requests are given up."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _refreshed(self, name: str, *, create: bool) -> Topic:
+        """Ask for one topic and remember it."""
+        for topic in self._topics_in(self._ask_any_broker((name,), create=create)):
+            if topic.name == name:
+                self._topics[name] = topic
+                return topic
+        raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
+
+    def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
+        """Ask for metadata: brokers that are connected first, then known ones, then the bootstrap servers."""
+        request = MetadataRequest(
+            topics=None
+            if names is None
+            else tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names),
+            allow_auto_topic_creation=create,
+            include_topic_authorized_operations=False,
+        )
+        failure: KafkaError | None = None
+        known = sorted(self._brokers, key=lambda broker_id: broker_id not in self._channels)
+        for broker_id in known:
+            # A connection with answers outstanding cannot be asked in between; it stays as it is.
+            if (busy := self._channels.get(broker_id)) is not None and busy.outstanding:
+                continue
+            try:
+                return self._learn(self.channel(broker_id).request(request))
+            except KafkaError as error:
+                failure = error
+                self.disconnect(broker_id)
+        for address in self._random.sample(self.config.bootstrap_servers, len(self.config.bootstrap_servers)):
+            try:
+                with self._connect(address) as channel:
+                    return self._learn(channel.request(request))
+            except KafkaError as error:
+                failure = error
+        assert failure is not None, "there is at least one bootstrap server"
+        raise failure
+
+    def _learn(self, response: MetadataResponse) -> MetadataResponse:
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        return response
+
+    def _topics_in(self, response: MetadataResponse) -> Iterable[Topic]:
+        for topic in response.topics:
+            if topic.error_code is ErrorCode.unknown_topic_or_partition:
+                raise UnknownTopicError(
+                    f"topic {topic.name}",
+                    "check its name, or create it, or set auto.create.topics.enable for writes",
+                )
+            if topic.error_code is not ErrorCode.none:
+                raise KafkaError(topic.error_code, f"topic {topic.name}: the metadata is refused")
+            yield Topic(
+                topic.name,
+                topic.topic_id,
+                topic.is_internal,
+                {
+                    partition.partition_index: Leader(partition.leader_id, partition.leader_epoch)
+                    if partition.leader_id >= 0
+                    else None
+                    for partition in topic.partitions
+                },
+            )
+
+    def _connect(self, address: tuple[str, int]) -> BlockingChannel:
+        host, port = address
+        return BlockingChannel(
+            host, port, client_id=self.config.client_id, timeout_s=self.config.request_timeout_ms / 1000
+        )

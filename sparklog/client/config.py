@@ -1,0 +1,79 @@
+"""What a client of a cluster can be told, as typed values with Kafka's defaults.
+
+The names are Kafka's option names with dots as underscores; three defaults differ, because a Spark task
+moves bulk data: larger fetches (`max.partition.fetch.bytes`), larger batches (`batch.size`), and a
+`default.api.timeout.ms` that covers the fencing of a dead broker.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.records.codecs import Codec
+
+__all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
+
+DEFAULT_BATCH_SIZE_BYTES: Final = 512 * 1024
+DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How to reach a cluster, and how long to try."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "sparklog"
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    unknown_topic_timeout_ms: int = 3_000
+    """How long a topic that should exist may be missing from the metadata before it is an error."""
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchConfig:
+    """How much to ask a leader for at once, and how long to wait for it."""
+
+    max_bytes: int = 50 * 1024 * 1024
+    max_partition_bytes: int = DEFAULT_MAX_PARTITION_FETCH_BYTES
+    max_wait_ms: int = 500
+    poll_timeout_ms: int = 120_000
+    """How long a committed offset may stay unreadable, across changes of leader, before it is an error."""
+    check_crcs: bool = True
+    read_committed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """How records are batched, sent and retried."""
+
+    acks: int = -1
+    idempotent: bool = True
+    batch_size_bytes: int = DEFAULT_BATCH_SIZE_BYTES
+    max_request_bytes: int = 1024 * 1024
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+    max_in_flight: int = 5
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    buffer_bytes: int = 32 * 1024 * 1024
+
+
+def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
+    """Return the host and port of each address in a comma-separated list.
+
+    >>> parse_bootstrap_servers("broker-1:9092, [::1]:9093")
+    (('broker-1', 9092), ('::1', 9093))
+
+    Raises:
+        ValueError: an address is not `host:port`, or there is none.
+    """
+    addresses = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, separator, port = entry.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"'{entry}' is not an address of the form host:port")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise ValueError("no address of the form host:port is given")
+    return tuple(addresses)

@@ -1,0 +1,236 @@
+"""Reading a partition's record batches from its leader, one request ahead of what is being consumed.
+
+`PartitionFetcher` yields raw batches in offset order: from the batch that contains the start offset to
+the one that reaches the end offset, so the caller cuts the first and the last. The request for what comes
+next is sent before a response is handed over: the broker and the network work while the caller decodes.
+A leader that fails or changes is followed; offsets that are gone raise `OffsetOutOfRangeError`, after
+which `resume_at` continues elsewhere.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v12.response import FetchResponse, PartitionData
+
+from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.config import FetchConfig
+from sparklog.client.errors import (
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    UnknownTopicError,
+)
+from sparklog.client.offsets import SpecialOffset, list_offsets
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import iterate_headers
+from sparklog.types import BrokerId, Offset, TopicPartition
+
+__all__ = ["AbortedTransaction", "FetchedBatches", "PartitionFetcher", "fetch_request", "partitions_of"]
+
+
+class AbortedTransaction(NamedTuple):
+    """A producer's transaction that ended in an abort marker, by its first offset in the partition."""
+
+    producer_id: int
+    first_offset: Offset
+
+
+class FetchedBatches(NamedTuple):
+    """Whole batches of one partition, in offset order; a partial one may follow and is to be ignored."""
+
+    records: bytes | memoryview
+    next_offset: Offset
+    high_watermark: Offset
+    aborted_transactions: tuple[AbortedTransaction, ...]
+
+
+def fetch_request(
+    positions: Mapping[TopicPartition, Offset],
+    leaders: Mapping[TopicPartition, Leader],
+    config: FetchConfig,
+) -> FetchRequest:
+    """Return the request that reads several partitions of one broker, each from its position on."""
+    topics: dict[str, list[FetchPartition]] = {}
+    for topic_partition, offset in positions.items():
+        topics.setdefault(topic_partition.topic, []).append(
+            FetchPartition(
+                partition=topic_partition.partition,
+                current_leader_epoch=leaders[topic_partition].leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=config.max_partition_bytes,
+            )
+        )
+    return FetchRequest(
+        max_wait=timedelta(milliseconds=config.max_wait_ms),
+        min_bytes=1,
+        max_bytes=config.max_bytes,
+        isolation_level=int(config.read_committed),
+        topics=tuple(FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
+        forgotten_topics_data=(),
+    )
+
+
+def partitions_of(response: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
+    """Yield the answer for each partition.
+
+    Raises:
+        KafkaError: the request as a whole failed.
+    """
+    if response.error_code is not ErrorCode.none:
+        raise KafkaError(response.error_code, "the broker refused the fetch")
+    for topic in response.responses:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.topic, partition.partition_index), partition
+
+
+class PartitionFetcher:
+    """Iterates over the batches of the offsets [start_offset, end_offset) of one partition."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: FetchConfig,
+        topic_partition: TopicPartition,
+        start_offset: Offset,
+        end_offset: Offset,
+        *,
+        topic_id: UUID | None = None,
+    ) -> None:
+        """With `topic_id` a topic that was created anew under the same name is refused."""
+        self._cluster = cluster
+        self._config = config
+        self._topic_id = topic_id
+        self._topic_partition = topic_partition
+        self._end_offset = end_offset
+        self._requested_from: BrokerId | None = None
+        self.position = start_offset
+        """The next offset to fetch."""
+
+    def __iter__(self) -> Iterator[FetchedBatches]:
+        """Yield fetched batches until the end offset is reached.
+
+        Raises:
+            OffsetOutOfRangeError: the leader does not have the position (any more).
+            OffsetNotAvailableError: nothing became readable for `poll_timeout_ms`.
+            UnknownTopicError, TopicRecreatedError: the partition is gone.
+            KafkaError: access is refused.
+        """
+        while self.position < self._end_offset:
+            fetched = self._next()
+            if self.position < self._end_offset:
+                self._try_to_request()
+            yield fetched
+
+    def resume_at(self, offset: Offset) -> None:
+        """Continue from `offset`, after an error that said that offsets before it are gone."""
+        self._abandon_request()
+        self.position = offset
+
+    def _next(self) -> FetchedBatches:
+        """Wait for batches at the position, trying again whatever can be cured, and move past them."""
+        started = time.monotonic()
+        failure: KafkaError | None = None
+        pauses_ms = iter(self._cluster.pauses_ms())
+        while (time.monotonic() - started) * 1000 < self._config.poll_timeout_ms:
+            try:
+                fetched = self._attempt()
+            except KafkaError as error:
+                self._abandon_request()
+                self._cluster.forget_leader(self._topic_partition)
+                waited_ms = (time.monotonic() - started) * 1000
+                if not error.retriable or (
+                    isinstance(error, UnknownTopicError)
+                    and waited_ms > self._cluster.config.unknown_topic_timeout_ms
+                ):
+                    raise
+                failure = error
+                time.sleep(next(pauses_ms) / 1000)
+                continue
+            if fetched is not None:
+                self.position = fetched.next_offset
+                return fetched
+        raise OffsetNotAvailableError(
+            self._topic_partition, self.position, self._config.poll_timeout_ms
+        ) from failure
+
+    def _attempt(self) -> FetchedBatches | None:
+        """Fetch once; None when the leader had nothing within max.wait."""
+        if self._requested_from is None:
+            self._request()
+        assert self._requested_from is not None
+        response = self._cluster.channel(self._requested_from).receive()
+        self._requested_from = None
+        for topic_partition, answer in partitions_of(response):
+            if topic_partition != self._topic_partition:
+                continue
+            if answer.error_code is ErrorCode.offset_out_of_range:
+                raise self._out_of_range()
+            if answer.error_code is not ErrorCode.none:
+                raise KafkaError(
+                    answer.error_code, f"{topic_partition}: fetch at offset {self.position} failed"
+                )
+            return self._batches(answer)
+        raise KafkaError(
+            ErrorCode.unknown_server_error, f"{self._topic_partition}: the broker's answer lacks it"
+        )
+
+    def _batches(self, answer: PartitionData) -> FetchedBatches | None:
+        records = answer.records
+        if not records:
+            return None
+        next_offset = self.position
+        for _, header in iterate_headers(records):
+            next_offset = max(next_offset, header.next_offset)
+        if next_offset == self.position:
+            return None
+        return FetchedBatches(
+            records,
+            next_offset,
+            answer.high_watermark,
+            tuple(
+                AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                for aborted in answer.aborted_transactions or ()
+            ),
+        )
+
+    def _request(self) -> None:
+        leader = self._cluster.leader(self._topic_partition)
+        topic = self._topic_partition.topic
+        if self._topic_id is not None and self._cluster.topic(topic).topic_id not in (self._topic_id, None):
+            raise TopicRecreatedError(topic)
+        request = fetch_request(
+            {self._topic_partition: self.position}, {self._topic_partition: leader}, self._config
+        )
+        self._requested_from = leader.broker_id
+        self._cluster.channel(leader.broker_id).send(request)
+
+    def _try_to_request(self) -> None:
+        """Send the next request ahead of time; a failure is met again, and handled, when it is waited for."""
+        try:
+            self._request()
+        except KafkaError:
+            self._abandon_request()
+
+    def _abandon_request(self) -> None:
+        """Close the connection an answer is outstanding on: it would be taken for the next one's."""
+        if self._requested_from is not None:
+            self._cluster.disconnect(self._requested_from)
+            self._requested_from = None
+
+    def _out_of_range(self) -> KafkaError:
+        queries = {self._topic_partition: SpecialOffset.EARLIEST}
+        log_start = list_offsets(self._cluster, queries)[self._topic_partition].offset
+        queries = {self._topic_partition: SpecialOffset.LATEST}
+        log_end = list_offsets(self._cluster, queries)[self._topic_partition].offset
+        assert log_start is not None
+        assert log_end is not None
+        if log_start <= self.position < log_end:
+            return KafkaError(
+                ErrorCode.offset_not_available,
+                f"{self._topic_partition}: the leader is behind at {self.position}",
+            )
+        return OffsetOutOfRangeError(self._topic_partition, self.position, log_start, log_end)

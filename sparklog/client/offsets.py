@@ -1,0 +1,126 @@
+"""Which offsets partitions have: the first, the next to be readable, the first at or after a timestamp."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
+
+from sparklog.client.cluster import Cluster
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
+
+__all__ = ["ListedOffset", "OffsetQuery", "SpecialOffset", "list_offsets"]
+
+
+class SpecialOffset(IntEnum):
+    """What ListOffsets takes in place of a timestamp."""
+
+    LATEST = -1
+    """The high watermark; the last stable offset when only committed records are read."""
+    EARLIEST = -2
+    """The log start offset."""
+
+
+OffsetQuery: TypeAlias = SpecialOffset | TimestampMs
+
+_CONSUMER: Final = -1
+
+
+class ListedOffset(NamedTuple):
+    """What a leader answered; `offset` None means that no record has such a timestamp."""
+
+    offset: Offset | None
+    leader_epoch: LeaderEpoch | None
+
+
+def list_offsets(
+    cluster: Cluster, queries: Mapping[TopicPartition, OffsetQuery], *, read_committed: bool = False
+) -> dict[TopicPartition, ListedOffset]:
+    """Ask the partitions' leaders, all brokers at once, until each has answered.
+
+    Raises:
+        ApiTimeoutError: some partition had no leader, or it did not answer, within `api_timeout_ms`.
+        KafkaError: a partition does not exist or was refused.
+    """
+    listed: dict[TopicPartition, ListedOffset] = {}
+
+    def attempt() -> dict[TopicPartition, ListedOffset]:
+        remaining = {each: query for each, query in queries.items() if each not in listed}
+        failure = _ask_leaders(cluster, remaining, read_committed=read_committed, listed=listed)
+        if failure is not None:
+            raise failure
+        return listed
+
+    return cluster.retry("listing offsets", attempt)
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    queries: Mapping[TopicPartition, OffsetQuery],
+    *,
+    read_committed: bool,
+    listed: dict[TopicPartition, ListedOffset],
+) -> KafkaError | None:
+    """Put what is answered into `listed`; return one of the retriable failures, if there was any."""
+    failure: KafkaError | None = None
+    by_broker: defaultdict[BrokerId, defaultdict[str, list[ListOffsetsPartition]]]
+    by_broker = defaultdict(lambda: defaultdict(list))
+    for topic_partition, query in queries.items():
+        leader = cluster.leader(topic_partition)
+        by_broker[leader.broker_id][topic_partition.topic].append(
+            ListOffsetsPartition(
+                partition_index=topic_partition.partition,
+                current_leader_epoch=leader.leader_epoch,
+                timestamp=int(query),
+            )
+        )
+    asked = []
+    for broker_id, topics in by_broker.items():
+        request = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=int(read_committed),
+            topics=tuple(
+                ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+            ),
+        )
+        try:
+            cluster.channel(broker_id).send(request)
+            asked.append(broker_id)
+        except KafkaError as error:
+            failure = error
+            cluster.disconnect(broker_id)
+    for broker_id in asked:
+        try:
+            response = cluster.channel(broker_id).receive()
+        except KafkaError as error:
+            failure = error
+            cluster.disconnect(broker_id)
+            continue
+        for topic in response.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition.partition_index)
+                error_or_none = _record(topic_partition, partition, listed)
+                if error_or_none is not None:
+                    failure = error_or_none
+                    cluster.forget_leader(topic_partition)
+    return failure
+
+
+def _record(
+    topic_partition: TopicPartition,
+    answer: ListOffsetsPartitionResponse,
+    listed: dict[TopicPartition, ListedOffset],
+) -> KafkaError | None:
+    if answer.error_code is ErrorCode.none:
+        listed[topic_partition] = ListedOffset(
+            answer.offset if answer.offset >= 0 else None,
+            answer.leader_epoch if answer.leader_epoch >= 0 else None,
+        )
+        return None
+    error = KafkaError(answer.error_code, f"{topic_partition}: its leader could not list the offset")
+    if not error.retriable:
+        raise error
+    return error

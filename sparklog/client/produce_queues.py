@@ -1,0 +1,205 @@
+"""Which batch may be sent next, and what an answer means for it: the pure half of an idempotent producer.
+
+The rule it keeps (KIP-98, KIP-185): the batches of a partition are acknowledged in the order of their
+sequence numbers, none is given up while a later one is sent, and a batch keeps its bytes, hence its
+sequence, however often it is sent. So after a failure a partition is held back until nothing of it is in
+flight, and then starts over with its oldest unacknowledged batch; the leader answers for what it already
+has. At most five batches of a partition are in flight, because a leader remembers five.
+
+Order for callers: `add`, then `take` for each broker that has room, then for each batch taken exactly one
+of `acknowledge`, `reject` and `hold_back`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sparklog.errors import ErrorCode
+from sparklog.types import BrokerId, TopicPartition
+
+__all__ = ["MAX_IN_FLIGHT_PER_PARTITION", "PendingBatch", "ProduceQueues", "Verdict"]
+
+MAX_IN_FLIGHT_PER_PARTITION: Final = 5
+
+_SENT_BEFORE_ITS_PREDECESSOR: Final = frozenset(
+    {ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id}
+)
+
+
+class PendingBatch:
+    """A batch that is not acknowledged yet."""
+
+    __slots__ = ("base_sequence", "data", "deadline_ms", "in_flight", "record_count", "topic_partition")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        data: bytes,
+        record_count: int,
+        base_sequence: int,
+        deadline_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.data = data
+        self.record_count = record_count
+        self.base_sequence = base_sequence
+        self.deadline_ms = deadline_ms
+        """When delivery.timeout.ms is up."""
+        self.in_flight = False
+
+
+class Verdict:
+    """What to do about a batch that a broker refused: try it again, or give up with the reason."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str | None) -> None:
+        self.reason = reason
+
+    @property
+    def retry(self) -> bool:
+        return self.reason is None
+
+
+_RETRY: Final = Verdict(None)
+
+
+class _Queue:
+    """The batches of one partition, oldest first."""
+
+    __slots__ = ("batches", "failures", "held_until_ms", "in_flight")
+
+    def __init__(self) -> None:
+        self.batches: deque[PendingBatch] = deque()
+        self.in_flight = 0
+        self.held_until_ms: int | None = None
+        """While set, nothing is sent: an earlier send failed."""
+        self.failures = 0
+        """Failures since the last acknowledgement."""
+
+    def next_to_send(self, now_ms: int) -> PendingBatch | None:
+        if self.held_until_ms is not None:
+            if self.in_flight or now_ms < self.held_until_ms:
+                return None
+            self.held_until_ms = None
+        if self.in_flight >= MAX_IN_FLIGHT_PER_PARTITION:
+            return None
+        return next((batch for batch in self.batches if not batch.in_flight), None)
+
+
+class ProduceQueues:
+    """All partitions' unacknowledged batches."""
+
+    def __init__(self, *, retry_backoff_ms: int, retry_backoff_max_ms: int) -> None:
+        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_backoff_max_ms = retry_backoff_max_ms
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self.pending_bytes = 0
+
+    def __len__(self) -> int:
+        """How many batches are not acknowledged."""
+        return sum(len(queue.batches) for queue in self._queues.values())
+
+    def add(self, batch: PendingBatch) -> None:
+        """Append a batch; its sequence follows that of the partition's batch before."""
+        self._queues.setdefault(batch.topic_partition, _Queue()).batches.append(batch)
+        self.pending_bytes += len(batch.data)
+
+    def sendable(self, now_ms: int) -> Iterator[TopicPartition]:
+        """Yield the partitions that have a batch which may be sent now."""
+        for topic_partition, queue in self._queues.items():
+            if queue.batches and queue.next_to_send(now_ms) is not None:
+                yield topic_partition
+
+    def take(
+        self,
+        broker_id: BrokerId,
+        leader_of: Callable[[TopicPartition], BrokerId | None],
+        *,
+        max_request_bytes: int,
+        now_ms: int,
+    ) -> list[PendingBatch]:
+        """Return what the next request to a broker holds: at most one batch of each partition it leads.
+
+        A single batch may exceed `max_request_bytes`: the broker's limit is then the judge of it.
+        """
+        taken: list[PendingBatch] = []
+        taken_bytes = 0
+        for topic_partition, queue in self._queues.items():
+            if not queue.batches or leader_of(topic_partition) != broker_id:
+                continue
+            batch = queue.next_to_send(now_ms)
+            if batch is None or (taken and taken_bytes + len(batch.data) > max_request_bytes):
+                continue
+            batch.in_flight = True
+            queue.in_flight += 1
+            taken.append(batch)
+            taken_bytes += len(batch.data)
+        return taken
+
+    def acknowledge(self, batch: PendingBatch) -> None:
+        """The broker has the batch, by this or an earlier request."""
+        queue = self._landed(batch)
+        queue.batches.remove(batch)
+        queue.failures = 0
+        self.pending_bytes -= len(batch.data)
+
+    def reject(
+        self, batch: PendingBatch, error_code: ErrorCode, error_message: str | None, now_ms: int
+    ) -> Verdict:
+        """The broker answered with an error; return whether the batch is queued again.
+
+        A sequence that is out of order is no more than the echo of a failure before it, unless the batch is
+        the oldest one: then the leader has lost what an earlier one acknowledged.
+        """
+        queue = self._landed(batch)
+        is_oldest = queue.batches[0] is batch
+        if error_code in _SENT_BEFORE_ITS_PREDECESSOR:
+            if is_oldest:
+                return Verdict(
+                    f"{error_code.name.upper()}: the leader does not have the records acknowledged before; "
+                    "they were lost in an unclean election or by deletion while they were written"
+                )
+        elif not error_code.retriable:
+            return Verdict(f"{error_code.name.upper()}: {error_message or 'the broker refused the records'}")
+        self._hold(queue, now_ms)
+        return _RETRY
+
+    def hold_back(self, batch: PendingBatch, now_ms: int) -> None:
+        """The connection ended before the answer: the broker may or may not have the batch."""
+        self._hold(self._landed(batch), now_ms)
+
+    def postpone(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Nothing can be sent to the partition at present: it has no leader, or that one is unreachable."""
+        self._hold(self._queues[topic_partition], now_ms)
+
+    def earliest_release_ms(self) -> int | None:
+        """Return when a partition that is held back, with nothing in flight, may be tried again."""
+        return min(
+            (
+                queue.held_until_ms
+                for queue in self._queues.values()
+                if queue.batches and not queue.in_flight and queue.held_until_ms is not None
+            ),
+            default=None,
+        )
+
+    def overdue(self, now_ms: int) -> PendingBatch | None:
+        """Return a batch whose delivery timeout has passed, if there is one."""
+        for queue in self._queues.values():
+            if queue.batches and queue.batches[0].deadline_ms <= now_ms:
+                return queue.batches[0]
+        return None
+
+    def _landed(self, batch: PendingBatch) -> _Queue:
+        assert batch.in_flight, "a batch is answered once for each time it is taken"
+        batch.in_flight = False
+        queue = self._queues[batch.topic_partition]
+        queue.in_flight -= 1
+        return queue
+
+    def _hold(self, queue: _Queue, now_ms: int) -> None:
+        if queue.held_until_ms is None:
+            pause_ms = min(self._retry_backoff_ms << min(queue.failures, 16), self._retry_backoff_max_ms)
+            queue.held_until_ms = now_ms + pause_ms
+            queue.failures += 1

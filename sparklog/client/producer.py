@@ -1,0 +1,247 @@
+"""Writing record batches: the half of the idempotent producer that owns connections and the clock.
+
+Order for callers: `start` before batches are encoded, because they carry `producer_id`, `producer_epoch`
+and `next_sequence`; `send` for each, in that order; `flush` at the end, whose return means that every
+record is acknowledged. Everything runs on the caller's thread: answers are taken when a broker's pipeline
+is full or the buffer is, so that encoding and the brokers' work overlap without one.
+"""
+
+import logging
+import time
+from collections import Counter, deque
+from datetime import timedelta
+from typing import Final
+
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v9.response import ProduceResponse
+
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ProducerConfig
+from sparklog.client.errors import DeliveryError
+from sparklog.client.produce_queues import PendingBatch, ProduceQueues
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, sequence_after
+from sparklog.types import BrokerId, TopicPartition
+
+__all__ = ["Producer"]
+
+logger = logging.getLogger(__name__)
+
+_NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=2**31 - 1)
+
+
+class Producer:
+    """Sends batches to the leaders of their partitions and keeps sending until they are acknowledged."""
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._queues = ProduceQueues(
+            retry_backoff_ms=cluster.config.retry_backoff_ms,
+            retry_backoff_max_ms=cluster.config.retry_backoff_max_ms,
+        )
+        self._in_flight: dict[BrokerId, deque[list[PendingBatch]]] = {}
+        self._next_sequences: dict[TopicPartition, int] = {}
+        self._last_failure: KafkaError | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = -1
+        self.acknowledged: Counter[TopicPartition] = Counter()
+        """Records acknowledged, by partition."""
+
+    def start(self) -> None:
+        """Obtain a producer id, if the producer is idempotent; at once otherwise.
+
+        Raises:
+            ApiTimeoutError: no broker gave one within `api_timeout_ms`.
+            KafkaError: it was refused.
+        """
+        if self._config.idempotent:
+            self._cluster.retry("obtaining a producer id", self._init_producer_id)
+
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has; the broker may create it for this.
+
+        Raises:
+            UnknownTopicError: it is not there after `max_block_ms`, and the brokers create none.
+        """
+        return self._cluster.topic(topic, create=True, timeout_ms=self._config.max_block_ms).partition_count
+
+    def next_sequence(self, topic_partition: TopicPartition) -> int:
+        """Return the sequence number of the next record to be sent to a partition; -1 if not idempotent."""
+        return self._next_sequences.get(topic_partition, 0) if self._config.idempotent else NO_SEQUENCE
+
+    def send(self, topic_partition: TopicPartition, data: bytes, record_count: int) -> None:
+        """Queue one batch, send what can be sent, and wait while more than `buffer_bytes` are queued.
+
+        Raises:
+            DeliveryError: a batch, this or an earlier one, was refused or not acknowledged in time.
+        """
+        sequence = self.next_sequence(topic_partition)
+        if sequence != NO_SEQUENCE:
+            self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
+        deadline_ms = _now_ms() + self._config.delivery_timeout_ms
+        self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))
+        self._send_sendable()
+        while self._queues.pending_bytes > self._config.buffer_bytes:
+            self._wait_for_progress()
+
+    def flush(self) -> None:
+        """Wait until every batch is acknowledged.
+
+        Raises:
+            DeliveryError: one was refused or not acknowledged in time.
+        """
+        while len(self._queues):
+            self._wait_for_progress()
+
+    def _wait_for_progress(self) -> None:
+        """Take one answer, or wait for the next retry when none is outstanding; then send again."""
+        if (overdue := self._queues.overdue(_now_ms())) is not None:
+            raise DeliveryError(
+                ErrorCode.request_timed_out,
+                overdue.topic_partition,
+                overdue.base_sequence,
+                f"not acknowledged within {self._config.delivery_timeout_ms} ms (delivery.timeout.ms); "
+                f"last failure: {self._last_failure}",
+            )
+        longest = max(self._in_flight, key=lambda broker_id: len(self._in_flight[broker_id]), default=None)
+        if longest is not None:
+            self._receive(longest)
+        else:
+            release_ms = self._queues.earliest_release_ms()
+            if release_ms is not None:
+                time.sleep(max(release_ms - _now_ms(), 0) / 1000)
+        self._send_sendable()
+
+    def _send_sendable(self) -> None:
+        """Fill each leader's pipeline with what may be sent now, making room by taking one answer."""
+        progressing = True
+        while progressing:
+            progressing = False
+            for topic_partition in list(self._queues.sendable(_now_ms())):
+                broker_id = self._leader_of(topic_partition)
+                if broker_id is None:
+                    continue
+                if len(self._in_flight.get(broker_id, ())) >= self._config.max_in_flight:
+                    self._receive(broker_id)
+                    progressing = True
+                else:
+                    progressing = self._send_request(broker_id) or progressing
+
+    def _leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
+        """Return the leader; holds the partition back when there is none or nobody can tell."""
+        try:
+            return self._cluster.leader(topic_partition).broker_id
+        except KafkaError as error:
+            self._fail_unless_retriable(topic_partition, error)
+            self._queues.postpone(topic_partition, _now_ms())
+            return None
+
+    def _send_request(self, broker_id: BrokerId) -> bool:
+        batches = self._queues.take(
+            broker_id,
+            self._leader_of,
+            max_request_bytes=self._config.max_request_bytes,
+            now_ms=_now_ms(),
+        )
+        if not batches:
+            return False
+        pipeline = self._in_flight.setdefault(broker_id, deque())
+        pipeline.append(batches)
+        try:
+            self._cluster.channel(broker_id).send(
+                _produce_request(batches, self._config, self._cluster.config.request_timeout_ms),
+                expect_response=self._config.acks != 0,
+            )
+        except KafkaError as error:
+            self._connection_lost(broker_id, error)
+            return True
+        if self._config.acks == 0:
+            pipeline.pop()
+            if not pipeline:
+                del self._in_flight[broker_id]
+            for batch in batches:
+                self._acknowledge(batch)
+        return True
+
+    def _receive(self, broker_id: BrokerId) -> None:
+        try:
+            response: ProduceResponse = self._cluster.channel(broker_id).receive()
+        except KafkaError as error:
+            self._connection_lost(broker_id, error)
+            return
+        pipeline = self._in_flight[broker_id]
+        batches = {batch.topic_partition: batch for batch in pipeline.popleft()}
+        if not pipeline:
+            del self._in_flight[broker_id]
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                batch = batches.pop(TopicPartition(topic.name, answer.index))
+                if answer.error_code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+                    self._acknowledge(batch)
+                else:
+                    self._reject(batch, answer.error_code, answer.error_message)
+        for batch in batches.values():
+            self._reject(batch, ErrorCode.unknown_server_error, "the broker's answer lacks the partition")
+
+    def _acknowledge(self, batch: PendingBatch) -> None:
+        self.acknowledged[batch.topic_partition] += batch.record_count
+        self._queues.acknowledge(batch)
+
+    def _reject(self, batch: PendingBatch, error_code: ErrorCode, error_message: str | None) -> None:
+        verdict = self._queues.reject(batch, error_code, error_message, _now_ms())
+        if verdict.reason is not None:
+            raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, verdict.reason)
+        self._last_failure = KafkaError(error_code, error_message or f"{batch.topic_partition}")
+        logger.debug("%s: %s, sending again", batch.topic_partition, error_code.name)
+        self._cluster.forget_leader(batch.topic_partition)
+
+    def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
+        """Everything in flight to the broker is unknown: it is sent again, to whoever leads then."""
+        logger.warning("connection to broker %d lost while writing (%s), sending again", broker_id, error)
+        self._last_failure = error
+        self._cluster.disconnect(broker_id)
+        for batches in self._in_flight.pop(broker_id, ()):
+            for batch in batches:
+                self._queues.hold_back(batch, _now_ms())
+
+    def _fail_unless_retriable(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+        if not error.retriable:
+            raise DeliveryError(
+                error.error_code, topic_partition, self.next_sequence(topic_partition), error.message
+            ) from error
+        self._last_failure = error
+
+    def _init_producer_id(self) -> None:
+        broker_id, channel = self._cluster.any_channel()
+        try:
+            response = channel.request(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION_TIMEOUT)
+            )
+        except KafkaError:
+            self._cluster.disconnect(broker_id)
+            raise
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, f"broker {broker_id} gave no producer id")
+        self.producer_id = response.producer_id
+        self.producer_epoch = response.producer_epoch
+
+
+def _produce_request(batches: list[PendingBatch], config: ProducerConfig, timeout_ms: int) -> ProduceRequest:
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in batches:
+        topics.setdefault(batch.topic_partition.topic, []).append(
+            PartitionProduceData(index=batch.topic_partition.partition, records=batch.data)
+        )
+    return ProduceRequest(
+        acks=config.acks,
+        timeout=timedelta(milliseconds=timeout_ms),
+        topic_data=tuple(
+            TopicProduceData(name=name, partition_data=tuple(each)) for name, each in topics.items()
+        ),
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,299 @@
+"""The `kafka.*` options: which of Kafka's client settings are honoured, refused, or without effect here.
+
+Every setting is in exactly one of these groups, so that a job that moves over is told by name what becomes
+of each: honoured ones are parsed into the client's configuration; settings that contradict what the source
+does are refused with the alternative; settings of Kafka's own clients that have nothing to act on here are
+reported and ignored; anything else is taken for a typing error and refused with the nearest known name.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.records.codecs import Codec
+
+__all__ = ["KafkaOptions", "boolean", "integer"]
+
+logger = logging.getLogger(__name__)
+
+BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
+
+_CLIENT_SETTINGS: Final = frozenset(
+    {
+        BOOTSTRAP_SERVERS,
+        "client.id",
+        "default.api.timeout.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "security.protocol",
+    }
+)
+_FETCH_SETTINGS: Final = frozenset(
+    {"check.crcs", "fetch.max.bytes", "fetch.max.wait.ms", "isolation.level", "max.partition.fetch.bytes"}
+)
+_PRODUCER_SETTINGS: Final = frozenset(
+    {
+        "acks",
+        "batch.size",
+        "buffer.memory",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+    }
+)
+_HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS
+
+_READ_AS_BINARY: Final = (
+    "the column is read as binary; use DataFrame operations on it, such as cast('string')"
+)
+_REFUSED: Final = {
+    "auto.offset.reset": "instead set the source option 'startingOffsets' or 'startingTimestamp' to say where "
+    "to start; every query chooses its own offsets",
+    "enable.auto.commit": "a query chooses its own offsets and commits none",
+    "interceptor.classes": "there is no JVM client to intercept; transform the DataFrame instead",
+    "key.deserializer": _READ_AS_BINARY,
+    "value.deserializer": _READ_AS_BINARY,
+    "key.serializer": "keys are written as they are; make the key column a string or binary",
+    "value.serializer": "values are written as they are; make the value column a string or binary",
+    "partitioner.class": "rows are partitioned as by Kafka's default partitioner; to choose yourself, add a "
+    "column 'partition' of type int",
+    "transactional.id": "batch writes are idempotent, not transactional; leave it out",
+}
+
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "fetch.min.bytes",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "linger.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partitioner.ignore.keys",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+
+_ONLY_PLAINTEXT: Final = "only unencrypted, unauthenticated listeners (PLAINTEXT) can be connected to"
+_SECURITY_PREFIXES: Final = ("sasl.", "ssl.")
+_MAX_INT: Final = 2**31 - 1
+
+
+class KafkaOptions:
+    """Kafka's client settings as given in the options, without their `kafka.` prefix."""
+
+    def __init__(self, settings: Mapping[str, str], default_bootstrap_servers: str | None) -> None:
+        """Check every name; values are parsed by the methods.
+
+        Raises:
+            DataSourceOptionError: a setting is refused or unknown.
+        """
+        self._settings = {name.lower(): value for name, value in settings.items()}
+        self._default_bootstrap_servers = default_bootstrap_servers
+        for name in sorted(self._settings):
+            _check_name(name)
+
+    def client(self, *, unknown_topic_timeout_ms: int | None = None) -> ClientConfig:
+        """Return how to reach the cluster: the one the options name, else the session's own.
+
+        Raises:
+            DataSourceOptionError: neither is there, or a value is malformed.
+        """
+        servers = self._settings.get(BOOTSTRAP_SERVERS, self._default_bootstrap_servers)
+        if servers is None:
+            raise DataSourceOptionError(
+                "Option 'kafka.bootstrap.servers' must be specified: this session runs no cluster of its "
+                "own; sparklog.start(spark) starts one, after which the option may be left out"
+            )
+        try:
+            bootstrap_servers = parse_bootstrap_servers(servers)
+        except ValueError as error:
+            raise DataSourceOptionError(
+                f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
+            ) from error
+        if self._settings.get("security.protocol", "PLAINTEXT").strip().upper() != "PLAINTEXT":
+            _refuse("security.protocol", _ONLY_PLAINTEXT)
+        defaults = ClientConfig(bootstrap_servers=bootstrap_servers)
+        return ClientConfig(
+            bootstrap_servers=bootstrap_servers,
+            client_id=self._settings.get("client.id", defaults.client_id),
+            request_timeout_ms=self._integer("request.timeout.ms", defaults.request_timeout_ms, 1),
+            api_timeout_ms=self._integer("default.api.timeout.ms", defaults.api_timeout_ms, 1),
+            unknown_topic_timeout_ms=(
+                defaults.unknown_topic_timeout_ms
+                if unknown_topic_timeout_ms is None
+                else unknown_topic_timeout_ms
+            ),
+            retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
+            retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
+        )
+
+    def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:
+        """Return how to read.
+
+        Raises:
+            DataSourceOptionError: a value is malformed.
+        """
+        defaults = FetchConfig()
+        isolation = self._choice(
+            "isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")
+        )
+        return FetchConfig(
+            max_bytes=self._integer("fetch.max.bytes", defaults.max_bytes, 1),
+            max_partition_bytes=self._integer("max.partition.fetch.bytes", defaults.max_partition_bytes, 1),
+            max_wait_ms=self._integer("fetch.max.wait.ms", defaults.max_wait_ms, 0),
+            poll_timeout_ms=defaults.poll_timeout_ms if poll_timeout_ms is None else poll_timeout_ms,
+            check_crcs=boolean("kafka.check.crcs", self._settings.get("check.crcs", "true")),
+            read_committed=isolation == "read_committed",
+        )
+
+    def producer(self) -> ProducerConfig:
+        """Return how to write.
+
+        Raises:
+            DataSourceOptionError: a value is malformed, or idempotence is asked for together with settings
+                it cannot keep its promise under.
+        """
+        defaults = ProducerConfig()
+        acks = self._choice("acks", "all", ("all", "-1", "0", "1"))
+        in_flight = self._integer("max.in.flight.requests.per.connection", defaults.max_in_flight, 1)
+        codec = Codec[
+            self._choice("compression.type", "none", tuple(member.name.lower() for member in Codec)).upper()
+        ]
+        level = None
+        if codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
+            name = f"compression.{codec.name.lower()}.level"
+            if name in self._settings:
+                low, high = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}[codec]
+                level = self._integer(name, 0, low, high)
+        max_request_bytes = self._integer("max.request.size", defaults.max_request_bytes, 1)
+        return ProducerConfig(
+            acks={"all": -1, "-1": -1, "0": 0, "1": 1}[acks],
+            idempotent=self._idempotent(acks, in_flight),
+            batch_size_bytes=min(
+                self._integer("batch.size", defaults.batch_size_bytes, 0), max_request_bytes
+            ),
+            max_request_bytes=max_request_bytes,
+            codec=codec,
+            compression_level=level,
+            max_in_flight=in_flight,
+            max_block_ms=self._integer("max.block.ms", defaults.max_block_ms, 0),
+            delivery_timeout_ms=self._integer("delivery.timeout.ms", defaults.delivery_timeout_ms, 1),
+            buffer_bytes=self._integer("buffer.memory", defaults.buffer_bytes, 0, 2**63 - 1),
+        )
+
+    def _idempotent(self, acks: str, in_flight: int) -> bool:
+        """Kafka's rule: on unless something contradicts it; when asked for, a contradiction is an error."""
+        contradiction = None
+        if acks not in ("all", "-1"):
+            contradiction = f"kafka.acks={acks}; it needs acks=all"
+        elif in_flight > 5:
+            contradiction = (
+                f"kafka.max.in.flight.requests.per.connection={in_flight}; a leader remembers 5 batches"
+            )
+        asked_for = self._settings.get("enable.idempotence")
+        if asked_for is None:
+            return contradiction is None
+        wanted = boolean("kafka.enable.idempotence", asked_for)
+        if wanted and contradiction is not None:
+            raise DataSourceOptionError(f"Option 'kafka.enable.idempotence' is true, but {contradiction}")
+        return wanted
+
+    def _integer(self, name: str, default: int, low: int, high: int = _MAX_INT) -> int:
+        text = self._settings.get(name)
+        return default if text is None else integer(f"kafka.{name}", text, low, high)
+
+    def _choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = self._settings.get(name, default).strip().lower()
+        if value not in choices:
+            raise DataSourceOptionError(
+                f"Option 'kafka.{name}' is '{self._settings[name]}'; it must be one of {', '.join(choices)}"
+            )
+        return value
+
+
+def integer(option: str, text: str, low: int, high: int = 2**63 - 1) -> int:
+    """Return the number that an option's text is.
+
+    Raises:
+        DataSourceOptionError: it is no whole number, or not from `low` to `high`.
+    """
+    try:
+        number = int(text.strip())
+    except ValueError as error:
+        raise DataSourceOptionError(f"Option '{option}' is '{text}'; it must be a whole number") from error
+    if not low <= number <= high:
+        bounds = "positive" if (low, high) == (1, 2**63 - 1) else f"from {low} to {high}"
+        raise DataSourceOptionError(f"Option '{option}' is {number}; {option} must be {bounds}")
+    return number
+
+
+def boolean(option: str, text: str) -> bool:
+    """Return the truth value that an option's text is.
+
+    Raises:
+        DataSourceOptionError: it is neither `true` nor `false`.
+    """
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise DataSourceOptionError(f"Option '{option}' is '{text}'; it must be true or false")
+
+
+def _check_name(name: str) -> None:
+    if name in _HONOURED:
+        return
+    if name in _REFUSED:
+        _refuse(name, _REFUSED[name])
+    if name.startswith(_SECURITY_PREFIXES):
+        _refuse(name, _ONLY_PLAINTEXT)
+    if name in _WITHOUT_EFFECT:
+        logger.warning(
+            "option 'kafka.%s' has no effect: the sparklog source has nothing to apply it to", name
+        )
+        return
+    nearest = difflib.get_close_matches(name, _HONOURED | _WITHOUT_EFFECT, n=1, cutoff=0.7)
+    hint = f"did you mean 'kafka.{nearest[0]}'?" if nearest else f"known are {', '.join(sorted(_HONOURED))}"
+    raise DataSourceOptionError(f"Kafka option '{name}' is unknown; {hint}")
+
+
+def _refuse(name: str, alternative: str) -> NoReturn:
+    raise DataSourceOptionError(f"Kafka option '{name}' is not supported: {alternative}")

@@ -1,0 +1,318 @@
+"""The options of a read and of a write, parsed and checked before anything is asked of a broker.
+
+Names, meanings and precedence are those of Spark's Kafka connector, so that a job moves over by naming
+another format; names are case-insensitive. An option that neither knows is refused when it looks like a
+known one misspelt, and otherwise reported and ignored, as the connector ignores it.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.kafka_options import KafkaOptions, boolean, integer
+from sparklog.dataframe.offset_limits import (
+    EARLIEST,
+    LATEST,
+    Earliest,
+    Latest,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Timestamp,
+    parse_offsets,
+    parse_partitions,
+    parse_timestamps,
+)
+from sparklog.types import TopicPartition
+
+__all__ = ["Assigned", "Pattern", "ReadOptions", "Subscribed", "Topics", "WriteOptions"]
+
+logger = logging.getLogger(__name__)
+
+_TOPIC_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_READ_OPTIONS: Final = (
+    *_TOPIC_OPTIONS,
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_WITHOUT_EFFECT: Final = (*_STREAMING_OPTIONS, "groupIdPrefix")
+_WRITE_OPTIONS: Final = ("topic",)
+_KAFKA_PREFIX: Final = "kafka."
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """Every partition of the topics by name."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Every partition of the topics whose whole name matches; never Kafka's internal topics."""
+
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+Topics: TypeAlias = Subscribed | Pattern | Assigned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What to read, from where to where, in which pieces."""
+
+    client: ClientConfig
+    fetch: FetchConfig
+    topics: Topics
+    starting: OffsetLimit
+    ending: OffsetLimit
+    latest_without_match: bool
+    """Start at the end of a partition that has no record after the starting timestamp; else that fails."""
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "ReadOptions":
+        """Return the options of a batch read.
+
+        Raises:
+            DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
+        """
+        given = _Given(options, known=_READ_OPTIONS, without_effect=(*_WITHOUT_EFFECT, *_WRITE_OPTIONS))
+        kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
+        retries = given.integer("fetchOffset.numRetries", 0)
+        interval_ms = given.integer("fetchOffset.retryIntervalMs", 0)
+        starting = _starting(given)
+        ending = _ending(given)
+        _check_order(starting, ending)
+        return cls(
+            client=kafka.client(
+                unknown_topic_timeout_ms=(3 if retries is None else retries)
+                * (1_000 if interval_ms is None else interval_ms)
+            ),
+            fetch=kafka.fetch(poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 1)),
+            topics=_topics(given),
+            starting=starting,
+            ending=ending,
+            latest_without_match=_strategy(given) == "latest",
+            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+            min_partitions=given.integer("minPartitions", 1),
+            max_records_per_partition=given.integer("maxRecordsPerPartition", 1),
+            include_headers=given.boolean("includeHeaders", default=False),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Where to write, and how."""
+
+    client: ClientConfig
+    producer: ProducerConfig
+    topic: str | None
+    """The topic of every row; None leaves it to the rows' topic column."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "WriteOptions":
+        """Return the options of a batch write.
+
+        Raises:
+            DataSourceOptionError: one is malformed, refused, or contradicts another.
+        """
+        given = _Given(options, known=_WRITE_OPTIONS, without_effect=(*_READ_OPTIONS, *_WITHOUT_EFFECT))
+        kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
+        topic = given.text("topic")
+        if topic == "":
+            raise DataSourceOptionError("Option 'topic' is empty; give a topic's name, or a column 'topic'")
+        return cls(client=kafka.client(), producer=kafka.producer(), topic=topic)
+
+
+class _Given:
+    """The options as given, found whatever their case."""
+
+    def __init__(
+        self, options: Mapping[str, str], *, known: tuple[str, ...], without_effect: tuple[str, ...]
+    ) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+        canonical = {name.lower(): name for name in (*known, *without_effect)}
+        ignored = {name.lower() for name in without_effect}
+        for name in sorted(self._options):
+            if name in ignored:
+                logger.warning("option '%s' has no effect here", canonical[name])
+            elif name not in canonical and not name.startswith(_KAFKA_PREFIX):
+                nearest = difflib.get_close_matches(name, canonical, n=1, cutoff=0.8)
+                if nearest:
+                    raise DataSourceOptionError(
+                        f"Option '{name}' is unknown; did you mean '{canonical[nearest[0]]}'?"
+                    )
+                logger.warning("option '%s' is unknown to the sparklog source and ignored", name)
+
+    def text(self, name: str) -> str | None:
+        value = self._options.get(name.lower())
+        return None if value is None else value.strip()
+
+    def integer(self, name: str, low: int) -> int | None:
+        value = self.text(name)
+        return None if value is None else integer(name, value, low)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        return default if value is None else boolean(name, value)
+
+    def kafka_settings(self) -> dict[str, str]:
+        return {
+            name.removeprefix(_KAFKA_PREFIX): value
+            for name, value in self._options.items()
+            if name.startswith(_KAFKA_PREFIX)
+        }
+
+
+def _topics(given: _Given) -> Topics:
+    chosen = [name for name in _TOPIC_OPTIONS if given.text(name) is not None]
+    if len(chosen) != 1:
+        count = "One" if not chosen else "Only one"
+        verb = "must" if not chosen else "can"
+        raise DataSourceOptionError(
+            f"{count} of the following options {verb} be specified: {', '.join(_TOPIC_OPTIONS)}"
+            + (f"; given are {' and '.join(chosen)}" if chosen else "")
+        )
+    value = given.text(chosen[0]) or ""
+    match chosen[0]:
+        case "assign":
+            return Assigned(parse_partitions("assign", value))
+        case "subscribe":
+            names = tuple(dict.fromkeys(filter(None, (name.strip() for name in value.split(",")))))
+            if not names:
+                raise DataSourceOptionError(f"No topics to subscribe to: option 'subscribe' is '{value}'")
+            return Subscribed(names)
+        case _:
+            if not value:
+                raise DataSourceOptionError("Pattern to subscribe is empty: option 'subscribePattern'")
+            try:
+                return Pattern(re.compile(value))
+            except re.error as error:
+                raise DataSourceOptionError(
+                    f"Option 'subscribePattern' is '{value}', which is no regular expression: {error}"
+                ) from error
+
+
+def _starting(given: _Given) -> OffsetLimit:
+    limit = _limit(given, "starting", default=EARLIEST)
+    if isinstance(limit, Latest):
+        raise DataSourceOptionError(
+            "Option 'startingOffsets': starting offset can't be latest for batch queries; use earliest, "
+            "offsets by partition, or startingTimestamp"
+        )
+    if isinstance(limit, SpecificOffsets):
+        for topic_partition, offset in limit.offsets.items():
+            if isinstance(offset, Latest):
+                raise DataSourceOptionError(
+                    f"startingOffsets for {topic_partition} can't be latest (-1) for batch queries"
+                )
+    return limit
+
+
+def _ending(given: _Given) -> OffsetLimit:
+    limit = _limit(given, "ending", default=LATEST)
+    if isinstance(limit, Earliest):
+        raise DataSourceOptionError(
+            "Option 'endingOffsets': ending offset can't be earliest for batch queries; use latest, "
+            "offsets by partition, or endingTimestamp"
+        )
+    if isinstance(limit, SpecificOffsets):
+        for topic_partition, offset in limit.offsets.items():
+            if isinstance(offset, Earliest):
+                raise DataSourceOptionError(
+                    f"endingOffsets for {topic_partition} can't be earliest (-2) for batch queries"
+                )
+    return limit
+
+
+def _limit(given: _Given, side: str, *, default: OffsetLimit) -> OffsetLimit:
+    """The connector's precedence: one timestamp, then timestamps by partition, then offsets."""
+    if (text := given.text(f"{side}Timestamp")) is not None:
+        return Timestamp(integer(f"{side}Timestamp", text, 0))
+    if (text := given.text(f"{side}OffsetsByTimestamp")) is not None:
+        return parse_timestamps(f"{side}OffsetsByTimestamp", text)
+    text = given.text(f"{side}Offsets")
+    match text and text.lower():
+        case None:
+            return default
+        case "earliest":
+            return EARLIEST
+        case "latest":
+            return LATEST
+        case _:
+            return parse_offsets(f"{side}Offsets", text or "")
+
+
+def _strategy(given: _Given) -> str:
+    value = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+    if value not in ("error", "latest"):
+        raise DataSourceOptionError(
+            f"Option 'startingOffsetsByTimestampStrategy' is '{value}'; it must be error or latest"
+        )
+    return value
+
+
+def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:
+    """Refuse bounds by partition that name different partitions, or that end before they start."""
+    if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
+        _check_bounds(
+            {each: offset if isinstance(offset, int) else None for each, offset in starting.offsets.items()},
+            {each: offset if isinstance(offset, int) else None for each, offset in ending.offsets.items()},
+            "offset",
+        )
+    elif isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
+        _check_bounds(starting.timestamps_ms, ending.timestamps_ms, "timestamp")
+    elif (
+        isinstance(starting, Timestamp)
+        and isinstance(ending, Timestamp)
+        and starting.timestamp_ms > ending.timestamp_ms
+    ):
+        raise DataSourceOptionError(
+            f"startingTimestamp {starting.timestamp_ms} is after endingTimestamp {ending.timestamp_ms}"
+        )
+
+
+def _check_bounds(
+    starts: Mapping[TopicPartition, int | None], ends: Mapping[TopicPartition, int | None], what: str
+) -> None:
+    if starts.keys() != ends.keys():
+        differing = ", ".join(str(each) for each in sorted(starts.keys() ^ ends.keys()))
+        raise DataSourceOptionError(
+            f"The starting and the ending {what}s must name the same partitions; "
+            f"{differing} is in one of them only"
+        )
+    for topic_partition, start in starts.items():
+        end = ends[topic_partition]
+        if start is not None and end is not None and start > end:
+            raise DataSourceOptionError(
+                f"{topic_partition}: the starting {what} {start} is after the ending {what} {end}"
+            )

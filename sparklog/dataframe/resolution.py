@@ -1,0 +1,195 @@
+"""From what the options say to the offsets a read covers: what the driver asks the cluster while it plans.
+
+Partitions are fixed first, then both ends of each; whatever is written later is not read. Offsets that the
+options name but a partition does not have are found out here, before the query runs.
+"""
+
+import logging
+from collections.abc import Mapping
+from uuid import UUID
+
+from sparklog.client.cluster import Cluster
+from sparklog.client.offsets import OffsetQuery, SpecialOffset, list_offsets
+from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
+from sparklog.dataframe.offset_limits import (
+    Earliest,
+    Latest,
+    OffsetLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from sparklog.dataframe.options import Assigned, Pattern, ReadOptions, Subscribed, Topics
+from sparklog.dataframe.planning import OffsetRange
+from sparklog.types import Offset, TimestampMs, TopicPartition
+
+__all__ = ["resolve_partitions", "resolve_ranges"]
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_partitions(cluster: Cluster, topics: Topics) -> dict[TopicPartition, UUID | None]:
+    """Return the partitions to read, each with its topic's id.
+
+    Raises:
+        UnknownTopicError: a topic that is named does not exist. A pattern that nothing matches is no error.
+        DataSourceOptionError: a partition that is assigned does not exist.
+    """
+    match topics:
+        case Pattern(pattern):
+            found = [
+                topic
+                for topic in cluster.topics().values()
+                if not topic.is_internal and pattern.fullmatch(topic.name)
+            ]
+            if not found:
+                logger.warning("no topic matches subscribePattern '%s'", pattern.pattern)
+        case Subscribed(names):
+            found = [cluster.topic(name) for name in names]
+        case Assigned(partitions):
+            found = [cluster.topic(name) for name in sorted({each.topic for each in partitions})]
+            counts = {topic.name: topic.partition_count for topic in found}
+            for topic, partition in sorted(partitions):
+                if partition >= counts[topic]:
+                    raise DataSourceOptionError(
+                        f"Option 'assign' names partition {partition} of {topic}, which has {counts[topic]}, "
+                        "numbered from 0"
+                    )
+            ids = {topic.name: topic.topic_id for topic in found}
+            return {each: ids[each.topic] for each in partitions}
+    return {
+        TopicPartition(topic.name, partition): topic.topic_id
+        for topic in found
+        for partition in topic.leaders
+    }
+
+
+def resolve_ranges(
+    cluster: Cluster, options: ReadOptions, partitions: Mapping[TopicPartition, UUID | None]
+) -> list[OffsetRange]:
+    """Return the offsets to read of each partition.
+
+    Raises:
+        DataSourceOptionError: offsets or timestamps are given for other partitions than those to be read, no
+            record is at or after the starting timestamp, or the end comes before the start.
+        DataLossError: a partition does not have offsets that are asked for, and that shall not pass.
+        ApiTimeoutError: a leader did not answer in time.
+    """
+    if not partitions:
+        return []
+    queries: dict[TopicPartition, OffsetQuery] = dict.fromkeys(partitions, SpecialOffset.EARLIEST)
+    earliest = _offsets(cluster, options, queries)
+    starts = _starts(cluster, options, earliest)
+    ends = _by_limit(cluster, options, "ending", options.ending, earliest)
+    # Asked last: what the timestamps found lies below it.
+    queries = dict.fromkeys(partitions, SpecialOffset.LATEST)
+    latest = _offsets(cluster, options, queries)
+    ranges = []
+    for each in sorted(partitions):
+        first, last = _known(earliest, each), _known(latest, each)
+        start = last if starts[each] is None else starts[each]
+        end = last if ends[each] is None else ends[each]
+        assert start is not None
+        assert end is not None
+        if start > end:
+            if isinstance(options.starting, SpecificOffsets) and isinstance(options.ending, SpecificOffsets):
+                raise DataSourceOptionError(
+                    f"{each}: the starting offset {start} is after the ending offset {end}"
+                )
+            if start > last and isinstance(options.starting, SpecificOffsets):
+                _report(options, f"{each} ends at offset {last}, before the starting offset {start}")
+            end = start
+        elif start < first or end > last:
+            _report(
+                options,
+                f"{each} has offsets {first} to {last} (exclusive), not all of {start} to {end} (exclusive)",
+            )
+            start, end = max(start, first), min(end, last)
+        ranges.append(OffsetRange(each, start, end))
+    return ranges
+
+
+def _starts(
+    cluster: Cluster, options: ReadOptions, earliest: Mapping[TopicPartition, Offset | None]
+) -> dict[TopicPartition, Offset | None]:
+    starts = _by_limit(cluster, options, "starting", options.starting, earliest)
+    if options.latest_without_match:
+        return starts
+    for topic_partition, start in starts.items():
+        if start is None:
+            raise DataSourceOptionError(
+                f"No offset matched the starting timestamp for {topic_partition}: all its records are older. "
+                "Set startingOffsetsByTimestampStrategy to latest to read nothing of such partitions"
+            )
+    return starts
+
+
+def _by_limit(
+    cluster: Cluster,
+    options: ReadOptions,
+    side: str,
+    limit: OffsetLimit,
+    earliest: Mapping[TopicPartition, Offset | None],
+) -> dict[TopicPartition, Offset | None]:
+    """Return the offset of each partition that the limit means; None for its end."""
+    match limit:
+        case Earliest():
+            return dict(earliest)
+        case Latest():
+            return dict.fromkeys(earliest)
+        case SpecificOffsets(offsets):
+            _check_same_partitions(f"{side}Offsets", offsets, earliest)
+            return {
+                each: earliest[each]
+                if isinstance(offset, Earliest)
+                else None
+                if isinstance(offset, Latest)
+                else offset
+                for each, offset in offsets.items()
+            }
+        case SpecificTimestamps(timestamps_ms):
+            _check_same_partitions(f"{side}OffsetsByTimestamp", timestamps_ms, earliest)
+            return _at_timestamps(cluster, options, timestamps_ms)
+        case _:
+            return _at_timestamps(cluster, options, dict.fromkeys(earliest, limit.timestamp_ms))
+
+
+def _check_same_partitions(
+    option: str, given: Mapping[TopicPartition, object], partitions: Mapping[TopicPartition, object]
+) -> None:
+    if given.keys() != partitions.keys():
+        missing = ", ".join(str(each) for each in sorted(partitions.keys() - given.keys()))
+        surplus = ", ".join(str(each) for each in sorted(given.keys() - partitions.keys()))
+        raise DataSourceOptionError(
+            f"Option '{option}' must name all partitions that are read, and no others"
+            + (f"; missing: {missing}" if missing else "")
+            + (f"; not read: {surplus}" if surplus else "")
+            + ". For offsets, -1 stands for the latest and -2 for the earliest"
+        )
+
+
+def _at_timestamps(
+    cluster: Cluster, options: ReadOptions, timestamps_ms: Mapping[TopicPartition, TimestampMs]
+) -> dict[TopicPartition, Offset | None]:
+    for topic_partition, timestamp_ms in timestamps_ms.items():
+        if timestamp_ms < 0:
+            raise DataSourceOptionError(f"The timestamp {timestamp_ms} for {topic_partition} is negative")
+    return _offsets(cluster, options, timestamps_ms)
+
+
+def _offsets(
+    cluster: Cluster, options: ReadOptions, queries: Mapping[TopicPartition, OffsetQuery]
+) -> dict[TopicPartition, Offset | None]:
+    listed = list_offsets(cluster, queries, read_committed=options.fetch.read_committed)
+    return {each: answer.offset for each, answer in listed.items()}
+
+
+def _known(offsets: Mapping[TopicPartition, Offset | None], topic_partition: TopicPartition) -> Offset:
+    offset = offsets[topic_partition]
+    assert offset is not None, "every partition has a first and a last offset"
+    return offset
+
+
+def _report(options: ReadOptions, what_was_lost: str) -> None:
+    if options.fail_on_data_loss:
+        raise DataLossError(what_was_lost)
+    logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)

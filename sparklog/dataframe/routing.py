@@ -1,0 +1,274 @@
+"""Rows to partitions: which row goes where, and when a partition has enough rows for a batch.
+
+Kafka's rules: a row's own `partition` wins; else a key decides, by murmur2; rows with neither go to one
+partition until it has a batch's worth, then to the next (KIP-794, uniform sticky). Everything is done a
+column at a time, with no Python object a row. Rows of a partition keep their order.
+
+Order for callers: `add` each Arrow batch and send what it yields, `drain` at the end.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.records.partitioner import partition_for_keys
+from sparklog.types import TopicPartition
+
+__all__ = ["InvalidRowError", "RoutedRows", "RowRouter"]
+
+RECORD_OVERHEAD_BYTES: Final = 12
+"""What a record of usual size takes beside its key, value and headers."""
+_HEADER_OVERHEAD_BYTES: Final = 2
+
+Int64s = npt.NDArray[np.int64]
+
+
+class InvalidRowError(ValueError):
+    """A row that cannot become a record; rows before it may have been written."""
+
+
+class RoutedRows(NamedTuple):
+    """Rows of one partition for one batch or several: `key`, `value`, `headers`, `timestamp` (ms)."""
+
+    topic_partition: TopicPartition
+    rows: pa.Table
+
+
+class _Waiting:
+    """Rows of one partition that are not a batch yet."""
+
+    __slots__ = ("chunks", "size_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.chunks: list[pa.RecordBatch] = []
+        self.sizes: list[Int64s] = []
+        self.size_bytes = 0
+
+
+class _Sticky:
+    """Where a topic's rows without key and partition go at present."""
+
+    __slots__ = ("filled_bytes", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.filled_bytes = 0
+
+
+class RowRouter:
+    """Collects rows by partition until there is a batch of them.
+
+    `topic` None takes each row's from its `topic` column. `partition_count` is asked once a topic. The
+    rows held back are bounded by `buffer_bytes`, beyond which partial batches are given out.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None,
+        partition_count: Callable[[str], int],
+        batch_size_bytes: int,
+        buffer_bytes: int,
+        seed: int | None = None,
+    ) -> None:
+        self._topic = topic
+        self._partition_count = partition_count
+        self._batch_size_bytes = max(batch_size_bytes, 1)
+        self._buffer_bytes = buffer_bytes
+        self._random = random.Random(seed)
+        self._counts: dict[str, int] = {}
+        self._sticky: dict[str, _Sticky] = {}
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
+        """Take rows as Spark gives them; yield partitions' rows that fill batches.
+
+        Raises:
+            InvalidRowError: a topic is null, a partition does not exist, a timestamp is negative.
+        """
+        if batch.num_rows == 0:
+            return
+        rows = _records(batch)
+        partitions = _column(batch, "partition")
+        for topic, indices in self._by_topic(batch):
+            of_topic = rows if indices is None else rows.take(indices)
+            chosen = partitions if indices is None or partitions is None else partitions.take(indices)
+            yield from self._add_to_topic(topic, of_topic, chosen)
+        if self._waiting_bytes > self._buffer_bytes:
+            yield from self.drain()
+
+    def drain(self) -> Iterator[RoutedRows]:
+        """Yield all rows that are held back."""
+        for topic_partition, waiting in self._waiting.items():
+            if waiting.chunks:
+                self._waiting_bytes -= waiting.size_bytes
+                rows = pa.Table.from_batches(waiting.chunks)
+                self._waiting[topic_partition] = _Waiting()
+                yield RoutedRows(topic_partition, rows)
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array | None]]:
+        """Yield each topic and the indices of its rows; None for all rows."""
+        if self._topic is not None:
+            yield self._topic, None
+            return
+        topics = batch.column("topic")
+        if topics.null_count:
+            raise InvalidRowError(
+                "null topic present in the data. Use the topic option for setting a topic for all rows, or "
+                "filter out rows whose topic is null"
+            )
+        encoded = topics.dictionary_encode()
+        if len(encoded.dictionary) == 1:
+            yield encoded.dictionary[0].as_py(), None
+            return
+        for index, topic in enumerate(encoded.dictionary):
+            yield topic.as_py(), pc.indices_nonzero(pc.equal(encoded.indices, index))
+
+    def _add_to_topic(
+        self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None
+    ) -> Iterator[RoutedRows]:
+        if topic not in self._counts:
+            self._counts[topic] = self._partition_count(topic)
+        sizes = _sizes(rows)
+        partitions = self._partitions(topic, rows, chosen, sizes)
+        first = int(partitions[0])
+        if (partitions == first).all():
+            yield from self._hold(TopicPartition(topic, first), rows, sizes)
+            return
+        ends = np.cumsum(np.bincount(partitions))
+        if (partitions[1:] < partitions[:-1]).any():
+            order = np.argsort(partitions, kind="stable")
+            rows, sizes = rows.take(pa.array(order)), sizes[order]
+        for partition in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            start = int(ends[partition - 1]) if partition else 0
+            end = int(ends[partition])
+            yield from self._hold(
+                TopicPartition(topic, partition), rows.slice(start, end - start), sizes[start:end]
+            )
+
+    def _partitions(
+        self, topic: str, rows: pa.RecordBatch, chosen: pa.Array | None, sizes: Int64s
+    ) -> npt.NDArray[np.int32]:
+        """Return the partition of each row."""
+        count = self._counts[topic]
+        keys = _column(rows, "key")
+        if keys is None or keys.null_count == len(keys):
+            partitions = np.full(rows.num_rows, -1, dtype=np.int32)
+        else:
+            partitions = partition_for_keys(keys, count)
+        if chosen is not None and chosen.null_count < len(chosen):
+            own = chosen.fill_null(-1).to_numpy(zero_copy_only=False)
+            given = ~chosen.is_null().to_numpy(zero_copy_only=False)
+            wrong = given & ((own < 0) | (own >= count))
+            if wrong.any():
+                raise InvalidRowError(
+                    f"partition {int(own[wrong][0])} does not exist: topic {topic} has {count}, from 0 on"
+                )
+            partitions = np.where(given, own, partitions).astype(np.int32, copy=False)
+        free = partitions < 0
+        if free.any():
+            partitions = partitions.copy()
+            partitions[free] = self._sticky_partitions(topic, sizes[free])
+        return partitions
+
+    def _sticky_partitions(self, topic: str, sizes: Int64s) -> Int64s:
+        """Move on to the next partition whenever the present one has got a batch's worth of bytes."""
+        count = self._counts[topic]
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            # A random start spreads the tasks of a write, which all write a few batches, over the partitions.
+            sticky = self._sticky[topic] = _Sticky(self._random.randrange(count))
+        ends = np.cumsum(sizes) + sticky.filled_bytes
+        switches = (ends - sizes) // self._batch_size_bytes
+        partitions = (switches + sticky.partition) % count
+        moved = int(ends[-1]) // self._batch_size_bytes
+        sticky.partition = (sticky.partition + moved) % count
+        sticky.filled_bytes = int(ends[-1]) % self._batch_size_bytes
+        return partitions
+
+    def _hold(
+        self, topic_partition: TopicPartition, rows: pa.RecordBatch, sizes: Int64s
+    ) -> Iterator[RoutedRows]:
+        """Add rows to a partition's; yield those that fill whole batches."""
+        waiting = self._waiting.setdefault(topic_partition, _Waiting())
+        size_bytes = int(sizes.sum())
+        waiting.chunks.append(rows)
+        waiting.sizes.append(sizes)
+        waiting.size_bytes += size_bytes
+        self._waiting_bytes += size_bytes
+        if waiting.size_bytes < self._batch_size_bytes:
+            return
+        table = pa.Table.from_batches(waiting.chunks)
+        ends = np.cumsum(np.concatenate(waiting.sizes))
+        full_bytes = waiting.size_bytes // self._batch_size_bytes * self._batch_size_bytes
+        full_rows = max(int(np.searchsorted(ends, full_bytes, side="right")), 1)
+        given_bytes = int(ends[full_rows - 1])
+        rest = _Waiting()
+        if full_rows < table.num_rows:
+            rest.chunks = table.slice(full_rows).to_batches()
+            rest.sizes = [np.diff(ends[full_rows - 1 :])]
+            rest.size_bytes = waiting.size_bytes - given_bytes
+        self._waiting[topic_partition] = rest
+        self._waiting_bytes -= given_bytes
+        yield RoutedRows(topic_partition, table.slice(0, full_rows))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    index = batch.schema.get_field_index(name)
+    return None if index < 0 else batch.column(index)
+
+
+def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns that go into records: binary key and value, headers, timestamps in milliseconds."""
+    columns: dict[str, pa.Array] = {}
+    for name in ("key", "value"):
+        column = _column(batch, name)
+        if column is not None:
+            columns[name] = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+    if (headers := _column(batch, "headers")) is not None:
+        columns["headers"] = headers
+    if (timestamps := _column(batch, "timestamp")) is not None:
+        columns["timestamp"] = _milliseconds(timestamps)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _milliseconds(timestamps: pa.Array) -> pa.Array:
+    """Return Spark's timestamps (microseconds, or a double's seconds) as Kafka's; null stays null."""
+    if pa.types.is_floating(timestamps.type):
+        milliseconds = pc.floor(pc.multiply(timestamps, 1000.0)).cast(pa.int64())
+    else:
+        milliseconds = pc.divide(
+            timestamps.cast(pa.timestamp("us", timestamps.type.tz)).cast(pa.int64()), 1000
+        )
+    least = pc.min(milliseconds).as_py()
+    if least is not None and least < 0:
+        raise InvalidRowError(
+            f"timestamp {least} ms is negative: a record's timestamp is 1970 or later, or null"
+        )
+    return milliseconds
+
+
+def _sizes(rows: pa.RecordBatch) -> Int64s:
+    """Return about how many bytes each row takes as a record."""
+    sizes: Int64s = np.full(rows.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
+    for name in ("key", "value"):
+        if (column := _column(rows, name)) is not None:
+            sizes += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if (headers := _column(rows, "headers")) is not None and headers.null_count < len(headers):
+        lengths = pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False)
+        entries = pc.list_flatten(headers)
+        entry_sizes = np.full(len(entries), _HEADER_OVERHEAD_BYTES, dtype=np.int64)
+        for field in ("key", "value"):
+            entry_sizes += (
+                pc.binary_length(pc.struct_field(entries, field)).fill_null(0).to_numpy(zero_copy_only=False)
+            )
+        ends = np.cumsum(lengths)
+        total = np.concatenate(([0], np.cumsum(entry_sizes)))
+        sizes += total[ends] - total[ends - lengths]
+    return sizes

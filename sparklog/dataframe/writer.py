@@ -1,0 +1,111 @@
+"""Writing: each task turns the Arrow batches it is given into record batches and sends them to the leaders.
+
+A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. A task
+that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt wrote
+stays, for a log cannot take back.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.client.cluster import Cluster
+from sparklog.client.producer import Producer
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.routing import RoutedRows, RowRouter
+from sparklog.dataframe.schemas import check_write_schema
+from sparklog.records.encode import encode_batches
+from sparklog.types import TopicPartition
+
+__all__ = ["SparklogWriter", "WrittenRecords"]
+
+logger = logging.getLogger(__name__)
+
+
+class WrittenRecords(WriterCommitMessage):
+    """How many records of each partition a task wrote, all of them acknowledged."""
+
+    def __init__(self, counts: Counter[TopicPartition]) -> None:
+        self.counts = counts
+
+
+class SparklogWriter(DataSourceArrowWriter):
+    """Writes rows of `schema`; created on the driver, sent to the tasks."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceOptionError: the save mode is overwrite.
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        if overwrite:
+            raise DataSourceOptionError(
+                "Save mode Overwrite is not allowed: records in a log are not replaced; use mode('append')"
+            )
+        check_write_schema(schema, options.topic)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task; return when all are acknowledged.
+
+        Raises:
+            InvalidRowError: a row cannot become a record.
+            DeliveryError, KafkaError: the cluster did not take the rows.
+        """
+        with Cluster(self._options.client) as cluster:
+            producer = Producer(cluster, self._options.producer)
+            router = RowRouter(
+                topic=self._options.topic,
+                partition_count=producer.partition_count,
+                batch_size_bytes=self._options.producer.batch_size_bytes,
+                buffer_bytes=self._options.producer.buffer_bytes,
+            )
+            started = False
+            for batch in iterator:
+                if not started:
+                    producer.start()
+                    started = True
+                for routed in router.add(batch):
+                    self._send(producer, routed)
+            for routed in router.drain():
+                self._send(producer, routed)
+            producer.flush()
+            return WrittenRecords(producer.acknowledged)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say how much was written; the records have been there since they were acknowledged."""
+        counts: Counter[TopicPartition] = Counter()
+        for message in messages:
+            if isinstance(message, WrittenRecords):
+                counts.update(message.counts)
+        logger.info("wrote %d records to %d partitions", counts.total(), len(counts))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what stays: records cannot be taken back."""
+        logger.warning("the write failed; records that its tasks wrote before stay in the log")
+
+    def _send(self, producer: Producer, routed: RoutedRows) -> None:
+        config = self._options.producer
+        columns = {name: routed.rows.column(name) for name in routed.rows.column_names}
+        for batch in encode_batches(
+            key=columns.get("key"),
+            value=columns["value"],
+            headers=columns.get("headers"),
+            timestamp=columns.get("timestamp"),
+            default_timestamp_ms=time.time_ns() // 1_000_000,
+            batch_size_bytes=config.batch_size_bytes,
+            codec=config.codec,
+            level=config.compression_level,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=producer.next_sequence(routed.topic_partition),
+            max_request_bytes=config.max_request_bytes,
+        ):
+            producer.send(routed.topic_partition, batch.data, batch.record_count)
