@@ -30,8 +30,8 @@ def open_directories(paths: Sequence[Path], cluster_id: str, node_id: BrokerId) 
                 directory.format(MetaProperties(cluster_id, node_id, _new_directory_id()))
             elif (directory.meta.cluster_id, directory.meta.node_id) != (cluster_id, node_id):
                 raise ForeignDirectoryError(
-                    f"{path} belongs to broker {directory.meta.node_id} of cluster {directory.meta.cluster_id}; "
-                    f"broker {node_id} of cluster {cluster_id} cannot use it"
+                    f"{path} belongs to broker {directory.meta.node_id} of cluster "
+                    f"{directory.meta.cluster_id}; broker {node_id} of cluster {cluster_id} cannot use it"
                 )
     except BaseException:
         close_directories(directories)

@@ -143,7 +143,8 @@ class BrokerLifecycle:
         if error_code in _REPLACED:
             self._fail(
                 BrokerReplacedError(
-                    error_code, f"{self._name}: its broker epoch {self.broker_epoch} is not the registered one"
+                    error_code,
+                    f"{self._name}: its broker epoch {self.broker_epoch} is not the registered one",
                 )
             )
             return
@@ -169,7 +170,9 @@ class BrokerLifecycle:
         """The request was not sent, or its answer was lost."""
         self.due_ms = now_ms + RETRY_MS
 
-    def metadata_applied(self, offset: Offset | None, registered_epoch: BrokerEpoch | None, now_ms: int) -> None:
+    def metadata_applied(
+        self, offset: Offset | None, registered_epoch: BrokerEpoch | None, now_ms: int
+    ) -> None:
         """The broker acts on metadata up to `offset`, in which its own registration is `registered_epoch`."""
         self._applied_offset = offset
         if self.broker_epoch is None or registered_epoch is None or self._knows_itself:
@@ -192,7 +195,7 @@ class BrokerLifecycle:
         self.due_ms = now_ms
 
     def controller_gone(self, for_ms: int) -> None:
-        """There has been no connection to the controller for so long; a broker that waits to go stops waiting."""
+        """There has been no connection to the controller for so long: nobody will give leave to go."""
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and for_ms >= self._heartbeat_interval_ms:
             self.state = BrokerState.SHUTTING_DOWN
 
@@ -203,9 +206,7 @@ class BrokerLifecycle:
 
     def holds_lease(self, now_ms: int) -> bool:
         """Whether the controller cannot have given this broker's leaderships away for its silence."""
-        return (
-            self._lease_start_ms is not None and now_ms - self._lease_start_ms < self._session_timeout_ms
-        )
+        return self._lease_start_ms is not None and now_ms - self._lease_start_ms < self._session_timeout_ms
 
     @property
     def _name(self) -> str:
@@ -232,7 +233,9 @@ class BrokerLifecycle:
                 for endpoint in identity.listeners
             ),
             features=tuple(
-                Feature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+                Feature(
+                    name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level
+                )
                 for name, levels in identity.features
             ),
             rack=identity.rack,

@@ -1,0 +1,101 @@
+"""What a broker's listener serves: which APIs, at which versions, by which handler.
+
+The versions are those of Kafka 4.3. Produce is listed from 0 though its first three versions are gone,
+because older clients conclude from the lowest version which message formats a broker knows (KIP-896).
+ApiVersions is answered by the listener itself, from this table.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from executor.auto_topic_creation import AutoTopicCreation
+from executor.forwarding import Forwarder
+from executor.handlers.admin import FORWARDED_APIS, AdminHandlers
+from executor.handlers.coordinator import handle_find_coordinator
+from executor.handlers.describe import DescribeHandlers
+from executor.handlers.metadata import MetadataHandler
+from executor.handlers.producer_ids import ProducerIdHandler
+from executor.producer_ids import ProducerIds
+from executor.replication.replicas import Replicas
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Handler
+
+__all__ = ["VERSIONS", "BrokerServices", "broker_apis"]
+
+VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
+    ApiKey.PRODUCE: (0, 13),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.LIST_OFFSETS: (1, 11),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.DELETE_RECORDS: (0, 2),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.ALTER_CONFIGS: (0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.ELECT_LEADERS: (0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+}
+"""The versions that are advertised, both ends inclusive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices:
+    """What the handlers of one broker work with."""
+
+    cluster_id: str
+    node_id: BrokerId
+    config: BrokerConfig
+    image: Callable[[], MetadataImage]
+    replicas: Replicas
+    forwarder: Forwarder
+    auto_topic_creation: AutoTopicCreation
+    producer_ids: ProducerIds
+
+
+def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Api]:
+    """Return the table for one listener; addresses in answers are those of that listener."""
+    replicas = services.replicas
+    metadata = MetadataHandler(
+        services.image,
+        listener_name,
+        cluster_id=services.cluster_id,
+        node_id=services.node_id,
+        auto_topic_creation=(
+            services.auto_topic_creation if services.config.auto_create_topics_enable else None
+        ),
+    )
+    describe = DescribeHandlers(
+        services.image,
+        listener_name,
+        cluster_id=services.cluster_id,
+        node_id=services.node_id,
+        config=services.config,
+    )
+    admin = AdminHandlers(services.forwarder)
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.PRODUCE: replicas.handle_produce,
+        ApiKey.FETCH: replicas.handle_fetch,
+        ApiKey.LIST_OFFSETS: replicas.handle_list_offsets,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: replicas.handle_offset_for_leader_epoch,
+        ApiKey.DELETE_RECORDS: replicas.handle_delete_records,
+        ApiKey.DESCRIBE_LOG_DIRS: replicas.handle_describe_log_dirs,
+        ApiKey.METADATA: metadata.handle,
+        ApiKey.DESCRIBE_CLUSTER: describe.cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
+        ApiKey.DESCRIBE_CONFIGS: describe.configs,
+        ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.producer_ids).handle,
+        ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+        **dict.fromkeys(FORWARDED_APIS, admin.handle),
+    }
+    return {api_key: Api(*versions, handlers[api_key]) for api_key, versions in VERSIONS.items()}

@@ -1,0 +1,254 @@
+"""A cluster for tests, without Spark: the controller in a thread, brokers as real processes on loopback.
+
+    with LocalCluster(brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        cluster.kill(1)        # SIGKILL, as when an executor dies
+        cluster.restart(1)     # the same directory, another process
+
+What it starts it also ends: brokers leave when asked, are killed when they do not, and leave by
+themselves when the test run dies. When a broker does not come up, the error shows what it logged.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from driver.controller.server import ControllerServer
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.02
+LOG_TAIL_LINES = 60
+
+Found = TypeVar("Found")
+
+
+class ClusterError(AssertionError):
+    """The cluster did not do what the test waits for; shows the end of the brokers' logs."""
+
+
+def wait_for(look: Callable[[], Found | None], what: str, timeout_s: float = 20.0) -> Found:
+    """Return what `look` finds (anything true) as soon as it does.
+
+    Raises:
+        ClusterError: nothing was found within `timeout_s`; `what` says what was looked for.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what}: not within {timeout_s} s")
+        time.sleep(POLL_S)
+    return found
+
+
+class LocalCluster:
+    """`brokers` brokers, each in a rack of its own; broker ids count from 0."""
+
+    def __init__(
+        self, brokers: int = 3, config: Mapping[str, str] | None = None, *, directory: Path | None = None
+    ) -> None:
+        self.config = dict(config or {})
+        self.broker_ids = range(brokers)
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklog-test-"))
+        self.cluster_id = f"test-{uuid.uuid4().hex[:12]}"
+        self._processes: dict[BrokerId, subprocess.Popen[bytes]] = {}
+        broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
+        self.config = dict(broker_config.raw)
+        self.controller = ControllerServer(
+            self.cluster_id, broker_config, self.directory / "controller", "127.0.0.1", 0
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start controller and brokers; return when every broker is unfenced."""
+        self.controller.start()
+        for broker_id in self.broker_ids:
+            self.launch(broker_id)
+        self.wait_until_unfenced(*self.broker_ids)
+
+    def launch(self, broker_id: BrokerId) -> None:
+        """Start the process of a broker without waiting for it."""
+        host, _, port = self.controller.bootstrap_servers.rpartition(":")
+        arguments = {
+            "cluster_id": self.cluster_id,
+            "node_id": broker_id,
+            "rack": f"rack-{broker_id}",
+            "controller_host": host,
+            "controller_port": int(port),
+            "config": self.config,
+            "directories": [str(self.broker_directory(broker_id))],
+            "parent": os.getpid(),
+        }
+        with self.log_path(broker_id).open("ab") as log:
+            self._processes[broker_id] = subprocess.Popen(
+                [sys.executable, "-m", "tests.broker_process", json.dumps(arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=Path(__file__).parent.parent,
+            )
+
+    def restart(self, broker_id: BrokerId) -> None:
+        """Start a killed or stopped broker again in its directory; return when it is unfenced."""
+        assert not self.is_running(broker_id), f"broker {broker_id} still runs"
+        self.launch(broker_id)
+        self.wait_until_unfenced(broker_id)
+
+    def kill(self, broker_id: BrokerId) -> None:
+        """SIGKILL a broker; return when the process is gone."""
+        self._processes[broker_id].kill()
+        self._processes[broker_id].wait()
+
+    def signal(self, broker_id: BrokerId, number: signal.Signals) -> None:
+        """Send a broker a signal."""
+        self._processes[broker_id].send_signal(number)
+
+    def wait_for_exit(self, broker_id: BrokerId, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Return the exit status of a broker that is about to end."""
+        try:
+            return self._processes[broker_id].wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(
+                f"broker {broker_id} still runs after {timeout_s} s\n{self.log_tail(broker_id)}"
+            ) from None
+
+    def stop_broker(self, broker_id: BrokerId) -> int:
+        """Have a broker leave by controlled shutdown; return its exit status."""
+        self.signal(broker_id, signal.SIGTERM)
+        return self.wait_for_exit(broker_id)
+
+    def stop(self) -> None:
+        """End everything and remove the temporary directory; safe to call twice."""
+        with contextlib.suppress(RuntimeError):
+            self.controller.shut_down_brokers()
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.controller.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def is_running(self, broker_id: BrokerId) -> bool:
+        """Whether the broker's process is there."""
+        process = self._processes.get(broker_id)
+        return process is not None and process.poll() is None
+
+    def process_id(self, broker_id: BrokerId) -> int:
+        """Return the broker's process id."""
+        return self._processes[broker_id].pid
+
+    @property
+    def image(self) -> MetadataImage:
+        """The controller's image of the cluster."""
+        return self.controller.image
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of the unfenced brokers, as clients take them."""
+        return ",".join(
+            f"{endpoint.host}:{endpoint.port}"
+            for broker in self.image.brokers.values()
+            if not broker.fenced
+            for endpoint in broker.listeners
+        )
+
+    def address(self, broker_id: BrokerId) -> tuple[str, int]:
+        """Return where a broker listens."""
+        endpoint = self.image.brokers[broker_id].listeners[0]
+        return endpoint.host, endpoint.port
+
+    def leader(self, topic: str, partition: int = 0) -> BrokerId | None:
+        """Return who leads a partition, None for nobody.
+
+        Raises:
+            KeyError: the controller does not know the partition.
+        """
+        return self.image.topics.by_name[topic].partitions[partition].leader
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[BrokerId]:
+        """Return the partition's ISR."""
+        return set(self.image.topics.by_name[topic].partitions[partition].isr)
+
+    def broker_directory(self, broker_id: BrokerId) -> Path:
+        """Return the broker's data directory."""
+        return self.directory / f"broker-{broker_id}"
+
+    def log_path(self, broker_id: BrokerId) -> Path:
+        """Return the file that has what the broker wrote to stdout and stderr."""
+        return self.directory / f"broker-{broker_id}.log"
+
+    def log_tail(self, broker_id: BrokerId) -> str:
+        """Return the end of what the broker logged."""
+        path = self.log_path(broker_id)
+        if not path.exists():
+            return ""
+        lines = path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([f"--- broker {broker_id} ---", *lines])
+
+    def wait_until_unfenced(self, *broker_ids: BrokerId) -> None:
+        """Return when the present processes of these brokers serve.
+
+        Raises:
+            ClusterError: one ended, or the time was not enough.
+        """
+
+        def all_up() -> bool:
+            for broker_id in broker_ids:
+                if not self.is_running(broker_id):
+                    raise ClusterError(f"broker {broker_id} ended\n{self.log_tail(broker_id)}")
+            brokers = self.image.brokers
+            return all(
+                broker_id in brokers and not brokers[broker_id].fenced and self._accepts(broker_id)
+                for broker_id in broker_ids
+            )
+
+        try:
+            wait_for(all_up, f"brokers {broker_ids} unfenced", START_TIMEOUT_S)
+        except ClusterError as error:
+            tails = "\n".join(self.log_tail(broker_id) for broker_id in broker_ids)
+            raise ClusterError(f"{error}\n{tails}") from None
+
+    def _accepts(self, broker_id: BrokerId) -> bool:
+        """Whether the registration is that of the present process: it listens at the port."""
+        with contextlib.suppress(OSError):
+            with socket.create_connection(self.address(broker_id), timeout=1):
+                return True
+        return False
