@@ -68,7 +68,9 @@ class ControllerLink:
                         self.host, self.port, self._client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
                     )
                 except KafkaError as error:
-                    logger.info("no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error)
+                    logger.info(
+                        "no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
+                    )
                     await asyncio.sleep(backoff_ms / 1000)
                     backoff_ms = min(2 * backoff_ms, RECONNECT_BACKOFF_MAX_MS)
                     continue

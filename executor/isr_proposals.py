@@ -123,7 +123,9 @@ def _answer_all(proposals: list[_Proposal], error_code: ErrorCode) -> None:
 
 def _answer_each(proposals: list[_Proposal], response: Any) -> None:
     if response.error_code is not ErrorCode.none:
-        logger.warning("the controller refused %d ISR proposals: %s", len(proposals), response.error_code.name)
+        logger.warning(
+            "the controller refused %d ISR proposals: %s", len(proposals), response.error_code.name
+        )
         _answer_all(proposals, response.error_code)
         return
     answers = {

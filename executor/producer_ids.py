@@ -47,7 +47,8 @@ class ProducerIds:
 
     async def _allocate(self, timeout_ms: int) -> range:
         response: Any = await self._link.request(
-            AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch()), timeout_ms
+            AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch()),
+            timeout_ms,
         )
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"no producer ids for broker {self._broker_id}")
