@@ -112,7 +112,7 @@ def latency(cluster: ClusterUnderTest) -> list[Figure]:
 
 
 def dataframe(record_bytes: int, records: int, operation: str, rounds: int) -> Case:
-    """Read or write DataFrames; the baseline is Spark's connector, and both talk to the same kind of cluster."""
+    """Read or write DataFrames; the baseline is Spark's connector on Apache Kafka."""
 
     def run(cluster: ClusterUnderTest) -> list[Figure]:
         side = "connector" if cluster.name == BASELINE else "sparklog"

@@ -60,14 +60,13 @@ class ClusterUnderTest:
 
     def create_topic(self, topic: str, partitions: int = 3) -> None:
         """Create a topic with a replica on every broker."""
-        futures = AdminClient({"bootstrap.servers": self.bootstrap_servers}).create_topics(
-            [NewTopic(topic, partitions, BROKERS)]
-        )
-        futures[topic].result(30)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.create_topics([NewTopic(topic, partitions, BROKERS)])[topic].result(30)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
-        AdminClient({"bootstrap.servers": self.bootstrap_servers}).delete_topics([topic])[topic].result(30)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.delete_topics([topic])[topic].result(30)
 
 
 @contextlib.contextmanager
@@ -83,7 +82,7 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
             *("--conf", "spark.ui.enabled=false"),
             "jobs/serve.py",
         ]
-        with log.open("w") as output, _process(command, output, subprocess.PIPE) as process:
+        with log.open("w") as output, _process(command, output, subprocess.PIPE, signal.SIGTERM) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 address = re.match(r"bootstrap\.servers=(\S+)", line)
@@ -128,19 +127,23 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
                 stdout=subprocess.DEVNULL,
             )
             log = stack.enter_context((directory / f"{node}.log").open("w"))
-            stack.enter_context(_process([*java, "kafka.Kafka", str(properties)], log, log))
+            # Killed, since a combined node that is asked to stop waits for a quorum that has stopped already.
+            command = [*java, "kafka.Kafka", str(properties)]
+            stack.enter_context(_process(command, log, log, signal.SIGKILL))
         bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports[:BROKERS])
         _wait_for_brokers(bootstrap_servers)
         yield ClusterUnderTest("Apache Kafka", bootstrap_servers, ())
 
 
 @contextlib.contextmanager
-def _process(command: list[str], errors: object, output: object) -> Iterator[subprocess.Popen[str]]:
+def _process(
+    command: list[str], errors: object, output: object, end: signal.Signals
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(command, stdout=output, stderr=errors, text=True)  # type: ignore[call-overload]
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(end)
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:

@@ -68,7 +68,8 @@ def spark_session() -> SparkSession:
 def create_topic(bootstrap_servers: str) -> None:
     """Create the topic with Kafka's own admin client."""
     topic = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([topic])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([topic])[TOPIC].result(30)
 
 
 def kill_leader(bootstrap_servers: str, partition: int) -> str:
