@@ -26,7 +26,7 @@ from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType, TopicRecord
-from sparklog.metadata.topic_names import collision_key, validate_topic_name
+from sparklog.metadata.topic_names import check_topic_name, collision_key
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
 
 __all__ = ["MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
@@ -108,7 +108,7 @@ def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
 
 
 def _check_name(cluster: Cluster, name: str, collisions: dict[str, str]) -> None:
-    validate_topic_name(name)
+    check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
     if name in cluster.image.topics.by_name:

@@ -7,6 +7,7 @@ named by id.
 """
 
 import datetime
+import importlib
 import time
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -30,6 +31,8 @@ ACKS_ALL: Final = -1
 _UNKNOWN: Final = -1
 _PRODUCE: Final = 0
 _NO_THROTTLE: Final = datetime.timedelta(0)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NONE: Final = ErrorCode.none
 _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower})
 
@@ -272,9 +275,6 @@ class ProduceHandler:
             )
 
 
-_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
-
-
 def _refusal(body: Any) -> KafkaError | None:
     """Return why nothing in the request can be appended, if so."""
     if body.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
@@ -287,7 +287,7 @@ def _refusal(body: Any) -> KafkaError | None:
 def _time(timestamp_ms: int | None) -> datetime.datetime | None:
     if timestamp_ms is None:
         return None
-    return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+    return _EPOCH + timestamp_ms * _MILLISECOND
 
 
 class _Types(NamedTuple):
@@ -300,8 +300,6 @@ class _Types(NamedTuple):
 
 @cache
 def _types(version: int) -> _Types:
-    import importlib
-
     module = importlib.import_module(load_response_schema(_PRODUCE, version).__module__)
     return _Types(
         module.ProduceResponse,

@@ -71,7 +71,7 @@ class ReplicaHost(Protocol):
     def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
         """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
 
-    def log_start_offset_reported(self, replica: "Replica") -> None:
+    def low_watermark_moved(self, replica: "Replica") -> None:
         """A follower of this leader deleted records; DeleteRecords may be complete."""
 
     def went_offline(self, replica: "Replica", error: BaseException) -> None:
@@ -349,6 +349,10 @@ class Replica:
             self.fail_if_storage(error)
             raise
 
+    def follower_log_start_offset_moved(self) -> None:
+        """A follower of this leader let go of records, or was heard of for the first time."""
+        self._host.low_watermark_moved(self)
+
     def log_start_offset_moved(self) -> None:
         """The log start offset is another one than before (retention may have moved it)."""
         for reader in (*self.follower_readers, *self.consumer_readers):
@@ -479,6 +483,12 @@ class Replica:
         return KafkaError(
             ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}"
         )
+
+    def close_readers(self) -> None:
+        """Let go of who reads here; they look for the partition again when they next ask."""
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.wake()
+            reader.unwatch()
 
     def _fail_waiting(self, error: KafkaError) -> None:
         waiting_appends, self._waiting_appends = self._waiting_appends, deque()

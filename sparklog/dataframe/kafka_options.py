@@ -57,8 +57,8 @@ _READ_AS_BINARY: Final = (
     "the column is read as binary; use DataFrame operations on it, such as cast('string')"
 )
 _REFUSED: Final = {
-    "auto.offset.reset": "instead set the source option 'startingOffsets' or 'startingTimestamp' to say where "
-    "to start; every query chooses its own offsets",
+    "auto.offset.reset": "instead set the source option 'startingOffsets' or 'startingTimestamp' to say "
+    "where to start; every query chooses its own offsets",
     "enable.auto.commit": "a query chooses its own offsets and commits none",
     "interceptor.classes": "there is no JVM client to intercept; transform the DataFrame instead",
     "key.deserializer": _READ_AS_BINARY,

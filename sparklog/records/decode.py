@@ -8,7 +8,6 @@ A caller reads on at `batch.next_fetch_offset(buffer, ...)`: control batches and
 yield no rows.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -39,17 +38,18 @@ __all__ = [
 
 _OFFSETS_END: Final = 2**63 - 1
 DEFAULT_ROWS: Final = 32 * 1024
-DEFAULT_BYTES: Final = 32 * 1024 * 1024
+DEFAULT_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 
 class OpenedBatch(NamedTuple):
-    """A batch whose records lie in payload[position:end], uncompressed."""
+    """A batch whose records lie in payload[position:end], uncompressed, and start at `starts` of it."""
 
     header: BatchHeader
     payload: bytes | memoryview
     position: int
     end: int
+    starts: list[int]
 
 
 def open_batch(
@@ -58,13 +58,23 @@ def open_batch(
     header: BatchHeader,
     limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
 ) -> OpenedBatch:
-    """Return the batch at `position` of `buffer`, decompressed if need be; raises what `decompress` does."""
+    """Return the batch at `position` of `buffer`, decompressed if need be.
+
+    Raises:
+        CorruptBatchError: the records do not fill the batch.
+        KafkaError: what `decompress` raises.
+    """
+    payload: bytes | memoryview = buffer
     start, end = position + HEADER_BYTES, position + header.size_bytes
     codec = header.codec
-    if codec is Codec.NONE:
-        return OpenedBatch(header, buffer, start, end)
-    payload = decompress(codec, memoryview(buffer)[start:end], limit_bytes)
-    return OpenedBatch(header, payload, 0, len(payload))
+    if codec is not Codec.NONE:
+        payload = decompress(codec, memoryview(buffer)[start:end], limit_bytes)
+        start, end = 0, len(payload)
+    try:
+        starts = record_starts(payload, start, end, header.record_count)
+    except MalformedRecordsError as error:
+        raise CorruptBatchError(str(error)) from error
+    return OpenedBatch(header, payload, start, end, starts)
 
 
 def decode_batches(
@@ -206,21 +216,17 @@ def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:
     Raises:
         MalformedRecordsError: records do not fill their batch, or their offsets are not in order in it.
     """
-    if len(group) == 1 or group[0].payload is group[-1].payload:
-        base, end = group[0].position, group[-1].end
-        window = memoryview(group[0].payload)[base:end]
-        positions = [batch.position - base for batch in group]
+    counts = np.array([batch.header.record_count for batch in group])
+    starts = np.array([start for batch in group for start in batch.starts], dtype=np.int64)
+    if group[0].payload is group[-1].payload:
+        data = np.frombuffer(group[0].payload, dtype=np.uint8)[group[0].position : group[-1].end]
+        starts -= group[0].position
     else:
-        window = memoryview(b"".join([batch.payload for batch in group]))
-        positions = [0, *itertools.accumulate(len(batch.payload) for batch in group)][:-1]
-    starts: list[int] = []
-    for batch, position in zip(group, positions, strict=True):
-        end = position + batch.end - batch.position
-        starts += record_starts(window, position, end, batch.header.record_count)
-    data = np.frombuffer(window, dtype=np.uint8)
-    fields = locate_fields(data, np.array(starts, dtype=np.int64))
+        data = np.frombuffer(b"".join([batch.payload for batch in group]), dtype=np.uint8)
+        ends = np.cumsum([len(batch.payload) for batch in group])
+        starts[counts[0] :] += np.repeat(ends[:-1], counts[1:])
+    fields = locate_fields(data, starts)
     headers = [batch.header for batch in group]
-    counts = np.array([header.record_count for header in headers])
     batch_of_record = np.repeat(np.arange(len(group)), counts)
     base_offsets = np.array([header.base_offset for header in headers], dtype=np.int64)
     last_deltas = np.array([header.last_offset_delta for header in headers])

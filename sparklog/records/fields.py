@@ -111,25 +111,30 @@ def _read_varint(payload: bytes | memoryview | Bytes, position: int) -> tuple[in
 def _varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     """Return the zig-zag varints at `positions`, and the positions after them."""
     first = data[positions]
-    going_on = first > 0x7F
     after = positions + 1
+    going_on = first > 0x7F
     if not going_on.any():
         return _ZIGZAG_OF_BYTE[first], after
-    raw = (first & 0x7F).astype(np.uint64)
-    rows: Int64s | slice = slice(None) if going_on.all() else np.flatnonzero(going_on)
-    shift = 7
-    while True:
-        if shift > 63:
-            raise MalformedRecordsError("a varint has more than 10 bytes")
+    second = data.take(after, mode="clip")  # may be one too far where nothing goes on
+    short = (second & 0x7F).astype(np.int16)
+    short <<= 7
+    short *= going_on
+    short |= first & 0x7F
+    after += going_on
+    going_on &= second > 0x7F
+    if not going_on.any():
+        return ((short >> 1) ^ -(short & 1)).astype(np.int64), after
+    raw = short.astype(np.uint64)
+    rows = np.flatnonzero(going_on)
+    for shift in range(14, 70, 7):
         more = data[after[rows]]
         raw[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
         after[rows] += 1
-        going_on = more > 0x7F
-        if not going_on.any():
+        rows = rows[more > 0x7F]
+        if len(rows) == 0:
             break
-        if not going_on.all():
-            rows = np.flatnonzero(going_on) if isinstance(rows, slice) else rows[going_on]
-        shift += 7
+    else:
+        raise MalformedRecordsError("a varint has more than 10 bytes")
     return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), after
 
 

@@ -35,6 +35,10 @@ class LogFile:
         """Return the file descriptor, valid while this object is referenced."""
         return self._descriptor
 
+    def size_bytes(self) -> int:
+        """Ask the file system for the file's length."""
+        return os.fstat(self._descriptor).st_size
+
     def __del__(self) -> None:
         os.close(self._descriptor)
 

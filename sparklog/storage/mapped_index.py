@@ -72,39 +72,37 @@ class MappedIndex:
                 os.close(self._descriptor)
                 self._descriptor = None
 
-    def flush(self) -> None:
-        """fsync the entries.
-
-        Raises:
-            OSError: as fsync raises.
-        """
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def read_all(self) -> bytes:
-        """Return all entries as they are in the file."""
-        return self.path.read_bytes()[: self.entry_count * self.ENTRY.size]
-
     def _write_entry(self, entry: bytes) -> None:
         if self._descriptor is None:
             raise AssertionError(f"{self.path} is not open for appending")
         os.pwrite(self._descriptor, entry, self.entry_count * self.ENTRY.size)
         self.entry_count += 1
 
+    def truncate_to_entries(self, entry_count: int) -> None:
+        """Drop all but the first `entry_count` entries.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        with self._lock:
+            self._truncate_to_entries(entry_count)
+
     def _truncate_to_entries(self, entry_count: int) -> None:
         """Drop entries; the caller holds the lock."""
         size = self.ENTRY.size
         removed_bytes = (self.entry_count - entry_count) * size
         if removed_bytes > 0:
+            self._forget_last()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.pwrite(descriptor, bytes(removed_bytes), entry_count * size)
             finally:
                 os.close(descriptor)
             self.entry_count = entry_count
+
+    def _forget_last(self) -> None:
+        """Have `last_entry` read again."""
+        raise NotImplementedError
 
     def _mapping(self) -> mmap.mmap:
         """Return the mapped file, which has at least one entry; the caller holds the lock."""

@@ -94,7 +94,9 @@ class OffsetIndex(MappedIndex):
                 key=lambda n: unpack_from(mapped, n * 8)[0],
             )
             self._truncate_to_entries(slot)
-            self._last = None
+
+    def _forget_last(self) -> None:
+        self._last = None
 
     def _entry(self, slot: int) -> OffsetPosition:
         relative, position = self.ENTRY.unpack_from(self._mapping(), slot * 8)

@@ -201,9 +201,9 @@ class ProducerStates:
         )
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
-        """Return the first offset of a transaction that is open, or whose marker is not below `high_watermark`.
+        """Return the first offset of a transaction that is open or whose marker is not replicated.
 
-        The caller must not let the high watermark go back.
+        That is, not below `high_watermark`, which the caller must not let go back.
         """
         if not self._open and not self._unreplicated:
             return None
@@ -219,7 +219,7 @@ class ProducerStates:
             self._open[state.transaction_first_offset] = producer_id
 
     def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> int:
-        """Forget producers without an open transaction that have been idle for `expiration_ms`; return how many."""
+        """Forget producers idle for `expiration_ms`, without an open transaction; return how many."""
         expired = [
             producer_id
             for producer_id, state in self.producers.items()

@@ -86,7 +86,9 @@ class TimeIndex(MappedIndex):
                 key=lambda n: unpack_from(mapped, n * 12)[1],
             )
             self._truncate_to_entries(slot)
-            self._last = None
+
+    def _forget_last(self) -> None:
+        self._last = None
 
     def _entry(self, slot: int) -> TimestampOffset:
         timestamp_ms, relative = self.ENTRY.unpack_from(self._mapping(), slot * 12)

@@ -68,7 +68,7 @@ def join_pieces(pieces: list[Any]) -> list[Chunk]:
     chunks: list[Chunk] = []
     start = 0
     for index, piece in enumerate(pieces):
-        if len(piece) >= _COPY_BELOW_BYTES or isinstance(piece, FileRegion):
+        if type(piece) is not bytes or len(piece) >= _COPY_BELOW_BYTES:
             if index > start:
                 chunks.append(b"".join(pieces[start:index]))
             if len(piece):

@@ -10,6 +10,7 @@ Rule: bytes from a socket or a disk become entities through `decode_entity`, nev
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -75,6 +76,27 @@ def decode_entity(entity_type: type[Any], buffer: ReadableBuffer, position: int 
         raise MalformedRequestError(f"{entity_layout(entity_type).name} at {position}: {error}") from error
     assert position + size == end, f"the guard and kio disagree about {entity_type}: {position + size}, {end}"
     return entity, end
+
+
+def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
+    """Return the position after the tagged fields of a header, none of which has a meaning so far.
+
+    Raises:
+        MalformedRequestError: they reach beyond the buffer.
+    """
+    try:
+        if buffer[position] == 0:
+            return position + 1
+    except IndexError:
+        _beyond("header", position, len(buffer))
+    return check_entity(_TaggedFieldsOnly, buffer, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _TaggedFieldsOnly:
+    """A flexible struct without fields."""
+
+    __flexible__ = True
 
 
 @cache

@@ -1,22 +1,30 @@
-"""What a listener hands to a handler, and what a handler may answer with."""
+"""What a listener hands to a handler, and what a handler may answer with.
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+A handler is called on the loop's thread, once for each request, in the order a connection sent them, and may
+return: a response entity of any version; a `Deferred` it keeps and completes later; a coroutine or other
+awaitable, which is run as a task; a `RawResponse`; or `NO_RESPONSE`. Answers leave each connection in the
+order of its requests whatever the order they are completed in.
+
+Handlers answer their own errors with the error codes of their response. An exception that escapes one is
+logged and closes that connection, as a request whose answer cannot be known.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.wire.apis import ApiKey
 
 
-@runtime_checkable
 class FileRegion(Protocol):
-    """Bytes of a file that may stand in a response wherever kio takes `records`; they leave by sendfile."""
+    """Bytes of a file that may stand in a response wherever the schema has `records`; they leave by sendfile.
 
-    @property
-    def position(self) -> int:
-        """Where in the file the region starts, in bytes."""
+    The file must stay open for as long as the object is referenced.
+    """
 
-    @property
-    def length(self) -> int:
-        """How many bytes the region has."""
+    position: int
+    """Where in the file the region starts, in bytes."""
+    length: int
+    """How many bytes the region has."""
 
     def __len__(self) -> int: ...
 
@@ -26,6 +34,8 @@ class FileRegion(Protocol):
 
 class NoResponse:
     """The type of `NO_RESPONSE`."""
+
+    __slots__ = ()
 
 
 NO_RESPONSE: Final = NoResponse()
@@ -43,13 +53,19 @@ Response: TypeAlias = Any
 
 
 class Deferred:
-    """An answer that comes later, on the loop's thread, without a task waiting for it."""
+    """An answer that comes later, on the loop's thread, without a task or timer waiting for it."""
 
-    def __init__(self) -> None:
-        self.on_abandoned: Callable[[], None] | None = None
+    __slots__ = ("_on_complete", "_response", "abandoned", "completed", "on_abandoned")
+
+    def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
+        self.on_abandoned = on_abandoned
         """Called once, without arguments, when the connection is lost before `complete`."""
         self.abandoned = False
         """True from the moment the connection is lost; completing is then allowed and has no effect."""
+        self.completed = False
+        """True from `complete` on."""
+        self._response: Response = None
+        self._on_complete: Callable[[Response], None] | None = None
 
     def complete(self, response: Response) -> None:
         """Give the answer. It leaves when every earlier answer of the connection has left.
@@ -57,7 +73,31 @@ class Deferred:
         Raises:
             RuntimeError: it was already completed.
         """
-        raise NotImplementedError
+        if self.completed:
+            raise RuntimeError("a deferred answer was completed twice")
+        self.completed = True
+        if self.abandoned:
+            return
+        if self._on_complete is None:
+            self._response = response  # completed before the handler returned it
+        else:
+            self._on_complete(response)
+
+    def bind(self, on_complete: Callable[[Response], None]) -> None:
+        """Have `on_complete` called with the response, at once if it is already there. For the connection."""
+        if self.completed:
+            on_complete(self._response)
+            self._response = None
+        else:
+            self._on_complete = on_complete
+
+    def abandon(self) -> None:
+        """Tell whoever holds this that the connection is lost. For the connection."""
+        self._on_complete = None
+        if not self.completed and not self.abandoned:
+            self.abandoned = True
+            if self.on_abandoned is not None:
+                self.on_abandoned()
 
 
 class Peer(Protocol):
@@ -68,7 +108,7 @@ class Peer(Protocol):
     closed: bool
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once when the connection is lost."""
+        """Have `callback` called once when the connection is lost, at once if it already is."""
 
 
 class Request:
@@ -76,15 +116,26 @@ class Request:
 
     __slots__ = ("api_key", "api_version", "body", "client_id", "connection", "correlation_id", "frame")
 
-    api_key: ApiKey
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body: Any
-    """The kio entity, of the version that was received."""
-    frame: memoryview
-    """Header and body as received, without the length; valid only until the handler returns."""
-    connection: Peer
+    def __init__(
+        self,
+        api_key: ApiKey,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        frame: memoryview,
+        connection: Peer,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        """The kio entity, of the version that was received."""
+        self.frame = frame
+        """Header and body as received, without the length. Valid only until the handler returns; for an
+        awaitable, as long as it runs."""
+        self.connection = connection
 
 
 Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response]]
@@ -101,6 +152,9 @@ class Api(NamedTuple):
 class Features(NamedTuple):
     """What ApiVersions tells about features (KIP-584)."""
 
-    supported: dict[str, tuple[int, int]]
-    finalized: dict[str, int]
+    supported: Mapping[str, tuple[int, int]]
+    """Feature name to the lowest and highest level known here, inclusive."""
+    finalized: Mapping[str, int]
+    """Feature name to the level the cluster is at."""
     finalized_epoch: int
+    """Grows with every change of `finalized`: the offset of the metadata it was read from."""
