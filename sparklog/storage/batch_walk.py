@@ -1,0 +1,122 @@
+"""Going from batch header to batch header through a log file, reading as little of it as possible.
+
+`walk_headers` reads headers only and trusts them: for look-ups in a log that was recovered. `walk_checked`
+reads everything and checks the CRCs: for recovery.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    CorruptBatchError,
+)
+from sparklog.storage.file_region import LogFile
+
+_LENGTH_OVERHEAD: Final = 12
+_SMALL_WINDOW_BYTES: Final = 4 * 1024
+_LARGE_WINDOW_BYTES: Final = 256 * 1024
+_CRC_WINDOW_BYTES: Final = 1024 * 1024
+
+
+def header_at(file: LogFile, position: int, end: int) -> BatchHeader:
+    """Return the header of the batch that lies at `position` and ends at or below `end`.
+
+    Raises:
+        CorruptBatchError: there is no such batch.
+        OSError: the file cannot be read.
+    """
+    return _sound_header(file, os.pread(file.fileno(), HEADER_BYTES, position), 0, position, end)
+
+
+def _sound_header(file: LogFile, window: bytes, window_position: int, position: int, end: int) -> BatchHeader:
+    if len(window) - window_position < HEADER_BYTES:
+        raise CorruptBatchError(f"{file.path} has no whole batch header at position {position}")
+    header = BatchHeader._make(HEADER.unpack_from(window, window_position))
+    if (
+        header.magic != MAGIC
+        or header.batch_length < HEADER_BYTES - _LENGTH_OVERHEAD
+        or position + header.batch_length + _LENGTH_OVERHEAD > end
+        or header.last_offset_delta < 0
+        or header.base_offset < 0
+    ):
+        raise CorruptBatchError(
+            f"{file.path} has no whole batch at position {position}: magic {header.magic}, length "
+            f"{header.batch_length}, base offset {header.base_offset}, {end - position} bytes left"
+        )
+    return header
+
+
+def walk_headers(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches that lie in [position, end), reading only headers.
+
+    Small batches are read many at a time, large ones a header at a time.
+
+    Raises:
+        CorruptBatchError: something else than whole batches lies there.
+        OSError: the file cannot be read.
+    """
+    descriptor = file.fileno()
+    window = b""
+    window_start = position
+    window_bytes = _SMALL_WINDOW_BYTES
+    in_window = 0
+    while position < end:
+        window_position = position - window_start
+        if window_position + HEADER_BYTES > len(window):
+            window_bytes = _LARGE_WINDOW_BYTES if in_window > 8 else _SMALL_WINDOW_BYTES
+            window = os.pread(descriptor, min(window_bytes, end - position), position)
+            window_start = position
+            window_position = 0
+            in_window = 0
+        in_window += 1
+        header = _sound_header(file, window, window_position, position, end)
+        yield position, header
+        position += header.batch_length + _LENGTH_OVERHEAD
+
+
+def walk_checked(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches in [position, end), each one with its CRC checked before.
+
+    Needs no more memory than a window, whatever a damaged header claims.
+
+    Raises:
+        CorruptBatchError: at the first byte that does not belong to a whole, undamaged batch.
+        OSError: the file cannot be read.
+    """
+    descriptor = file.fileno()
+    window = b""
+    window_start = position
+    while position < end:
+        window_position = position - window_start
+        if window_position + HEADER_BYTES > len(window):
+            window = os.pread(descriptor, min(_CRC_WINDOW_BYTES, end - position), position)
+            window_start = position
+            window_position = 0
+        header = _sound_header(file, window, window_position, position, end)
+        batch_end = position + header.batch_length + _LENGTH_OVERHEAD
+        crc = 0
+        covered = position + CRC_START
+        while covered < batch_end:
+            if covered >= window_start + len(window):
+                window = os.pread(descriptor, min(_CRC_WINDOW_BYTES, end - covered), covered)
+                window_start = covered
+                if not window:
+                    raise CorruptBatchError(f"{file.path} ends at {covered}, inside a batch")
+            part_end = min(batch_end, window_start + len(window))
+            crc = crc32c(memoryview(window)[covered - window_start : part_end - window_start], crc)
+            covered = part_end
+        if crc != header.crc:
+            raise CorruptBatchError(
+                f"{file.path} has a batch at position {position} (offset {header.base_offset}) with CRC "
+                f"{crc:#010x}, its header says {header.crc:#010x}"
+            )
+        yield position, header
+        position = batch_end

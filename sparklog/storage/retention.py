@@ -1,0 +1,41 @@
+"""Which of a log's oldest segments may go: by age, by the size of the log, by its start offset.
+
+Pure. Rules, as in Kafka: segments go from the oldest on and without a gap; none that reaches above the
+high watermark goes; the active one goes too when it is over-age or over-size (the log then rolls first).
+"""
+
+from collections.abc import Sequence
+
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.segment import Segment
+from sparklog.types import Offset, TimestampMs
+
+
+def count_deletable(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    high_watermark: Offset,
+    now_ms: TimestampMs,
+) -> int:
+    """Return how many of `segments`, from the first on, are to be deleted."""
+    ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+    excess_bytes = 0
+    if config.retention_bytes is not None:
+        excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    for count, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+        is_active = count == len(segments) - 1
+        below_start = not is_active and end_offset <= log_start_offset
+        over_size = config.deletes and 0 < segment.size_bytes <= excess_bytes
+        over_age = (
+            config.deletes
+            and config.retention_ms is not None
+            and now_ms - segment.largest_timestamp() > config.retention_ms
+        )
+        empty_active = is_active and segment.size_bytes == 0
+        if empty_active or end_offset > high_watermark or not (below_start or over_size or over_age):
+            return count
+        excess_bytes -= segment.size_bytes
+    return len(segments)

@@ -1,0 +1,388 @@
+"""A segment: one `.log` file with the indexes into it.
+
+A segment holds the batches from its base offset up to the next segment's. The last one is active: it is
+appended to, its indexes are preallocated. The others are sealed: their indexes are cut to their entries.
+Sizes, positions and largest timestamp are kept in memory; nothing on the append path asks the file system
+for them.
+
+Rule kept: after a failed append the segment is as it was before it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sparklog.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatchError
+from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.file_region import LogFile
+from sparklog.storage.files import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file,
+    sync_file,
+)
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.offset_index import OffsetIndex
+from sparklog.storage.time_index import TimeIndex
+from sparklog.storage.transaction_index import TransactionIndex
+from sparklog.types import Offset, TimestampMs
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_VECTORS_A_CALL: Final = 1024
+"""IOV_MAX of Linux."""
+_POSITIONS_A_GENERATION: Final = 128
+
+Buffer = bytes | memoryview
+
+
+class Segment:
+    """One segment of a log. Opened by `create` or by `recovery`."""
+
+    __slots__ = (
+        "_newer_positions",
+        "_older_positions",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp_ms",
+        "max_timestamp_ms",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "roll_jitter_ms",
+        "size_bytes",
+        "synced",
+        "time_index",
+        "transaction_index",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: Offset,
+        file: LogFile,
+        size_bytes: int,
+        *,
+        created_ms: TimestampMs,
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file = file
+        self.size_bytes = size_bytes
+        self.offset_index = OffsetIndex(offset_file(directory, base_offset, OFFSET_INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(offset_file(directory, base_offset, TIME_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(
+            offset_file(directory, base_offset, TRANSACTION_INDEX_SUFFIX)
+        )
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.first_timestamp_ms: TimestampMs | None = None
+        """The largest timestamp of the first batch: where segment.ms counts from."""
+        self.max_timestamp_ms: TimestampMs = -1
+        self.offset_of_max_timestamp: Offset = base_offset
+        """The last offset of the batch with `max_timestamp_ms`."""
+        self.bytes_since_index_entry = 0
+        self.synced = False
+        """Sealed and fsynced as a whole: never to be flushed again."""
+        self.truncated = False
+        """Cut since the last flush: the index on disk may still have entries of what was cut."""
+        # Where batches begin, by offset, for readers that follow the end or read on from where they were.
+        # Two generations, so that forgetting costs nothing.
+        self._newer_positions: dict[Offset, int] = {}
+        self._older_positions: dict[Offset, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        base_offset: Offset,
+        config: LogConfig,
+        *,
+        now_ms: TimestampMs,
+        roll_jitter_ms: int = 0,
+    ) -> "Segment":
+        """Make the files of an empty active segment; files of that name that are there are overwritten.
+
+        Raises:
+            OSError: they cannot be made.
+        """
+        for suffix in SEGMENT_SUFFIXES:
+            offset_file(directory, base_offset, suffix).unlink(missing_ok=True)
+        file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX), create=True)
+        segment = cls(directory, base_offset, file, 0, created_ms=now_ms, roll_jitter_ms=roll_jitter_ms)
+        segment.make_active(config)
+        return segment
+
+    def make_active(self, config: LogConfig) -> None:
+        """Preallocate the indexes for appending."""
+        self.offset_index.make_writable(config.segment_index_bytes)
+        self.time_index.make_writable(config.segment_index_bytes)
+
+    def seal(self) -> None:
+        """Note the largest timestamp in the time index and cut the indexes to size.
+
+        Raises:
+            OSError: the indexes cannot be written.
+        """
+        self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self._older_positions = {}
+
+    def append(
+        self, parts: list[Buffer], total_bytes: int, headers: Sequence[BatchHeader], config: LogConfig
+    ) -> None:
+        """Write `parts`, which are the batches `headers` describe (with their final offsets), at the end.
+
+        Raises:
+            OSError: nothing was appended.
+        """
+        start = position = self.size_bytes
+        index_entries = self.offset_index.entry_count, self.time_index.entry_count
+        max_timestamp_ms, offset_of_max_timestamp = self.max_timestamp_ms, self.offset_of_max_timestamp
+        bytes_since_index_entry = self.bytes_since_index_entry
+        interval_bytes = config.index_interval_bytes
+        try:
+            written = os.pwritev(self.file.fileno(), parts[:_VECTORS_A_CALL], start)
+            if written != total_bytes:
+                self._write_rest(parts, written, total_bytes, start)
+            for header in headers:
+                base_offset = header.base_offset
+                last_offset = base_offset + header.last_offset_delta
+                size_bytes = header.batch_length + 12
+                timestamp_ms = header.max_timestamp
+                if timestamp_ms > max_timestamp_ms:
+                    max_timestamp_ms = timestamp_ms
+                    offset_of_max_timestamp = last_offset
+                if bytes_since_index_entry > interval_bytes:
+                    self.offset_index.append(last_offset, position)
+                    self.time_index.maybe_append(max_timestamp_ms, offset_of_max_timestamp)
+                    bytes_since_index_entry = 0
+                bytes_since_index_entry += size_bytes
+                self.remember_position(base_offset, position)
+                position += size_bytes
+        except OSError:
+            self._undo_append(start, index_entries)
+            raise
+        if self.first_timestamp_ms is None and headers:
+            self.first_timestamp_ms = headers[0].max_timestamp
+        self.max_timestamp_ms = max_timestamp_ms
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+        self.bytes_since_index_entry = bytes_since_index_entry
+        self.size_bytes = position
+
+    def _write_rest(self, parts: list[Buffer], written: int, total_bytes: int, start: int) -> None:
+        """Go on after a short write."""
+        descriptor = self.file.fileno()
+        skip = written
+        pending: list[Buffer] = []
+        for part in parts:
+            if skip >= len(part):
+                skip -= len(part)
+            else:
+                pending.append(memoryview(part)[skip:])
+                skip = 0
+        while written < total_bytes:
+            chunk = pending[:_VECTORS_A_CALL]
+            count = os.pwritev(descriptor, chunk, start + written)
+            if count == 0:
+                raise OSError(f"{self.file.path} takes no more bytes at {start + written}")
+            written += count
+            while pending and count >= len(pending[0]):
+                count -= len(pending.pop(0))
+            if count:
+                pending[0] = memoryview(pending[0])[count:]
+
+    def _undo_append(self, end: int, index_entries: tuple[int, int]) -> None:
+        """Cut off what a failed append left; what cannot be cut is overwritten by the next append."""
+        self._newer_positions = {}
+        self._older_positions = {}
+        try:
+            os.ftruncate(self.file.fileno(), end)
+        finally:
+            self.offset_index.truncate_to_entries(index_entries[0])
+            self.time_index.truncate_to_entries(index_entries[1])
+
+    def remember_position(self, offset: Offset, position: int) -> None:
+        """Note that a batch begins with `offset` (or is the first after it) at `position`."""
+        newer = self._newer_positions
+        if len(newer) >= _POSITIONS_A_GENERATION:
+            self._older_positions = newer
+            self._newer_positions = newer = {}
+        newer[offset] = position
+
+    def position_of(self, offset: Offset) -> int:
+        """Return where the first batch begins that ends at or after `offset`; the end if there is none.
+
+        Raises:
+            CorruptBatchError, OSError: the file is not as it was written.
+        """
+        known = self._newer_positions.get(offset)
+        if known is None:
+            known = self._older_positions.get(offset)
+            if known is None:
+                return self._find(offset)
+        return known
+
+    def _find(self, offset: Offset) -> int:
+        end = self.size_bytes
+        start = self.offset_index.lookup(offset)
+        for position, header in walk_headers(self.file, start, end):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position
+        return end
+
+    def whole_batches(
+        self, start: int, limit: int, end: int, *, min_one_batch: bool
+    ) -> tuple[int, Offset | None]:
+        """Return the end of the last whole batch that ends at or below `limit`, and the offset after it.
+
+        `start` and `end` are batch boundaries, `limit` any position between. Without a whole batch in it,
+        the first one's end with `min_one_batch`, else `start`. The offset is None when it takes no look to
+        know the end (the caller knows what lies at `end`) or there is no batch.
+        """
+        if limit >= end:
+            return end, None
+        entry = self.offset_index.last_at_or_below(limit)
+        position = start
+        next_offset: Offset | None = None
+        if entry is not None and entry.position > start:
+            position = entry.position
+        descriptor = self.file.fileno()
+        # Entries are index.interval.bytes apart and a batch: one read of that much usually shows the rest.
+        window = os.pread(descriptor, 8192 if limit - position > 256 else HEADER_BYTES, position)
+        window_start = position
+        while True:
+            offset_in_window = position - window_start
+            if offset_in_window + HEADER_BYTES > len(window):
+                window = os.pread(descriptor, 8192, position)
+                window_start = position
+                offset_in_window = 0
+                if len(window) < HEADER_BYTES:
+                    return position, next_offset
+            base_offset, batch_length = HEADER.unpack_from(window, offset_in_window)[:2]
+            batch_end = position + batch_length + 12
+            if batch_length < HEADER_BYTES - 12 or batch_end > end:
+                raise CorruptBatchError(
+                    f"{self.file.path} has no whole batch at position {position}: length {batch_length}"
+                )
+            if batch_end > limit:
+                break
+            position = batch_end
+        if position == start:
+            if not min_one_batch:
+                return start, None
+            header = HEADER.unpack_from(window, offset_in_window)
+            return batch_end, header[0] + header[6] + 1
+        return position, base_offset
+
+    def first_timestamp(self) -> TimestampMs | None:
+        """Return the largest timestamp of the first batch, or None for an empty segment."""
+        if self.first_timestamp_ms is None and self.size_bytes:
+            _, header = next(walk_headers(self.file, 0, self.size_bytes))
+            self.first_timestamp_ms = header.max_timestamp
+        return self.first_timestamp_ms
+
+    def load_max_timestamp(self) -> None:
+        """Take the largest timestamp of a sealed segment from its time index, where its last entry is it."""
+        last = self.time_index.last_entry()
+        if last is not None:
+            self.max_timestamp_ms, self.offset_of_max_timestamp = last
+
+    def largest_timestamp(self) -> TimestampMs:
+        """Return the largest record timestamp, or when the file was last changed if records have none."""
+        if self.max_timestamp_ms >= 0:
+            return self.max_timestamp_ms
+        return int(self.file.path.stat().st_mtime * 1000)
+
+    def truncate_to(self, offset: Offset, config: LogConfig) -> int:
+        """Remove the batches from `offset` on and make the segment active; return how many bytes went.
+
+        Raises:
+            OSError, CorruptBatchError: the files cannot be read or cut.
+        """
+        position = self.position_of(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        removed_bytes = self.size_bytes - position
+        os.ftruncate(self.file.fileno(), position)
+        self.size_bytes = position
+        self._newer_positions = {}
+        self._older_positions = {}
+        self.make_active(config)
+        self.bytes_since_index_entry = 0
+        self.reload_max_timestamp()
+        if position == 0:
+            self.first_timestamp_ms = None
+        self.synced = False
+        self.truncated = True
+        return removed_bytes
+
+    def reload_max_timestamp(self) -> Offset:
+        """Find the largest timestamp again, from the indexes' last entries on; return the end offset.
+
+        Raises:
+            CorruptBatchError: the file does not consist of whole batches from there on.
+        """
+        last_time = self.time_index.last_entry()
+        self.max_timestamp_ms = -1 if last_time is None else last_time.timestamp_ms
+        self.offset_of_max_timestamp = self.base_offset if last_time is None else last_time.offset
+        last_entry = self.offset_index.last_entry()
+        next_offset = self.base_offset
+        start = 0 if last_entry is None else last_entry.position
+        for position, header in walk_headers(self.file, start, self.size_bytes):
+            next_offset = header.next_offset
+            if header.max_timestamp > self.max_timestamp_ms:
+                self.max_timestamp_ms = header.max_timestamp
+                self.offset_of_max_timestamp = header.last_offset
+            if position == 0:
+                self.first_timestamp_ms = header.max_timestamp
+        self.bytes_since_index_entry = self.size_bytes - start
+        return next_offset
+
+    def flush(self, *, sealed: bool) -> None:
+        """fsync the log and, of a `sealed` segment, the indexes.
+
+        An active segment's indexes are checked and completed by recovery, unless a truncation left entries
+        that look right and are not.
+
+        Raises:
+            OSError: as fsync raises.
+        """
+        os.fdatasync(self.file.fileno())
+        if sealed or self.truncated:
+            for index in (self.offset_index, self.time_index, self.transaction_index):
+                sync_file(index.path)
+        self.truncated = False
+        self.synced = sealed
+
+    def paths(self) -> list[Path]:
+        """Return the segment's files that exist."""
+        candidates = (offset_file(self.directory, self.base_offset, suffix) for suffix in SEGMENT_SUFFIXES)
+        return [path for path in candidates if path.exists()]
+
+    def mark_deleted(self) -> list[Path]:
+        """Rename the files with `.deleted` (who has them open can still read); return the new names."""
+        self.offset_index.release()
+        self.time_index.release()
+        renamed = []
+        for path in self.paths():
+            renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
+        return renamed
+
+    def release(self) -> None:
+        """Close the indexes as they are; the log file closes with its last reference."""
+        self.offset_index.release()
+        self.time_index.release()
+
+    def __repr__(self) -> str:
+        return f"Segment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"

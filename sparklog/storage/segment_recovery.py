@@ -1,0 +1,210 @@
+"""Making one segment whole again after an unclean stop: its end, its indexes.
+
+What lies below the recovery point was fsynced and is trusted, as far as the offset index leads there; from
+there on every batch is read and its CRC checked. The first byte that is not part of a sound batch ends the
+log. What is cut off is kept beside the log, as `<segment>.log.cut-<n>`, the last few of them.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sparklog.records.batch import BatchHeader, CorruptBatchError
+from sparklog.storage import offset_index, time_index
+from sparklog.storage.batch_walk import header_at, walk_checked, walk_headers
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from sparklog.types import Offset
+
+logger = logging.getLogger(__name__)
+
+CUT_FILES_KEPT: Final = 3
+CUT_BYTES_KEPT: Final = 64 * 1024 * 1024
+
+
+def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) -> bool:
+    """Take over the entries of a segment's index files if they fit its log; say whether they do.
+
+    Looks at the last entries and at what follows them in the log; `thorough` reads every entry.
+    """
+    offsets, times = segment.offset_index, segment.time_index
+    try:
+        offset_bytes, time_bytes = offsets.path.stat().st_size, times.path.stat().st_size
+        if offset_bytes % offsets.ENTRY.size or time_bytes % times.ENTRY.size:
+            return False
+        if thorough and (
+            offset_index.sound_entries(offsets.path.read_bytes(), segment.size_bytes) * 8 != offset_bytes
+            or time_index.sound_entries(times.path.read_bytes()) * 12 != time_bytes
+        ):
+            return False
+        offsets.entry_count = offset_bytes // offsets.ENTRY.size
+        times.entry_count = time_bytes // times.ENTRY.size
+        if _last_entries_fit(segment, config):
+            segment.load_max_timestamp()
+            return True
+    except FileNotFoundError:
+        return False
+    except CorruptBatchError as error:
+        logger.warning("An index of %s leads astray: %s", segment.file.path, error)
+    offsets.entry_count = times.entry_count = 0
+    return False
+
+
+def _last_entries_fit(segment: Segment, config: LogConfig) -> bool:
+    last = segment.offset_index.last_entry()
+    position, size_bytes = (0 if last is None else last.position), segment.size_bytes
+    if last is not None:
+        if not 0 < position < size_bytes:
+            return False
+        if header_at(segment.file, position, size_bytes).last_offset != last.last_offset:
+            return False
+    # No batch may begin more than the interval behind the last entry, or entries are missing.
+    start = position
+    for position, header in walk_headers(segment.file, start, size_bytes):
+        if position - start > config.index_interval_bytes:
+            return False
+        if position + header.size_bytes - start > config.index_interval_bytes:
+            if position + header.size_bytes < size_bytes:
+                return False
+            break
+    last_time = segment.time_index.last_entry()
+    if last_time is None:
+        return size_bytes == 0 or header_at(segment.file, 0, size_bytes).max_timestamp < 0
+    batch_position = segment.position_of(last_time.offset)
+    batch = header_at(segment.file, batch_position, size_bytes)
+    return batch.last_offset == last_time.offset and batch.max_timestamp == last_time.timestamp_ms
+
+
+def recover_segment(segment: Segment, recovery_point: Offset, config: LogConfig) -> Iterator[BatchHeader]:
+    """Check a segment from `recovery_point` on, rebuild its indexes, cut off a damaged end.
+
+    Yields the header of each batch that was checked, and is to be exhausted. The segment is sealed
+    afterwards; `segment.size_bytes` is smaller than before if something was cut.
+
+    Raises:
+        OSError: the files cannot be read or written.
+    """
+    start, last_offset = _trusted_start(segment, recovery_point)
+    expected_offset = segment.base_offset
+    segment.make_active(config)
+    last_time = segment.time_index.last_entry()
+    if last_time is not None:
+        segment.max_timestamp_ms, segment.offset_of_max_timestamp = last_time
+    # The trusted batch itself has an entry already.
+    last_entry_position = start
+    end = start
+    try:
+        for position, header in walk_checked(segment.file, start, segment.size_bytes):
+            if (
+                header.base_offset < expected_offset
+                or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                raise CorruptBatchError(
+                    f"{segment.file.path} has offset {header.base_offset} at position {position}, "
+                    f"expected is {expected_offset} or more"
+                )
+            if header.max_timestamp > segment.max_timestamp_ms:
+                segment.max_timestamp_ms = header.max_timestamp
+                segment.offset_of_max_timestamp = header.last_offset
+            if (
+                position - last_entry_position > config.index_interval_bytes
+                and not segment.offset_index.is_full
+            ):
+                segment.offset_index.append(header.last_offset, position)
+                segment.time_index.maybe_append(segment.max_timestamp_ms, segment.offset_of_max_timestamp)
+                last_entry_position = position
+            expected_offset = header.next_offset
+            end = position + header.size_bytes
+            yield header
+    except CorruptBatchError as error:
+        logger.warning(
+            "Cutting %s at %d, %d bytes: %s", segment.file.path, end, segment.size_bytes - end, error
+        )
+        _cut(segment, end)
+    segment.transaction_index.truncate_to(last_offset)
+    segment.seal()
+
+
+def _trusted_start(segment: Segment, recovery_point: Offset) -> tuple[int, Offset]:
+    """Keep the index entries that can be trusted below `recovery_point`; return where to read from.
+
+    That is a position and an offset not above the batch there.
+    """
+    offsets, times = segment.offset_index, segment.time_index
+    kept_offsets = kept_times = position = 0
+    last_offset = segment.base_offset
+    offset_content = offsets.path.read_bytes() if offsets.path.exists() else b""
+    time_content = times.path.read_bytes() if times.path.exists() else b""
+    if recovery_point > segment.base_offset:
+        sound = offset_index.sound_entries(offset_content, segment.size_bytes)
+        low, high = 0, sound
+        while low < high:
+            middle = (low + high) // 2
+            if (
+                segment.base_offset + offsets.ENTRY.unpack_from(offset_content, middle * 8)[0]
+                < recovery_point
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        if low:
+            relative, candidate = offsets.ENTRY.unpack_from(offset_content, (low - 1) * 8)
+            sound_times = time_index.sound_entries(time_content)
+            while (
+                kept_times < sound_times
+                and times.ENTRY.unpack_from(time_content, kept_times * 12)[1] <= relative
+            ):
+                kept_times += 1
+            if _leads_to(segment, candidate, segment.base_offset + relative, has_times=kept_times > 0):
+                kept_offsets, position = low, candidate
+                last_offset = segment.base_offset + relative
+            else:
+                kept_times = 0
+    offsets.path.write_bytes(offset_content[: kept_offsets * 8])
+    times.path.write_bytes(time_content[: kept_times * 12])
+    offsets.entry_count, times.entry_count = kept_offsets, kept_times
+    return position, last_offset
+
+
+def _leads_to(segment: Segment, position: int, last_offset: Offset, *, has_times: bool) -> bool:
+    """Say whether the batch at `position` is the one the offset index promises there."""
+    try:
+        header = header_at(segment.file, position, segment.size_bytes)
+    except CorruptBatchError:
+        return False
+    return header.last_offset == last_offset and (has_times or header.max_timestamp < 0)
+
+
+def _cut(segment: Segment, end: int) -> None:
+    """Cut the log at `end`, keeping a copy of what is cut."""
+    descriptor = segment.file.fileno()
+    if segment.size_bytes > end:
+        log_path = segment.file.path
+        earlier = sorted(
+            log_path.parent.glob("*.log.cut-*"), key=lambda path: (path.stat().st_mtime_ns, path.name)
+        )
+        for path in earlier[: len(earlier) - CUT_FILES_KEPT + 1] if len(earlier) >= CUT_FILES_KEPT else ():
+            path.unlink()
+        _copy(descriptor, end, min(segment.size_bytes - end, CUT_BYTES_KEPT), _free_cut_name(log_path))
+        os.ftruncate(descriptor, end)
+        segment.size_bytes = end
+
+
+def _free_cut_name(log_path: Path) -> Path:
+    number = 1
+    while (path := log_path.with_name(f"{log_path.name}.cut-{number}")).exists():
+        number += 1
+    return path
+
+
+def _copy(descriptor: int, position: int, length: int, target: Path) -> None:
+    with target.open("wb") as file:
+        while length > 0:
+            chunk = os.pread(descriptor, min(length, 1024 * 1024), position)
+            if not chunk:
+                break
+            file.write(chunk)
+            position += len(chunk)
+            length -= len(chunk)

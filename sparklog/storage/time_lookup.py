@@ -1,0 +1,83 @@
+"""Finding a record by its timestamp, for ListOffsets (KIP-32, KIP-79, KIP-734).
+
+The time index leads to the neighbourhood, headers to the batch, and one batch is opened to find the
+record. May block on a cold disk.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklog.records.batch import BatchHeader, check_crc
+from sparklog.records.builder import read_records
+from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.segment import Segment
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The answer to a look-up by time."""
+
+    offset: Offset
+    timestamp_ms: TimestampMs | None
+    """None for the special look-ups (LATEST, EARLIEST)."""
+    leader_epoch: LeaderEpoch | None
+
+
+def first_at_or_after(
+    segments: Sequence[Segment], timestamp_ms: TimestampMs, log_start_offset: Offset
+) -> OffsetAndTimestamp | None:
+    """Return the first record from `log_start_offset` on that is not earlier than `timestamp_ms`.
+
+    Raises:
+        CorruptBatchError: a batch on the way is damaged.
+        OSError: the log cannot be read.
+    """
+    for segment in segments:
+        if segment.max_timestamp_ms < timestamp_ms:
+            continue
+        start_offset = max(segment.time_index.lookup(timestamp_ms), log_start_offset)
+        start = segment.offset_index.lookup(start_offset)
+        for position, header in walk_headers(segment.file, start, segment.size_bytes):
+            if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
+                continue
+            for offset, record_timestamp_ms in _timestamps(segment, position, header):
+                if record_timestamp_ms >= timestamp_ms and offset >= log_start_offset:
+                    return OffsetAndTimestamp(offset, record_timestamp_ms, _epoch(header))
+    return None
+
+
+def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
+    """Return the first record that has the largest timestamp of all, or None when none has one.
+
+    Raises:
+        CorruptBatchError: a batch on the way is damaged.
+        OSError: the log cannot be read.
+    """
+    segment = max(segments, key=lambda candidate: candidate.max_timestamp_ms)
+    largest = segment.max_timestamp_ms
+    if largest < 0:
+        return None
+    start = segment.offset_index.lookup(segment.offset_of_max_timestamp)
+    for position, header in walk_headers(segment.file, start, segment.size_bytes):
+        if header.max_timestamp == largest:
+            for offset, timestamp_ms in _timestamps(segment, position, header):
+                if timestamp_ms >= largest:
+                    return OffsetAndTimestamp(offset, timestamp_ms, _epoch(header))
+    return None
+
+
+def _timestamps(segment: Segment, position: int, header: BatchHeader) -> Sequence[tuple[Offset, TimestampMs]]:
+    if header.timestamp_type:
+        return [(header.base_offset, header.max_timestamp)]
+    batch = os.pread(segment.file.fileno(), header.size_bytes, position)
+    check_crc(batch, 0, header)
+    return [
+        (header.base_offset if record.offset is None else record.offset, record.timestamp_ms)
+        for record in read_records(batch, header, 0)
+        if record.timestamp_ms is not None
+    ]
+
+
+def _epoch(header: BatchHeader) -> LeaderEpoch | None:
+    return header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
