@@ -13,11 +13,10 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from driver.controller.commits import Commits
 from driver.controller.controller import Controller
-from driver.controller.decision import Decision
 from driver.controller.departures import Departures
 from driver.controller.handlers import Handlers, now_ms
 from driver.controller.metadata_fetches import MetadataFetches
@@ -56,11 +55,7 @@ class ControllerServer:
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop_requested: asyncio.Event | None = None
-        self._controller: Controller | None = None
-        self._handlers: Handlers | None = None
-        self._departures: Departures | None = None
+        self._running: _Running | None = None
 
     def start(self) -> None:
         """Open the metadata log and listen; return when requests are answered.
@@ -104,42 +99,40 @@ class ControllerServer:
             in_time = self._changed.wait_for(is_over, timeout_s)
         self._raise_failure()
         if not in_time:
-            registered = sorted(self._image.brokers)
+            image = self._image
             raise TimeoutError(
-                f"{len(_unfenced(self._image))} of {broker_count} brokers are unfenced after {timeout_s:g} s; "
-                f"registered are {registered or 'none'}"
+                f"{len(_unfenced(image))} of {broker_count} brokers are unfenced after {timeout_s:g} s; "
+                f"registered are {sorted(image.brokers) or 'none'}"
             )
 
     def report_broker_lost(self, broker_id: BrokerId) -> None:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
-        self._call(lambda: self._departures and self._departures.suspect(broker_id))
+        self._call(lambda running: running.departures.suspect(broker_id))
 
     def start_controlled_shutdown(self, broker_id: BrokerId) -> None:
         """Move the broker's leaderships away and tell it to leave, as when its executor is decommissioned."""
 
-        def shut_down() -> None:
-            if self._controller is not None:
-                self._decide(self._controller.start_controlled_shutdown(broker_id, now_ms()))
+        def shut_down(running: _Running) -> None:
+            running.handlers.decide(running.controller.start_controlled_shutdown(broker_id, now_ms()))
 
         self._call(shut_down)
 
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down."""
-        self._call(lambda: self._controller and self._controller.shut_down_brokers())
+        self._call(lambda running: running.controller.shut_down_brokers())
 
     def stop(self) -> None:
         """Close listener and log, end the thread. Safe to call twice, and before `start`."""
-        if not self._thread.is_alive():
-            return
-        self._call(lambda: self._stop_requested and self._stop_requested.set())
-        self._thread.join()
+        if self._thread.is_alive():
+            self._call(lambda running: running.stop_requested.set())
+            self._thread.join()
 
-    def _call(self, action: Callable[[], object]) -> None:
-        loop = self._loop
-        if loop is None:
+    def _call(self, action: Callable[["_Running"], None]) -> None:
+        running = self._running
+        if running is None:
             return
         try:
-            loop.call_soon_threadsafe(action)
+            running.loop.call_soon_threadsafe(action, running)
         except RuntimeError:
             logger.debug("The controller's loop has ended already")
 
@@ -153,22 +146,19 @@ class ControllerServer:
         except BaseException as error:  # of a thread: whoever waits for it must see it
             self._fail(error)
         finally:
-            self._loop = None
+            self._running = None
             self._started.set()
 
     async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop_requested = asyncio.Event()
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._cluster_id, self._config)
         try:
-            await self._serve(log, self._stop_requested)
+            await self._serve(log)
         finally:
-            if self._failure is None:
-                await asyncio.to_thread(log.close)
+            await asyncio.to_thread(log.close, clean=self._failure is None)
 
-    async def _serve(self, log: MetadataLog, stop_requested: asyncio.Event) -> None:
+    async def _serve(self, log: MetadataLog) -> None:
         image = await asyncio.to_thread(_replayed, log)
-        self._controller = controller = Controller(self._cluster_id, self._config, uuid.uuid4, image)
+        controller = Controller(self._cluster_id, self._config, uuid.uuid4, image)
         fetches = MetadataFetches(self._cluster_id, log)
 
         def committed(image: MetadataImage) -> None:
@@ -178,10 +168,12 @@ class ControllerServer:
             fetches.committed()
 
         commits = Commits(controller, log, committed, self._fail)
-        self._departures = departures = Departures(
-            self._config.inter_broker_listener, lambda: controller.image, self._broker_gone
-        )
-        self._handlers = handlers = Handlers(
+
+        def broker_gone(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+            handlers.decide(controller.broker_gone(broker_id, broker_epoch))
+
+        departures = Departures(self._config.inter_broker_listener, lambda: controller.image, broker_gone)
+        handlers = Handlers(
             self._cluster_id, self._config, controller, commits, fetches, departures, lambda: self._image
         )
         controller.replay((), log.append_leader_change(), log.leader_epoch)
@@ -206,34 +198,26 @@ class ControllerServer:
             log.leader_epoch,
             log.high_watermark,
         )
+        running = _Running(asyncio.get_running_loop(), asyncio.Event(), controller, handlers, departures)
+        self._running = running
         self._started.set()
         try:
-            await self._tick_until(stop_requested, controller, fetches)
+            await self._tick_until_stopped(running, fetches)
         finally:
             await departures.close()
             await listener.close()
             await commits.drain()
 
-    async def _tick_until(
-        self, stop_requested: asyncio.Event, controller: Controller, fetches: MetadataFetches
-    ) -> None:
-        while not stop_requested.is_set():
-            while self._failure is None and (decision := controller.tick(now_ms())).records:
-                self._decide(decision)
+    async def _tick_until_stopped(self, running: "_Running", fetches: MetadataFetches) -> None:
+        while not running.stop_requested.is_set():
+            while self._failure is None and (decision := running.controller.tick(now_ms())).records:
+                running.handlers.decide(decision)
             fetches.expire(now_ms())
             try:
                 async with asyncio.timeout(TICK_MS / 1000):
-                    await stop_requested.wait()
+                    await running.stop_requested.wait()
             except TimeoutError:
                 continue
-
-    def _decide(self, decision: Decision) -> None:
-        if self._handlers is not None:
-            self._handlers.decide(decision)
-
-    def _broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
-        if self._controller is not None:
-            self._decide(self._controller.broker_gone(broker_id, broker_epoch))
 
     def _features(self) -> Features:
         image = self._image
@@ -247,8 +231,18 @@ class ControllerServer:
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
-        if self._stop_requested is not None:
-            self._stop_requested.set()
+        if self._running is not None:
+            self._running.stop_requested.set()
+
+
+class _Running(NamedTuple):
+    """What there is while the loop runs; to be used on the loop."""
+
+    loop: asyncio.AbstractEventLoop
+    stop_requested: asyncio.Event
+    controller: Controller
+    handlers: Handlers
+    departures: Departures
 
 
 def _unfenced(image: MetadataImage) -> list[BrokerId]:

@@ -1,0 +1,103 @@
+"""Notices at once that a broker's process has ended, instead of waiting for its session to run out.
+
+A broker keeps a connection to the controller. When that connection ends, or when Spark says that the
+broker's task has, the controller tries to connect to the broker's own listener: refused means that no
+process holds the port any more. Anything else (it answers, or nothing does) proves nothing, and the session
+decides.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.requests import Peer
+
+__all__ = ["Departures"]
+
+PROBE_MS: Final = 200
+"""How long a listener is tried. A killed process's sockets do not all close in the same instant."""
+PROBE_PAUSE_MS: Final = 10
+
+logger = logging.getLogger(__name__)
+
+
+class Departures:
+    """The brokers' connections, and the probes of brokers that may be gone; belongs to one event loop."""
+
+    def __init__(
+        self,
+        listener_name: str,
+        image: Callable[[], MetadataImage],
+        on_gone: Callable[[BrokerId, BrokerEpoch], None],
+    ) -> None:
+        self._listener_name = listener_name
+        self._image = image
+        self._on_gone = on_gone
+        self._connections: dict[BrokerId, Peer] = {}
+        self._watched: set[Peer] = set()
+        self._probes: dict[BrokerId, asyncio.Task[None]] = {}
+
+    def seen(self, broker_id: BrokerId, connection: Peer) -> None:
+        """Note that the broker has just spoken over `connection`."""
+        self._connections[broker_id] = connection
+        if connection not in self._watched:
+            self._watched.add(connection)
+            connection.on_close(lambda: self._closed(connection))
+
+    def suspect(self, broker_id: BrokerId) -> None:
+        """Probe a broker of which somebody says that it has ended."""
+        registration = self._image().brokers.get(broker_id)
+        if registration is None or broker_id in self._probes:
+            return
+        endpoint = registration.endpoint(self._listener_name) or registration.listeners[0]
+        task = asyncio.get_running_loop().create_task(
+            self._probe(broker_id, registration.broker_epoch, endpoint)
+        )
+        self._probes[broker_id] = task
+        task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+
+    async def close(self) -> None:
+        """Stop probing."""
+        self._connections.clear()
+        probes = list(self._probes.values())
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+
+    def _closed(self, connection: Peer) -> None:
+        self._watched.discard(connection)
+        for broker_id in [other for other, known in self._connections.items() if known is connection]:
+            del self._connections[broker_id]
+            logger.info("The connection of broker %d has ended", broker_id)
+            self.suspect(broker_id)
+
+    async def _probe(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, endpoint: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + PROBE_MS / 1000
+        while (left_s := deadline_s - loop.time()) > 0:
+            if await _refuses(endpoint, left_s):
+                self._on_gone(broker_id, broker_epoch)
+                return
+            await asyncio.sleep(PROBE_PAUSE_MS / 1000)
+        logger.info("Broker %d may be alive; its session decides", broker_id)
+
+
+async def _refuses(endpoint: Endpoint, timeout_s: float) -> bool:
+    """Whether the address refuses connections."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    except ConnectionRefusedError:
+        return True
+    except (TimeoutError, socket.gaierror):
+        return False
+    except OSError as error:
+        # Several addresses of one name, each of which refused.
+        return error.errno == errno.ECONNREFUSED
+    writer.close()
+    return False

@@ -1,0 +1,242 @@
+"""What the controller's listener answers, and how.
+
+Three kinds of requests: those that change the cluster go to the machine and are answered when committed;
+those that ask about it are answered from the committed image; Fetch and Envelope have ways of their own. An
+Envelope holds a client's request that a broker has passed on (KIP-590): the same handlers answer it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.describe_topic_partitions.v0.response import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kio.schema.envelope.v0.response import EnvelopeResponse
+
+from driver.controller.commits import Commits
+from driver.controller.controller import Controller
+from driver.controller.decision import Decision
+from driver.controller.departures import Departures
+from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.metadata_log import CONTROLLER_ID
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.metadata.responses import (
+    ControllerNode,
+    describe_cluster_response,
+    describe_configs_response,
+    describe_topic_partitions_response,
+    metadata_response,
+    topics_to_create,
+)
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.apis import ApiKey, known_versions
+from sparklog.wire.frames import RequestHeader, decode_request, encode_response
+from sparklog.wire.requests import Api, Deferred, Request, Response
+from sparklog.wire.versions import upgrade
+
+__all__ = ["Handlers", "now_ms"]
+
+logger = logging.getLogger(__name__)
+
+_CHANGES: Final = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ELECT_LEADERS,
+)
+"""What clients may ask to be changed, directly or through a broker."""
+_FIRST_FETCH_VERSION: Final = 13
+"""Fetch by topic id; the metadata log is not fetched by name."""
+
+
+def now_ms() -> int:
+    """Return the time by which sessions are measured: it never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Handlers:
+    """The controller's requests, on its event loop."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        controller: Controller,
+        commits: Commits,
+        fetches: MetadataFetches,
+        departures: Departures,
+        committed_image: Callable[[], MetadataImage],
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._config = config
+        self._controller = controller
+        self._commits = commits
+        self._fetches = fetches
+        self._departures = departures
+        self._image = committed_image
+        self._listener_name = config.listeners[0].name
+        self._creating: set[str] = set()
+        self.endpoint: Endpoint | None = None
+        """Where the controller listens, once it does."""
+        self._queries: Mapping[ApiKey, Callable[[Any, int], Any]] = {
+            ApiKey.METADATA: self._metadata,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
+        }
+
+    def table(self) -> dict[ApiKey, Api]:
+        """Return the listener's table."""
+        handlers: dict[ApiKey, Callable[[Request], Response | Deferred]] = {
+            **dict.fromkeys([*_CHANGES, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION], self._change),
+            **dict.fromkeys(self._queries, self._query),
+            ApiKey.BROKER_REGISTRATION: self._from_broker,
+            ApiKey.BROKER_HEARTBEAT: self._from_broker,
+            ApiKey.FETCH: self._fetch,
+            ApiKey.ENVELOPE: self._envelope,
+        }
+        table = {}
+        for api_key, handler in handlers.items():
+            versions = known_versions(api_key)
+            first = _FIRST_FETCH_VERSION if api_key is ApiKey.FETCH else versions.min_version
+            table[api_key] = Api(first, versions.max_version, handler)
+        return table
+
+    def decide(self, decision: Decision) -> None:
+        """Commit a decision that nobody waits for."""
+        self._commits.submit(decision, lambda _: None)
+
+    def _change(self, request: Request) -> Deferred:
+        return self._decide_about(request.body)
+
+    def _decide_about(self, body: Any) -> Deferred:
+        deferred = Deferred()
+        decision = self._controller.handle(upgrade(body), now_ms())
+        self._commits.submit(decision, deferred.complete)
+        return deferred
+
+    def _from_broker(self, request: Request) -> Deferred:
+        broker_id = request.body.broker_id
+
+        def answer(reply: Any) -> None:
+            if reply.error_code is ErrorCode.none:
+                self._departures.seen(broker_id, request.connection)
+            deferred.complete(reply)
+
+        deferred = Deferred()
+        self._commits.submit(self._controller.handle(upgrade(request.body), now_ms()), answer)
+        return deferred
+
+    def _query(self, request: Request) -> Response:
+        return self._queries[request.api_key](upgrade(request.body), request.api_version)
+
+    def _metadata(self, request: Any, version: int) -> Response:
+        image = self._image()
+        if self._config.auto_create_topics_enable:
+            self._create(topics_to_create(image, request))
+        return metadata_response(
+            image, request, self._listener_name, cluster_id=self._cluster_id, request_version=version
+        )
+
+    def _create(self, names: tuple[str, ...]) -> None:
+        """Create topics because somebody asked for them; he asks again when he is told they are unknown."""
+        new = [name for name in names if name not in self._creating]
+        if not new:
+            return
+        self._creating.update(new)
+        request = CreateTopicsRequest(
+            topics=tuple(
+                CreatableTopic(
+                    name=name, num_partitions=-1, replication_factor=-1, assignments=(), configs=()
+                )
+                for name in new
+            )
+        )
+        decision = self._controller.handle(request, now_ms())
+        self._commits.submit(decision, lambda _: self._creating.difference_update(new))
+
+    def _describe_cluster(self, request: Any, _: int) -> Response:
+        assert self.endpoint is not None, "the listener answers only once it listens"
+        return describe_cluster_response(
+            self._image(),
+            request,
+            self._listener_name,
+            cluster_id=self._cluster_id,
+            controllers=[ControllerNode(CONTROLLER_ID, self.endpoint)],
+        )
+
+    def _describe_configs(self, request: Any, _: int) -> Response:
+        return describe_configs_response(self._image(), self._config, request)
+
+    def _describe_topic_partitions(self, request: Any, _: int) -> Response:
+        try:
+            return describe_topic_partitions_response(
+                self._image(),
+                request,
+                self._listener_name,
+                max_partitions=self._config.max_request_partition_size_limit,
+            )
+        except KafkaError as error:
+            logger.info("DescribeTopicPartitions is refused: %s", error)
+            return DescribeTopicPartitionsResponse(
+                throttle_time=timedelta(),
+                topics=tuple(
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=error.error_code,
+                        name=topic.name,
+                        topic_id=None,
+                        partitions=(),
+                    )
+                    for topic in request.topics
+                ),
+                next_cursor=None,
+            )
+
+    def _fetch(self, request: Request) -> Response | Deferred:
+        body = upgrade(request.body)
+        self._note_position(body)
+        return self._fetches.fetch(body, now_ms())
+
+    def _note_position(self, body: Any) -> None:
+        replica = body.replica_state
+        registration = self._controller.image.brokers.get(replica.replica_id)
+        if registration is None or registration.broker_epoch != replica.replica_epoch:
+            return
+        for topic in body.topics:
+            if topic.topic_id == CLUSTER_METADATA_TOPIC_ID and topic.partitions:
+                self._controller.metadata_fetched(replica.replica_id, topic.partitions[0].fetch_offset)
+
+    def _envelope(self, request: Request) -> Response | Deferred:
+        try:
+            header, body = decode_request(request.body.request_data)
+            api_key = self._forwardable(header)
+        except KafkaError as error:
+            logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
+            return EnvelopeResponse(response_data=None, error_code=error.error_code)
+        if api_key in self._queries:
+            reply = self._queries[api_key](upgrade(body), header.api_version)
+            return _enveloped(header, reply)
+        deferred = Deferred()
+        self._commits.submit(
+            self._controller.handle(upgrade(body), now_ms()),
+            lambda reply: deferred.complete(_enveloped(header, reply)),
+        )
+        return deferred
+
+    def _forwardable(self, header: RequestHeader) -> ApiKey:
+        if header.api_key not in (*_CHANGES, *self._queries):
+            raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
+        return ApiKey(header.api_key)
+
+
+def _enveloped(header: RequestHeader, reply: Any) -> EnvelopeResponse:
+    return EnvelopeResponse(response_data=encode_response(header, reply), error_code=ErrorCode.none)

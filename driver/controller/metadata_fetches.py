@@ -1,0 +1,143 @@
+"""Fetch of `__cluster_metadata`: brokers follow the log, waiting at its end for the next commit.
+
+Only committed batches are served, so a fetcher's high watermark is the end of what it has received. A
+fetcher whose log parts from this one is told where, and truncates (KIP-595).
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
+from kio.schema.fetch.v18.response import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+
+from driver.controller.metadata_log import CONTROLLER_ID, MetadataLog
+from sparklog.errors import ErrorCode
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.requests import Deferred, Response
+
+__all__ = ["MetadataFetches"]
+
+_UNKNOWN: Final = -1
+
+
+class MetadataFetches:
+    """The fetches that wait for a commit; belongs to the controller's loop."""
+
+    def __init__(self, cluster_id: str, log: MetadataLog) -> None:
+        self._cluster_id = cluster_id
+        self._log = log
+        self._waiting: dict[Deferred, tuple[FetchRequest, int]] = {}
+
+    def fetch(self, request: FetchRequest, now_ms: int) -> Response | Deferred:
+        """Answer a Fetch of any version from 13 on, or hold it until there is something new."""
+        if request.cluster_id not in (None, self._cluster_id):
+            return _response(ErrorCode.inconsistent_cluster_id, ())
+        wait_ms = request.max_wait // timedelta(milliseconds=1)
+        if wait_ms > 0 and request.min_bytes > 0 and self._is_at_end(request):
+            deferred = Deferred()
+            self._waiting[deferred] = (request, now_ms + wait_ms)
+            deferred.on_abandoned = lambda: self._forget(deferred)
+            return deferred
+        return self._answer(request)
+
+    def committed(self) -> None:
+        """Answer all that wait: there are new batches."""
+        self._complete(lambda _: True)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer those whose time is up, with nothing."""
+        self._complete(lambda deadline_ms: deadline_ms <= now_ms)
+
+    def _complete(self, is_due: Callable[[int], bool]) -> None:
+        for deferred, (request, deadline_ms) in list(self._waiting.items()):
+            if is_due(deadline_ms):
+                del self._waiting[deferred]
+                deferred.complete(self._answer(request))
+
+    def _forget(self, deferred: Deferred) -> None:
+        self._waiting.pop(deferred, None)
+
+    def _is_at_end(self, request: FetchRequest) -> bool:
+        """Whether the request is a good one for the end of the committed log."""
+        partitions = [
+            (topic.topic_id, partition) for topic in request.topics for partition in topic.partitions
+        ]
+        return bool(partitions) and all(
+            self._problem(topic_id, partition) is None and partition.fetch_offset >= self._log.high_watermark
+            for topic_id, partition in partitions
+        )
+
+    def _answer(self, request: FetchRequest) -> FetchResponse:
+        return _response(
+            ErrorCode.none,
+            tuple(
+                FetchableTopicResponse(
+                    topic_id=topic.topic_id,
+                    partitions=tuple(
+                        self._partition(topic.topic_id, partition, request.max_bytes)
+                        for partition in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    def _partition(self, topic_id: UUID | None, partition: FetchPartition, max_bytes: int) -> PartitionData:
+        problem = self._problem(topic_id, partition)
+        if problem is not None:
+            return problem
+        region = self._log.read(partition.fetch_offset, min(partition.partition_max_bytes, max_bytes))
+        return self._data(partition.partition, records=b"" if region is None else region)
+
+    def _problem(self, topic_id: UUID | None, partition: FetchPartition) -> PartitionData | None:
+        number = partition.partition
+        if topic_id != CLUSTER_METADATA_TOPIC_ID:
+            return self._data(number, error_code=ErrorCode.unknown_topic_id)
+        if number != 0:
+            return self._data(number, error_code=ErrorCode.unknown_topic_or_partition)
+        if partition.current_leader_epoch > self._log.leader_epoch:
+            return self._data(number, error_code=ErrorCode.unknown_leader_epoch)
+        if _UNKNOWN < partition.current_leader_epoch < self._log.leader_epoch:
+            return self._data(number, error_code=ErrorCode.fenced_leader_epoch)
+        if partition.last_fetched_epoch != _UNKNOWN and partition.fetch_offset > 0:
+            end = self._log.end_offset_for(partition.last_fetched_epoch)
+            if end is None:
+                return self._data(number, error_code=ErrorCode.offset_out_of_range)
+            if end.leader_epoch < partition.last_fetched_epoch or end.end_offset < partition.fetch_offset:
+                diverging = EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
+                return self._data(number, diverging_epoch=diverging)
+        if not self._log.log_start_offset <= partition.fetch_offset <= self._log.log_end_offset:
+            return self._data(number, error_code=ErrorCode.offset_out_of_range)
+        return None
+
+    def _data(
+        self,
+        number: int,
+        *,
+        error_code: ErrorCode = ErrorCode.none,
+        diverging_epoch: EpochEndOffset | None = None,
+        records: Any = b"",
+    ) -> PartitionData:
+        return PartitionData(
+            partition_index=number,
+            error_code=error_code,
+            high_watermark=self._log.high_watermark,
+            last_stable_offset=self._log.high_watermark,
+            log_start_offset=self._log.log_start_offset,
+            diverging_epoch=EpochEndOffset() if diverging_epoch is None else diverging_epoch,
+            current_leader=LeaderIdAndEpoch(leader_id=CONTROLLER_ID, leader_epoch=self._log.leader_epoch),
+            aborted_transactions=(),
+            records=records,
+        )
+
+
+def _response(error_code: ErrorCode, topics: tuple[FetchableTopicResponse, ...]) -> FetchResponse:
+    return FetchResponse(throttle_time=timedelta(), error_code=error_code, responses=topics)
