@@ -3,3 +3,17 @@
 `Log` is one partition's log, `LogDirectory` one `log.dirs` entry with the logs under it. Everything here
 blocks (it is files); what may be called on an event loop and what may not is said at each method.
 """
+
+from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
+from sparklog.storage.meta_properties import MetaProperties
+
+__all__ = [
+    "DirectoryLockedError",
+    "ForeignDirectoryError",
+    "Log",
+    "LogConfig",
+    "LogDirectory",
+    "MetaProperties",
+]

@@ -44,6 +44,10 @@ class DirectoryLockedError(Exception):
     """Another live process, or another object of this one, holds the data directory."""
 
 
+class ForeignDirectoryError(Exception):
+    """The data directory has the identity of another cluster or another broker. Raised by who opens it."""
+
+
 class LogDirectory:
     """A data directory under this process's exclusive lock. Made by `LogDirectory.open`."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from sparklog.storage.mapped_index import MappedIndex
 from sparklog.types import Offset
 
@@ -109,9 +107,9 @@ def sound_entries(content: bytes, log_size_bytes: int) -> int:
     Offsets and positions must rise strictly and positions lie inside the file; the zeros of an index that
     was not trimmed end them.
     """
-    entries = np.frombuffer(content[: len(content) // 8 * 8], dtype=">i4").reshape(-1, 2).astype(np.int64)
-    if not len(entries):
-        return 0
-    sound = (entries[:, 1] > 0) & (entries[:, 1] < log_size_bytes) & (entries[:, 0] >= 0)
-    sound[1:] &= (np.diff(entries[:, 0]) > 0) & (np.diff(entries[:, 1]) > 0)
-    return len(entries) if sound.all() else int(np.argmin(sound))
+    count, last_offset, last_position = 0, -1, 0
+    for relative_offset, position in OffsetIndex.ENTRY.iter_unpack(content[: len(content) // 8 * 8]):
+        if not (relative_offset > last_offset and last_position < position < log_size_bytes):
+            break
+        count, last_offset, last_position = count + 1, relative_offset, position
+    return count

@@ -11,8 +11,6 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from sparklog.storage.mapped_index import MappedIndex
 from sparklog.types import Offset, TimestampMs
 
@@ -95,16 +93,11 @@ class TimeIndex(MappedIndex):
         return TimestampOffset(timestamp_ms, self.base_offset + relative)
 
 
-_ENTRY_TYPE = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-
-
 def sound_entries(content: bytes) -> int:
     """Return how many leading entries of a time index can be right: timestamps and offsets must rise."""
-    entries = np.frombuffer(content[: len(content) // 12 * 12], dtype=_ENTRY_TYPE)
-    if not len(entries):
-        return 0
-    timestamps = entries["timestamp"].astype(np.int64)
-    offsets = entries["offset"].astype(np.int64)
-    sound = (offsets >= 0) & ((timestamps > 0) | (offsets > 0))
-    sound[1:] &= (np.diff(timestamps) > 0) & (np.diff(offsets) >= 0)
-    return len(entries) if sound.all() else int(np.argmin(sound))
+    count, last_timestamp_ms, last_offset = 0, -1, 0
+    for timestamp_ms, relative_offset in TimeIndex.ENTRY.iter_unpack(content[: len(content) // 12 * 12]):
+        if not (timestamp_ms > last_timestamp_ms and relative_offset >= last_offset):
+            break
+        count, last_timestamp_ms, last_offset = count + 1, timestamp_ms, relative_offset
+    return count
