@@ -20,8 +20,6 @@ from sparklog.hosting import BrokerAssignment
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_REPLICATION_FACTOR = 3
-
 
 def start(
     spark: SparkSession,
@@ -36,20 +34,21 @@ def start(
     preflight.check_counts(racks, brokers_per_rack)
     preflight.check_dynamic_allocation(context)
     cluster_id = _new_cluster_id()
+    broker_config = BrokerConfig.from_mapping(_configuration(config, log_directories), racks=racks)
     temporary_directory = None
-    configuration = _configuration(config, log_directories, racks)
-    if "log.dirs" not in configuration:
+    directories = [Path(directory) for directory in broker_config.data_directories]
+    if not directories:
         temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{cluster_id}"
-        configuration["log.dirs"] = str(temporary_directory)
-    broker_config = BrokerConfig.from_mapping(configuration)
-    directories = [Path(directory) for directory in broker_config.log_dirs]
+        directories = [temporary_directory]
     slots = broker_slots(context)
     preflight.check_slots(slots, racks * brokers_per_rack)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
     try:
-        host, port = broker_config.controller_address
-        controller = ControllerServer(cluster_id, broker_config, directories[0] / "controller", host, port)
+        address = broker_config.controller_quorum_bootstrap_servers[0]
+        controller = ControllerServer(
+            cluster_id, broker_config, directories[0] / "controller", address.host, address.port
+        )
         controller.start()
     except BaseException:
         if temporary_directory is not None:
@@ -64,7 +63,7 @@ def start(
                 rack=f"rack-{rack}",
                 controller_host=controller_host,
                 controller_port=int(controller_port),
-                configuration=configuration,
+                configuration=broker_config.raw,
                 directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
                 temporary=temporary_directory is not None,
             )
@@ -82,11 +81,9 @@ def start(
 def _configuration(
     config: Mapping[str, object] | str | Path | None,
     log_directories: str | Path | Sequence[str | Path] | None,
-    racks: int,
 ) -> dict[str, str]:
     given = read_properties(Path(config)) if isinstance(config, str | Path) else dict(config or {})
     configuration = {key: _as_text(value) for key, value in given.items()}
-    configuration.setdefault("default.replication.factor", str(min(DEFAULT_REPLICATION_FACTOR, racks)))
     if log_directories is not None:
         paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
         configuration["log.dirs"] = ",".join(str(Path(path).absolute()) for path in paths)

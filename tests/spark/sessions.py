@@ -1,0 +1,50 @@
+"""Spark sessions for tests: one at a time, loopback only, ended with everything they started."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parent.parent.parent
+SPARK_HOME = Path(pyspark.__file__).parent
+DISCOVERY_SCRIPT = REPOSITORY / "conf" / "discover-broker.sh"
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+BROKER_RESOURCE = {
+    "spark.executor.resource.broker.amount": "1",
+    "spark.executor.resource.broker.discoveryScript": str(DISCOVERY_SCRIPT),
+    "spark.worker.resource.broker.amount": "1",
+    "spark.worker.resource.broker.discoveryScript": str(DISCOVERY_SCRIPT),
+}
+
+
+@contextlib.contextmanager
+def spark_session(master: str, **properties: str) -> Iterator[SparkSession]:
+    """Yield a session of its own; property names have `_` for `.`."""
+    os.environ["SPARK_HOME"] = str(SPARK_HOME)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Executors of a local cluster import the packages from here when they are not installed.
+    os.environ["PYTHONPATH"] = str(REPOSITORY)
+    assert SparkSession.getActiveSession() is None, "another test left its session behind"
+    builder = SparkSession.builder.master(master).appName("sparklog tests")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.log.level": "ERROR",
+        **LOOPBACK,
+    }
+    for key, value in (
+        defaults | {name.replace("_", "."): value for name, value in properties.items()}
+    ).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

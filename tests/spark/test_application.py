@@ -1,0 +1,147 @@
+"""A cluster inside a Spark application in local mode: start, serve, stop, and every way it must not start."""
+
+import json
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.config import ConfigError
+from sparklog.hosting import (
+    BrokerRefusedError,
+    NoWritableDirectoryError,
+    TooFewTaskSlotsError,
+)
+from tests.spark.sessions import spark_session
+
+RECORDS = 500
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with room for three brokers and some tasks, and a UI."""
+    with spark_session("local[6]", spark_ui_enabled="true", spark_ui_port="0") as session:
+        yield session
+
+
+def listening_processes(ports: set[int]) -> set[int]:
+    """Return the processes that listen on any of `ports`."""
+    return {
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port in ports
+    }
+
+
+def temporary_directories() -> set[Path]:
+    """Return what clusters have left in the directory for temporary files."""
+    return set(Path(tempfile.gettempdir()).glob("sparklog-*"))
+
+
+def produce(bootstrap_servers: str, topic: str, count: int) -> None:
+    """Produce `count` records with acks=all and see every one acknowledged."""
+    refused: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(
+            topic, str(number), on_delivery=lambda error, _: refused.append(error) if error else None
+        )
+    assert producer.flush(30) == 0
+    assert refused == []
+
+
+def consume(bootstrap_servers: str, topic: str, count: int, partitions: int = 1) -> list[bytes]:
+    """Return the first `count` values of the topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test"})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    values: list[bytes] = []
+    deadline_s = time.monotonic() + 30
+    while len(values) < count and time.monotonic() < deadline_s:
+        values += [message.value() for message in consumer.consume(count, 0.2) if message.error() is None]
+    consumer.close()
+    return values
+
+
+def test_cluster_in_local_mode_serves_clients_and_leaves_nothing_behind(spark: SparkSession) -> None:
+    """The promise of one call: any Kafka client works, and afterwards it is as if nothing had been."""
+    before = temporary_directories()
+    with sparklog.start(spark) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("events", 2, 3)])["events"].result(10)
+        produce(cluster.bootstrap_servers, "events", RECORDS)
+        values = consume(cluster.bootstrap_servers, "events", RECORDS, partitions=2)
+        assert sorted(values) == sorted(str(number).encode() for number in range(RECORDS))
+        brokers = admin.list_topics(timeout=10).brokers
+        ports = {broker.port for broker in brokers.values()}
+        ports.add(int(cluster.bootstrap_servers.rpartition(":")[2]))
+        processes = listening_processes(ports)
+        assert len(brokers) == 3
+        assert len(processes) == 4, "three brokers and the driver, each a process of its own"
+    assert listening_processes(ports) == set()
+    assert temporary_directories() == before
+
+
+def test_cluster_shows_its_brokers_in_the_spark_ui(spark: SparkSession) -> None:
+    """An operator finds each broker as a job with a name, not as `collect at ...`."""
+    with sparklog.start(spark, racks=1):
+        address = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
+        with urllib.request.urlopen(f"{address}/jobs?status=running") as response:
+            (job,) = json.load(response)
+        assert job["description"] == "sparklog rack-0: broker 0"
+        assert job["name"] == "Kafka broker 0 (rack-0)"
+
+
+def test_cluster_with_directories_keeps_its_records_and_refuses_to_be_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A driver never forms a new cluster over the directories of an old one: records would be lost."""
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+        produce(cluster.bootstrap_servers, "kept", 10)
+    assert (tmp_path / "broker-0" / "kept-0" / "00000000000000000000.log").stat().st_size > 0
+    assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
+    with pytest.raises((BrokerRefusedError, sparklog.StartError), match=r"broker-0|controller"):
+        sparklog.start(spark, racks=1, log_directories=tmp_path)
+
+
+def test_start_with_too_few_slots_fails_at_once_and_names_the_master_to_use(spark: SparkSession) -> None:
+    """Spark would let a barrier job wait for ten minutes."""
+    with pytest.raises(TooFewTaskSlotsError, match=r"local\[7\]"):
+        sparklog.start(spark, racks=3, brokers_per_rack=2)
+
+
+def test_start_with_an_unwritable_directory_names_it(spark: SparkSession, tmp_path: Path) -> None:
+    """A path below a file can never be made, whoever the user is."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NoWritableDirectoryError, match="file/logs"):
+        sparklog.start(spark, log_directories=tmp_path / "file" / "logs")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"min.insync.replica": "2"}, "min.insync.replicas"),
+        ({"num.partitions": "many"}, "num.partitions"),
+        ({"zookeeper.connect": "localhost"}, "zookeeper.connect"),
+    ],
+)
+def test_start_with_a_wrong_key_or_value_names_it(
+    spark: SparkSession, config: dict[str, str], message: str
+) -> None:
+    """A misspelt key that is ignored is a wrong cluster that looks right."""
+    with pytest.raises(ConfigError, match=message):
+        sparklog.start(spark, config=config)
+
+
+@pytest.mark.parametrize("racks", [0, -1, 1.5])
+def test_start_with_an_impossible_number_of_racks_is_refused(spark: SparkSession, racks: int) -> None:
+    """The number is the user's; the message must be about it."""
+    with pytest.raises(sparklog.StartError, match="racks"):
+        sparklog.start(spark, racks=racks)
