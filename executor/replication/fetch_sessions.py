@@ -73,7 +73,7 @@ class FetchSessions:
         epoch = body.session_epoch if api_version >= 7 else FINAL_EPOCH
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
             self.remove(session_id)
-            reader = None
+            reader: Reader | None = None
             if epoch == FULL_EPOCH:
                 partition_count = sum(len(topic.partitions) for topic in body.topics)
                 reader = self._create(is_follower, api_version >= 13, partition_count, now_ms)
@@ -154,7 +154,9 @@ class FetchSessions:
         ]
         if not evictable:
             return False
-        self.remove(min(evictable, key=lambda session: (session.is_follower, len(session.partitions))).session_id)
+        self.remove(
+            min(evictable, key=lambda session: (session.is_follower, len(session.partitions))).session_id
+        )
         return True
 
 

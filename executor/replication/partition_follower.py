@@ -133,7 +133,10 @@ class FollowerEpochHistory(Protocol):
     """The epochs of the follower's own log, as of its present end."""
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest known epoch not above `leader_epoch` and its exclusive end, or None."""
+        """Return the largest known epoch not above `leader_epoch` and its exclusive end.
+
+        For one older than all that are known: itself, and where the oldest begins. None without any.
+        """
         ...
 
 

@@ -151,7 +151,10 @@ class LeaderEpochHistory(Protocol):
     """The epochs of a log: which leader epoch wrote which offsets."""
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest known epoch not above `leader_epoch` and its exclusive end, or None."""
+        """Return the largest known epoch not above `leader_epoch` and its exclusive end.
+
+        For one older than all that are known: itself, and where the oldest begins. None without any.
+        """
         ...
 
 
@@ -184,7 +187,7 @@ def divergence(
     none). The answer is the largest common epoch and its end here; the reader cuts its log by it.
 
     Raises:
-        KafkaError: offset_out_of_range when the offset is gone or the epoch is older than this history.
+        KafkaError: offset_out_of_range when the offset is gone or nothing was ever written here.
     """
     if last_fetched_epoch is None:
         return None
@@ -192,7 +195,7 @@ def divergence(
     if known is None:
         raise KafkaError(
             ErrorCode.offset_out_of_range,
-            f"the last fetched leader epoch {last_fetched_epoch} is older than anything in the log",
+            f"the log is empty and knows nothing of leader epoch {last_fetched_epoch}",
         )
     if fetch_offset < log_start_offset:
         raise KafkaError(

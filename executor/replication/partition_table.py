@@ -5,12 +5,15 @@ the next, an id never does (KIP-516).
 """
 
 from collections.abc import Iterator
+from typing import TypeVar
 from uuid import UUID
 
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
+
+_Key = TypeVar("_Key", UUID, str)
 
 
 class PartitionTable:
@@ -38,12 +41,8 @@ class PartitionTable:
     def remove(self, replica: Replica) -> None:
         """Make a replica found no more."""
         topic, partition = replica.topic_partition
-        for table, key in ((self._by_id, replica.topic_id), (self._by_name, topic)):
-            partitions = table.get(key, {})  # type: ignore[attr-defined]
-            if partitions.get(partition) is replica:
-                del partitions[partition]
-                if not partitions:
-                    del table[key]  # type: ignore[attr-defined]
+        _remove(self._by_id, replica.topic_id, partition, replica)
+        _remove(self._by_name, topic, partition, replica)
 
     def get(self, topic_id: UUID, partition: int) -> Replica | None:
         """Return this broker's replica, if it has one."""
@@ -76,9 +75,7 @@ class PartitionTable:
                 ErrorCode.unknown_topic_or_partition,
                 f"topic {known.name!r} has {len(known.partitions)} partitions, none is number {partition}",
             )
-        return KafkaError(
-            ErrorCode.not_leader_or_follower, f"{known.name}-{partition} is not on this broker"
-        )
+        return KafkaError(ErrorCode.not_leader_or_follower, f"{known.name}-{partition} is not on this broker")
 
     def registration(self, topic: UUID | str | None, partition: int) -> PartitionRegistration | None:
         """Return what the image says of a partition, wherever its replicas are."""
@@ -93,3 +90,11 @@ class PartitionTable:
             return None
         endpoint = broker.endpoint(self._listener_name)
         return None if endpoint is None else (endpoint, broker.rack)
+
+
+def _remove(table: dict[_Key, dict[int, Replica]], key: _Key, partition: int, replica: Replica) -> None:
+    partitions = table.get(key, {})
+    if partitions.get(partition) is replica:
+        del partitions[partition]
+        if not partitions:
+            del table[key]

@@ -156,7 +156,9 @@ class ProduceHandler:
                     if refusal is not None:
                         raise refusal
                     replica = self._table.find(name, data.index)
-                    end_offset = self._append(replica, data.records, produced, version, now_ms, wall_ms, all_acks)
+                    end_offset = self._append(
+                        replica, data.records, produced, version, now_ms, wall_ms, all_acks
+                    )
                 except KafkaError as error:
                     produced.fail(error)
                 except OSError as error:
@@ -173,16 +175,17 @@ class ProduceHandler:
             waiting.wait(partitions, watched, now_ms + body.timeout // _MILLISECOND)
             return waiting.deferred
         if body.acks == ACKS_NONE:
-            if any(produced.error_code is not _NONE for produced in partitions):
-                # Nothing else can tell this client: it sees the connection end and looks for the leader.
-                request.connection.close()
+            for produced in partitions:
+                if produced.error_code is not _NONE:
+                    # Nothing else can tell this client: it sees the connection end and looks for the leader.
+                    raise KafkaError(produced.error_code, f"Produce with acks=0 failed: {produced.message}")
             return NO_RESPONSE
         return self.response(partitions, version)
 
     def _append(
         self,
         replica: Replica,
-        records: bytes | None,
+        records: bytes | memoryview | None,
         produced: ProducedPartition,
         version: int,
         now_ms: int,

@@ -101,7 +101,12 @@ class _History:
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
         log = self._log
-        return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+        epochs = log.epochs
+        latest = epochs.latest
+        if latest is not None and leader_epoch >= latest:
+            # Nothing was written here in the epochs above the newest.
+            return latest, log.log_end_offset
+        return epochs.end_offset_for(leader_epoch, log.log_end_offset)
 
 
 class Replica:
@@ -129,6 +134,8 @@ class Replica:
         self.partition_epoch: PartitionEpoch | None = None
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.offline = False
+        self.suspended = False
+        """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
         self.follower_readers: dict[ReadPartition, None] = {}
         self.consumer_readers: dict[ReadPartition, None] = {}
         self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
@@ -148,9 +155,7 @@ class Replica:
         """Be the leader that `registration` says, or go on being it."""
         isr = frozenset(registration.isr)
         if self.leader is not None and self.leader_epoch == registration.leader_epoch:
-            self.handle(
-                PartitionChanged(registration.partition_epoch, registration.replicas, isr, now_ms)
-            )
+            self.handle(PartitionChanged(registration.partition_epoch, registration.replicas, isr, now_ms))
             return
         self._leave_role(registration)
         self.leader = PartitionLeader(
@@ -207,6 +212,17 @@ class Replica:
         self._fail_waiting(self._not_leader())
         self._wake_all_readers()
 
+    def suspend(self) -> None:
+        """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
+        if not self.suspended:
+            self.suspended = True
+            self._fail_waiting(self._not_leader())
+            self._wake_all_readers()
+
+    def resume(self) -> None:
+        """Serve again."""
+        self.suspended = False
+
     def _leave_role(self, registration: PartitionRegistration) -> None:
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
@@ -228,7 +244,13 @@ class Replica:
                 self._carry_out_as_leader(effects)
 
     def append(
-        self, records: bytes | memoryview, headers: list[BatchHeader], now_ms: int, wall_ms: int, *, all_acks: bool
+        self,
+        records: bytes | memoryview,
+        headers: list[BatchHeader],
+        now_ms: int,
+        wall_ms: int,
+        *,
+        all_acks: bool,
     ) -> AppendInfo:
         """Append a client's validated batches.
 
@@ -278,7 +300,7 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self.leader is None:
+        if self.leader is None or self.suspended:
             raise self._not_leader()
         return self.leader
 
@@ -286,7 +308,7 @@ class Replica:
         """Return the leader machine if the requester means this leadership (None: whichever it is).
 
         Raises:
-            KafkaError: not_leader_or_follower, kafka_storage_error, fenced_leader_epoch, unknown_leader_epoch.
+            KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `leading` raises.
         """
         if self.leader_epoch is not None:
             check_leader_epoch(leader_epoch, self.leader_epoch)
@@ -440,7 +462,10 @@ class Replica:
                     before = log.log_end_offset
                     log.truncate_to(effect.offset)
                     logger.info(
-                        "%s: log truncated from %d to %d by the leader's epochs", self, before, log.log_end_offset
+                        "%s: log truncated from %d to %d by the leader's epochs",
+                        self,
+                        before,
+                        log.log_end_offset,
                     )
                     self._carry_out_as_follower(follower, follower.handle(self._truncated()), b"")
                 case TruncateFullyAndStartAt():
@@ -480,9 +505,7 @@ class Replica:
     def _not_leader(self) -> KafkaError:
         if self.offline:
             return KafkaError(ErrorCode.kafka_storage_error, f"{self} is offline after an I/O error")
-        return KafkaError(
-            ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}"
-        )
+        return KafkaError(ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}")
 
     def close_readers(self) -> None:
         """Let go of who reads here; they look for the partition again when they next ask."""

@@ -1,56 +1,348 @@
-"""Every partition replica of this broker.
+"""Every partition replica of this broker, and the handlers of the requests that touch them.
 
 Order for callers: `start()` loads the logs of all directories; then `apply_metadata` for every image, in
-order, one at a time; requests may be handled from the first image on. `tick` runs every few hundred
-milliseconds. `shutdown()` stops fetchers, flushes, writes checkpoints and clean-shutdown markers.
+order, one call at a time. The first image must have caught up with the controller: a log that it does not
+give to this broker is set aside as stray. Requests may be handled from then on. `tick` runs every few
+hundred milliseconds. `shutdown()` stops fetchers, flushes, writes checkpoints and closes the logs; the
+caller then writes the clean-shutdown markers and unlocks the directories.
+
+Logs are created, recovered and deleted off the loop; roles change on it, in one step for all partitions
+of an image.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import SystemRandom
 from typing import Any
+from uuid import UUID
 
+from executor.replication.delayed import DelayedOperations
+from executor.replication.delete_records import DeleteRecordsHandler
+from executor.replication.describe_log_dirs import describe_log_dirs
+from executor.replication.fetch import FetchHandler
+from executor.replication.fetch_sessions import FetchSessions
+from executor.replication.fetchers import Fetchers
 from executor.replication.isr_proposer import IsrProposer
-from sparklog.types import BrokerId
+from executor.replication.list_offsets import ListOffsetsHandler
+from executor.replication.log_store import LogStore
+from executor.replication.maintenance import Maintenance, MaintenanceIntervals
+from executor.replication.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from executor.replication.partition_leader import (
+    BrokersChanged,
+    BrokerStatus,
+    ProposeIsr,
+    Ticked,
+)
+from executor.replication.partition_settings import PartitionSettings
+from executor.replication.partition_table import PartitionTable
+from executor.replication.produce import ProduceHandler
+from executor.replication.replica import Replica
+from sparklog.config import BrokerConfig, topic_config
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicPartition
+from sparklog.wire.server import Request
+
+logger = logging.getLogger(__name__)
 
 
 class Replicas:
-    """All replicas of one broker, and the handlers of the requests that touch them."""
+    """All replicas of one broker."""
 
     def __init__(
         self,
         node_id: BrokerId,
-        broker_epoch: Callable[[], int],
-        directories: Sequence[Any],
-        broker_config: Any,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        directories: Sequence[LogDirectory],
+        broker_config: BrokerConfig,
         isr_proposer: IsrProposer,
         loop: asyncio.AbstractEventLoop,
         *,
-        inter_broker_listener_name: str = "PLAINTEXT",
-    ) -> None: ...
+        inter_broker_listener_name: str | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._config = broker_config
+        self._isr_proposer = isr_proposer
+        listener_name = inter_broker_listener_name or broker_config.inter_broker_listener
+        self._executor = ThreadPoolExecutor(broker_config.background_threads, "sparklog-log")
+        self._delayed = delayed = DelayedOperations(loop)
+        self._table = table = PartitionTable(listener_name)
+        self._store = LogStore(directories, self._executor)
+        self._brokers: dict[BrokerId, BrokerStatus] = {}
+        self._settings: dict[str, PartitionSettings] = {}
+        self._wants_tick: dict[Replica, None] = {}
+        self._isr_check_due_ms = 0
+        self._may_lead = True
+        self._has_image = False
+        self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config)
+        sessions = FetchSessions(
+            delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
+        )
+        self._produce = ProduceHandler(table, delayed)
+        self._fetch = FetchHandler(table, delayed, sessions, max_response_bytes=broker_config.fetch_max_bytes)
+        self._list_offsets = ListOffsetsHandler(table, self._executor)
+        self._offset_for_leader_epoch = OffsetForLeaderEpochHandler(table)
+        self._delete_records = DeleteRecordsHandler(table, delayed)
+        self._maintenance = Maintenance(
+            table,
+            directories,
+            self._store.directory_of,
+            MaintenanceIntervals(
+                retention_ms=broker_config.log_retention_check_interval_ms,
+                checkpoint_ms=broker_config.replica_high_watermark_checkpoint_interval_ms,
+                flush_ms=broker_config.log_flush_interval_ms,
+            ),
+            self._executor,
+            delayed.now_ms(),
+        )
+        # The hot requests, without a call in between.
+        self.handle_produce: Callable[[Request], Any] = self._produce.handle
+        self.handle_fetch: Callable[[Request], Any] = self._fetch.handle
 
     async def start(self, now_ms: int) -> None:
-        """Load every log of every directory, off the loop."""
+        """Load every log of every directory, off the loop. `now_ms` is wall-clock time."""
+        await self._store.load(self._settings_for_unknown, now_ms)
 
-    async def apply_metadata(self, image: Any, delta: Any) -> None:
+    # --- requests -------------------------------------------------------------------------------
+
+    def handle_list_offsets(self, request: Request) -> Any:
+        """Answer ListOffsets 1 to 11."""
+        return self._list_offsets.handle(request)
+
+    def handle_offset_for_leader_epoch(self, request: Request) -> Any:
+        """Answer OffsetForLeaderEpoch 2 to 4."""
+        return self._offset_for_leader_epoch.handle(request)
+
+    def handle_delete_records(self, request: Request) -> Any:
+        """Answer DeleteRecords 0 to 2."""
+        return self._delete_records.handle(request)
+
+    def handle_describe_log_dirs(self, request: Request) -> Any:
+        """Answer DescribeLogDirs 1 to 5."""
+        return describe_log_dirs(request, self._table, self._store)
+
+    def replica(self, topic_id: UUID, partition: int) -> Replica | None:
+        """Return this broker's replica of a partition, if it has one."""
+        return self._table.get(topic_id, partition)
+
+    @property
+    def leader_count(self) -> int:
+        """How many partitions this broker leads."""
+        return sum(replica.leader is not None for replica in self._table)
+
+    @property
+    def offline_partitions(self) -> list[TopicPartition]:
+        """The partitions whose logs failed."""
+        return [replica.topic_partition for replica in self._table if replica.offline]
+
+    # --- metadata -------------------------------------------------------------------------------
+
+    async def apply_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Make this broker's replicas what `image` says; `delta` names what changed since the last call."""
+        first = not self._has_image
+        self._has_image = True
+        self._table.image = image
+        now_ms = self._delayed.now_ms()
+        if delta.changed_brokers or first:
+            self._apply_brokers(image, now_ms)
+        self._apply_configs(image, delta, now_ms)
+        await self._delete(image, delta)
+        changes: list[tuple[Replica, PartitionRegistration]] = []
+        for topic, partition in _changed_partitions(image, delta, everything=first):
+            registration = topic.partitions[partition]
+            replica = self._table.get(topic.topic_id, partition)
+            if self._node_id not in registration.replicas:
+                if replica is not None:
+                    await self._drop(replica)
+                continue
+            if replica is None:
+                replica = await self._open(topic, partition)
+            if replica is not None and not replica.offline:
+                changes.append((replica, registration))
+        for replica, registration in changes:
+            self._change_role(replica, registration)
+        if first:
+            await self._store.set_strays_aside()
+        await self._fetchers.reconcile()
 
-    def handle_produce(self, request: Any) -> Any: ...
+    def _apply_brokers(self, image: MetadataImage, now_ms: int) -> None:
+        self._brokers = {
+            broker.broker_id: BrokerStatus(
+                broker.broker_epoch, not broker.fenced and not broker.in_controlled_shutdown
+            )
+            for broker in image.brokers.values()
+        }
+        for replica in self._table:
+            replica.handle(BrokersChanged(self._brokers, now_ms))
 
-    def handle_fetch(self, request: Any) -> Any: ...
+    def _apply_configs(self, image: MetadataImage, delta: MetadataDelta, now_ms: int) -> None:
+        changed = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        for name in changed:
+            self._settings.pop(name, None)
+        if changed:
+            for replica in self._table:
+                if replica.topic_partition.topic in changed and not replica.offline:
+                    replica.reconfigure(self._settings_of(image, replica.topic_partition.topic), now_ms)
 
-    def handle_list_offsets(self, request: Any) -> Any: ...
+    async def _delete(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        for topic_id, name in delta.deleted_topics.items():
+            if name not in image.topics.by_name:
+                self._settings.pop(name, None)
+            for replica in [replica for replica in self._table if replica.topic_id == topic_id]:
+                await self._drop(replica)
 
-    def handle_offset_for_leader_epoch(self, request: Any) -> Any: ...
+    async def _drop(self, replica: Replica) -> None:
+        """The replica is no longer this broker's."""
+        self._fetchers.remove(replica)
+        self._table.remove(replica)
+        self._wants_tick.pop(replica, None)
+        replica.resign()
+        replica.close_readers()
+        self._delete_records.low_watermark_moved(replica)
+        await self._store.delete(replica.log)
 
-    def handle_delete_records(self, request: Any) -> Any: ...
+    async def _open(self, topic: TopicImage, partition: int) -> Replica | None:
+        settings = self._settings_of(self._table.image, topic.name)
+        topic_partition = TopicPartition(topic.name, partition)
+        try:
+            log, high_watermark = await self._store.open(topic_partition, topic.topic_id, settings.log)
+        except (KafkaError, OSError) as error:
+            logger.error("%s: its log cannot be opened: %s", topic_partition, error)
+            return None
+        replica = Replica(
+            topic.topic_id, log, settings, self, high_watermark=high_watermark, broker_id=self._node_id
+        )
+        if not self._may_lead:
+            replica.suspend()
+        self._table.add(replica)
+        return replica
 
-    def handle_describe_log_dirs(self, request: Any) -> Any: ...
+    def _change_role(self, replica: Replica, registration: PartitionRegistration) -> None:
+        if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
+            # The controller's answer to a proposal has already told more than this image.
+            return
+        self._fetchers.remove_if_changed(replica, registration)
+        if registration.leader == self._node_id:
+            replica.lead(
+                registration,
+                self._brokers,
+                self._broker_epoch(),
+                self._config.replica_lag_time_max_ms,
+                self._delayed.now_ms(),
+            )
+        else:
+            replica.follow(registration)
+            self._fetchers.add(replica)
+        self._delete_records.low_watermark_moved(replica)
+
+    def _settings_of(self, image: MetadataImage, topic: str) -> PartitionSettings:
+        settings = self._settings.get(topic)
+        if settings is None:
+            settings = PartitionSettings.of(topic_config(self._config, image.topic_configs(topic)))
+            self._settings[topic] = settings
+        return settings
+
+    def _settings_for_unknown(self, topic: str) -> Any:
+        """What a log is loaded with before the first image: the broker's defaults."""
+        return PartitionSettings.of(topic_config(self._config, {})).log
+
+    # --- what replicas ask for ------------------------------------------------------------------
+
+    def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """Send a leader's proposal to the controller."""
+
+        def answered(
+            error_code: ErrorCode,
+            isr: Sequence[BrokerId],
+            leader_epoch: LeaderEpoch,
+            partition_epoch: PartitionEpoch,
+        ) -> None:
+            replica.isr_proposal_answered(
+                proposal, error_code, isr, leader_epoch, partition_epoch, self._delayed.now_ms()
+            )
+            if replica.leader is not None and replica.leader.wants_tick:
+                self._wants_tick[replica] = None
+
+        logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
+        self._isr_proposer.propose(
+            replica.topic_id,
+            replica.topic_partition.partition,
+            proposal.leader_epoch,
+            proposal.partition_epoch,
+            tuple((broker_id, -1 if epoch is None else epoch) for broker_id, epoch in proposal.new_isr),
+            answered,
+        )
+
+    def low_watermark_moved(self, replica: Replica) -> None:
+        """A follower of a leader here reported another log start offset."""
+        self._delete_records.low_watermark_moved(replica)
+
+    def went_offline(self, replica: Replica, error: BaseException) -> None:
+        """The log of a replica failed; nothing is fetched for it any more."""
+        self._fetchers.remove(replica)
+
+    # --- time -----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Check ISRs, start maintenance that is due; returns at once."""
+        """Check ISRs and start the maintenance that is due. `now_ms` is the loop's monotonic time."""
+        if now_ms >= self._isr_check_due_ms:
+            self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
+            to_check = list(self._table)
+        else:
+            to_check = list(self._wants_tick)
+        self._wants_tick.clear()
+        for replica in to_check:
+            replica.handle(Ticked(now_ms))
+        self._maintenance.tick(now_ms)
 
     def stop_leading(self) -> None:
-        """Refuse produces and stop counting acknowledgements: the lease on leadership has run out."""
+        """Acknowledge and serve nothing until `resume_leading`: the lease has run out, others may lead."""
+        self._may_lead = False
+        logger.warning("the lease has run out: %d partitions are led no more for now", self.leader_count)
+        for replica in self._table:
+            replica.suspend()
+
+    def resume_leading(self) -> None:
+        """The lease is renewed: go on leading what no later metadata gave to others."""
+        self._may_lead = True
+        for replica in self._table:
+            replica.resume()
 
     async def shutdown(self) -> None:
-        """Stop fetching and serving, flush every log, write checkpoints and clean-shutdown markers."""
+        """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""
+        await self._fetchers.stop()
+        for replica in self._table:
+            replica.resign()
+        self._delayed.expire_all()
+        await self._maintenance.stop()
+        started = time.monotonic()
+        await self._maintenance.write_checkpoints()
+        loop = asyncio.get_running_loop()
+        for replica in self._table:
+            if not replica.offline:
+                try:
+                    await loop.run_in_executor(self._executor, replica.log.close)
+                except (KafkaError, OSError) as error:
+                    logger.error("%s: not closed cleanly: %s", replica, error)
+                    replica.offline = True
+        await self._maintenance.write_checkpoints()
+        self._executor.shutdown(wait=False)
+        logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
+
+
+def _changed_partitions(
+    image: MetadataImage, delta: MetadataDelta, *, everything: bool
+) -> list[tuple[TopicImage, int]]:
+    if everything:
+        return [(topic, partition) for topic in image.topics.by_id.values() for partition in topic.partitions]
+    changed = []
+    for topic_id, partitions in delta.changed_topics.items():
+        topic = image.topics.by_id[topic_id]
+        changed += [(topic, partition) for partition in sorted(partitions) if partition in topic.partitions]
+    return changed

@@ -1,0 +1,59 @@
+"""DescribeLogDirs: what lies in each data directory, and how far it is replicated (KIP-113, KIP-827)."""
+
+import datetime
+from typing import Any, Final
+
+from kio.schema.describe_log_dirs.v5.response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+from executor.replication.log_store import LogStore
+from executor.replication.partition_table import PartitionTable
+from executor.replication.replica import Replica
+from sparklog.errors import ErrorCode
+from sparklog.wire.server import Request
+from sparklog.wire.versions import upgrade
+
+_NO_THROTTLE: Final = datetime.timedelta(0)
+
+
+def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> DescribeLogDirsResponse:
+    """Answer for the partitions the request names, or for all; directories appear in any case."""
+    body = upgrade(request.body)
+    wanted = None
+    if body.topics is not None:
+        wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
+    by_directory: dict[int, dict[str, list[Any]]] = {}
+    for replica in table:
+        if wanted is None or tuple(replica.topic_partition) in wanted:
+            topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
+            topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
+    return DescribeLogDirsResponse(
+        throttle_time=_NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results=tuple(
+            DescribeLogDirsResult(
+                error_code=ErrorCode.none,
+                log_dir=str(directory.path),
+                topics=tuple(
+                    DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+                    for name, partitions in by_directory.get(id(directory), {}).items()
+                ),
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.free_bytes,
+            )
+            for directory in store.directories
+        ),
+    )
+
+
+def _partition(replica: Replica) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=replica.topic_partition.partition,
+        partition_size=replica.log.size_bytes,
+        offset_lag=max(0, replica.high_watermark - replica.log.log_end_offset),
+        is_future_key=False,
+    )

@@ -1,0 +1,273 @@
+"""Fetch: serve records to consumers and followers, at once or when there are some.
+
+A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
+end of the log; its fetch offset tells the leader what it holds. Records leave as regions of the log's
+files, without passing through Python. A request is answered when it finds `min_bytes`, an error or a
+divergence, or after `max_wait_ms`; until then it waits as its reader's `waiting`. Only partitions that
+have changed since the last answer are looked at and told. Versions 4 to 18; from 13 on topics are named
+by id.
+"""
+
+import datetime
+from typing import Any, Final
+
+from executor.replication.delayed import DelayedOperations
+from executor.replication.fetch_responses import FetchedPartition, fetch_response
+from executor.replication.fetch_sessions import FetchSessions
+from executor.replication.partition_leader import FollowerFetched, divergence
+from executor.replication.partition_table import PartitionTable
+from executor.replication.readers import Reader
+from executor.replication.replica import Replica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerEpoch, BrokerId, Offset
+from sparklog.wire.server import Deferred, Request
+
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_READ_COMMITTED: Final = 1
+
+
+class Fetch:
+    """One Fetch request, answered or waiting."""
+
+    __slots__ = (
+        "_bucket",
+        "_handler",
+        "answered",
+        "broker_epoch",
+        "broker_id",
+        "deferred",
+        "max_bytes",
+        "min_bytes",
+        "read_committed",
+        "reader",
+        "version",
+    )
+
+    def __init__(self, handler: "FetchHandler", body: Any, version: int) -> None:
+        self._handler = handler
+        self._bucket: int | None = None
+        self.answered = False
+        self.deferred: Deferred | None = None
+        self.version = version
+        broker_id, broker_epoch = _replica_of(body, version)
+        self.broker_id: BrokerId | None = broker_id
+        self.broker_epoch: BrokerEpoch | None = broker_epoch
+        self.min_bytes: int = body.min_bytes
+        self.max_bytes: int = body.max_bytes
+        self.read_committed = body.isolation_level == _READ_COMMITTED
+        self.reader: Reader
+
+    def wait(self, reader: Reader, deadline_ms: int) -> Deferred:
+        """Wait for a change of what `reader` reads."""
+        self.deferred = Deferred()
+        self.deferred.on_abandoned = self._leave
+        reader.waiting = self
+        self._bucket = self._handler.delayed.add(self, deadline_ms)
+        return self.deferred
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        if not self.answered:
+            self._answer(self._handler.read(self))
+
+    def recheck(self) -> None:
+        """Answer if there is enough now."""
+        if not self.answered:
+            partitions = self._handler.read(self)
+            if self.is_enough(partitions):
+                self._answer(partitions)
+
+    def is_enough(self, partitions: list[FetchedPartition]) -> bool:
+        """Whether the request need not wait longer."""
+        found_bytes = 0
+        for partition in partitions:
+            if partition.error is not None or partition.diverging_epoch is not None:
+                return True
+            found_bytes += partition.size_bytes
+        return found_bytes >= self.min_bytes
+
+    def _answer(self, partitions: list[FetchedPartition]) -> None:
+        assert self.deferred is not None
+        self._leave()
+        self.deferred.complete(self._handler.response(self, partitions))
+
+    def _leave(self) -> None:
+        self.answered = True
+        if self._bucket is not None:
+            self._handler.delayed.discard(self, self._bucket)
+        self.reader.waiting = None
+        if not self._handler.sessions.contains(self.reader):
+            for partition in self.reader.partitions.values():
+                partition.unwatch()
+
+
+class FetchHandler:
+    """Answers Fetch requests."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        delayed: DelayedOperations,
+        sessions: FetchSessions,
+        *,
+        max_response_bytes: int,
+    ) -> None:
+        self.delayed = delayed
+        self.sessions = sessions
+        self._table = table
+        self._max_response_bytes = max_response_bytes
+
+    def handle(self, request: Request) -> Any:
+        """Answer now, or return what will be answered when there is something to read."""
+        body = request.body
+        version = request.api_version
+        fetch = Fetch(self, body, version)
+        now_ms = self.delayed.now_ms()
+        try:
+            fetch.reader = reader = self.sessions.begin(
+                body, version, is_follower=fetch.broker_id is not None, now_ms=now_ms
+            )
+        except KafkaError as error:
+            return fetch_response(version, [], self._table, error_code=error.error_code)
+        partitions = self.read(fetch, now_ms)
+        max_wait_ms = body.max_wait // _MILLISECOND
+        if max_wait_ms <= 0 or not reader.partitions or fetch.is_enough(partitions):
+            return self.response(fetch, partitions)
+        for partition in partitions:
+            if partition.replica is not None:
+                partition.read.watch(partition.replica)
+        return fetch.wait(reader, now_ms + max_wait_ms)
+
+    def response(self, fetch: Fetch, partitions: list[FetchedPartition]) -> Any:
+        """Return the response entity, and remember in the session what it tells."""
+        reader = fetch.reader
+        if self.sessions.contains(reader):
+            session_id: int = reader.session_id  # type: ignore[attr-defined]
+            changed = reader.changed
+            for fetched in partitions:
+                read = fetched.read
+                read.told_high_watermark = fetched.high_watermark
+                read.told_log_start_offset = fetched.log_start_offset
+                if fetched.size_bytes:
+                    # Whoever got records goes to the end of the line, for the next answer's bytes.
+                    changed.pop(read.key, None)
+                    changed[read.key] = read
+                elif fetched.error is None and fetched.diverging_epoch is None and not fetched.out_of_bytes:
+                    changed.pop(read.key, None)
+        else:
+            session_id = 0
+        return fetch_response(fetch.version, partitions, self._table, session_id=session_id)
+
+    def read(self, fetch: Fetch, first_at_ms: int | None = None) -> list[FetchedPartition]:
+        """Read what has changed for the request's reader; return those partitions there is news of.
+
+        `first_at_ms` is the time of the request, when it is read for it the first time: then a follower's
+        offsets are taken as its progress.
+        """
+        reader = fetch.reader
+        left_bytes = fetch.max_bytes
+        if fetch.broker_id is None:
+            left_bytes = min(left_bytes, self._max_response_bytes)
+        is_first_batch = True
+        in_session = self.sessions.contains(reader)
+        found: list[FetchedPartition] = []
+        for read in list(reader.changed.values()):
+            fetched = FetchedPartition(read)
+            try:
+                replica = read.replica or self._table.find(*read.key)
+                fetched.replica = replica
+                if in_session:
+                    read.watch(replica)
+                self._read_partition(fetch, fetched, replica, first_at_ms, left_bytes, is_first_batch)
+            except KafkaError as error:
+                fetched.error = error
+            except OSError as error:
+                fetched.error = KafkaError(ErrorCode.kafka_storage_error, str(error))
+            if fetched.size_bytes:
+                left_bytes = max(0, left_bytes - fetched.size_bytes)
+                is_first_batch = False
+            elif (
+                fetched.error is None
+                and fetched.diverging_epoch is None
+                and read.told_high_watermark == fetched.high_watermark
+                and read.told_log_start_offset == fetched.log_start_offset
+            ):
+                if not fetched.out_of_bytes:
+                    reader.changed.pop(read.key, None)
+                continue
+            found.append(fetched)
+        return found
+
+    def _read_partition(
+        self,
+        fetch: Fetch,
+        fetched: FetchedPartition,
+        replica: Replica,
+        first_at_ms: int | None,
+        left_bytes: int,
+        is_first_batch: bool,
+    ) -> None:
+        read = fetched.read
+        log = replica.log
+        leader = replica.leading_in(read.current_leader_epoch)
+        offset = read.fetch_offset
+        start = fetched.log_start_offset = log.log_start_offset
+        fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+        if read.last_fetched_epoch is not None:
+            fetched.diverging_epoch = divergence(replica.history, read.last_fetched_epoch, offset, start)
+            if fetched.diverging_epoch is not None:
+                return
+        end = log.log_end_offset
+        if not start <= offset <= end:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range, f"{replica}: offset {offset} is not in [{start}, {end}]"
+            )
+        if fetch.broker_id is not None:
+            if first_at_ms is not None:
+                known_start = leader.followers.get(fetch.broker_id)
+                moved = known_start is not None and known_start.log_start_offset != read.log_start_offset
+                replica.handle(
+                    FollowerFetched(
+                        fetch.broker_id, fetch.broker_epoch, offset, read.log_start_offset, first_at_ms
+                    )
+                )
+                if moved:
+                    replica.follower_log_start_offset_moved()
+            fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+            limit: Offset = end
+        elif fetch.read_committed:
+            limit = fetched.last_stable_offset = replica.last_stable_offset
+        else:
+            limit = replica.high_watermark
+        if offset >= limit:
+            return
+        if left_bytes == 0 and not is_first_batch:
+            fetched.out_of_bytes = True
+            return
+        try:
+            result = log.read(
+                offset,
+                max_bytes=min(read.max_bytes, left_bytes),
+                up_to_offset=limit,
+                min_one_batch=is_first_batch,
+            )
+        except (OSError, KafkaError) as error:
+            replica.fail_if_storage(error)
+            raise
+        if result.region is None:
+            fetched.out_of_bytes = True
+            return
+        fetched.region = result.region
+        fetched.size_bytes = len(result.region)
+        if fetch.read_committed:
+            fetched.aborted_transactions = log.aborted_transactions(offset, result.next_offset)
+
+
+def _replica_of(body: Any, version: int) -> tuple[BrokerId | None, BrokerEpoch | None]:
+    """Return the follower that sent a request and its broker epoch; (None, None) for a consumer."""
+    if version >= 15:
+        state = body.replica_state
+        if state.replica_id < 0:
+            return None, None
+        return state.replica_id, state.replica_epoch if state.replica_epoch >= 0 else None
+    return (body.replica_id, None) if body.replica_id >= 0 else (None, None)
