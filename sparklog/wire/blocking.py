@@ -1,47 +1,202 @@
-"""The blocking client side, for Spark tasks (skeleton, being written)."""
+"""The blocking client side, for Spark tasks: the frames and checks of `channel` over a blocking socket.
 
+Requests may be pipelined with `send` and `receive`; responses come in the order of the requests. After any
+KafkaError that says network_exception or request_timed_out the connection is closed: make a new one. Not for
+use by several threads at once. Plain text only: TLS and SASL are not part of this release.
+"""
+
+import socket
+import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
+from sparklog.wire.encoder import Chunk
+from sparklog.wire.frames import LENGTH, decode_response, request_encoder
+from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
+from sparklog.wire.versions import downgrade
+
+_MAX_CORRELATION_ID = 0x7FFF_FFFF
+_FIRST_READ_BYTES = 1 << 20
+"""A response is received into a buffer of its size up to this, then of twice what has come, each time."""
 
 
 class BlockingChannel:
-    """A connection over which requests may be pipelined by `send` and `receive`."""
+    """A connection to one broker."""
 
-    versions: Mapping[ApiKey, SupportedVersions] | None
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float = 30.0,
+        *,
+        max_response_bytes: int = 1 << 30,
+    ) -> None:
+        """Connect; `timeout_s` bounds the connecting and is the default for each response.
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float = 30.0) -> None:
-        """Connect. Raises KafkaError(network_exception)."""
-        raise NotImplementedError
+        Raises:
+            KafkaError: network_exception.
+        """
+        self.peer = f"{host}:{port}"
+        self.versions: Mapping[ApiKey, SupportedVersions] | None = None
+        """What `negotiate` found: usable by both sides; None before."""
+        self._timeout_s = timeout_s
+        self._max_response_bytes = max_response_bytes
+        self._encode = request_encoder(client_id)
+        self._next_correlation_id = 0
+        self._outstanding: deque[tuple[int, Any]] = deque()
+        try:
+            self._socket: socket.socket | None = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise self._lost(f"cannot connect: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
-        """Ask for ApiVersions; return the versions both sides know, and use them in `send`."""
-        raise NotImplementedError
-
-    def request(self, entity: Any, timeout_s: float | None = None) -> Any:
-        """`send`, then `receive`; only when nothing else is outstanding."""
-        raise NotImplementedError
-
-    def send(self, entity: Any, *, expect_response: bool = True) -> None:
-        """Write one request; downgraded first when negotiation found only an older version."""
-        raise NotImplementedError
-
-    def receive(self, timeout_s: float | None = None) -> Any:
-        """Return the response of the oldest request without one."""
-        raise NotImplementedError
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._socket is None
 
     @property
     def outstanding(self) -> int:
         """How many sent requests still wait for `receive`."""
-        raise NotImplementedError
+        return len(self._outstanding)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait on several channels with `select`; -1 when closed."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
+        """Ask for ApiVersions; return the versions both sides know, which `send` respects from now on.
+
+        Raises:
+            KafkaError: as `send` and `receive`; or the error the other side answered with.
+        """
+        attempts = api_versions_requests()
+        response = self.request(next(attempts))
+        while response.error_code is not ErrorCode.none:
+            response = self.request(attempts.send(response))
+        self.versions = usable_versions(response)
+        return self.versions
+
+    def request(self, entity: Any, timeout_s: float | None = None) -> Any:
+        """`send`, then `receive`; only when nothing else is outstanding.
+
+        Raises:
+            KafkaError: as `send` and `receive`.
+        """
+        assert not self._outstanding, "the response would be that of an earlier request"
+        self.send(entity)
+        return self.receive(timeout_s)
+
+    def send(self, entity: Any, *, expect_response: bool = True) -> None:
+        """Write one request, of an older version if negotiation found that the other side has no newer.
+
+        `expect_response` is False for requests that have none (Produce with acks=0).
+
+        Raises:
+            KafkaError: network_exception; request_timed_out when the other side reads nothing for the
+                default timeout; unsupported_version after `negotiate`.
+        """
+        if self.versions is not None:
+            entity = downgrade(entity, fitting_version(entity, self.versions, self.peer))
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        connected = self._connected(self._timeout_s)
+        try:
+            _send_all(connected, self._encode(entity, correlation_id))
+        except OSError as error:
+            raise self._failed(error, f"sending {type(entity).__name__}") from error
+        if expect_response:
+            self._outstanding.append((correlation_id, entity))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """Return the response of the oldest request without one, in the version that was sent.
+
+        Raises:
+            KafkaError: network_exception; request_timed_out when it is not complete within `timeout_s`;
+                invalid_request when it is malformed.
+        """
+        assert self._outstanding, "there is no request without a response"
+        expected_id, request = self._outstanding[0]
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        try:
+            (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
+            if not LENGTH.size <= size <= self._max_response_bytes:
+                self.close()
+                raise self._lost(f"a response of {size} bytes, of at most {self._max_response_bytes}")
+            frame = self._read(size, deadline)
+        except OSError as error:
+            raise self._failed(error, f"waiting for the response to {type(request).__name__}") from error
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        if correlation_id != expected_id:
+            self.close()
+            raise self._lost(f"correlation id {correlation_id} came, {expected_id} was expected")
+        try:
+            _, response = decode_response(request, frame)
+        except KafkaError:
+            self.close()
+            raise
+        self._outstanding.popleft()
+        return response
 
     def close(self) -> None:
-        """Close the socket; later calls raise network_exception."""
-        raise NotImplementedError
+        """Close the socket; later calls raise network_exception. Calling again has no effect."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _lost(self, why: str) -> KafkaError:
+        return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
+
+    def _failed(self, error: OSError, doing: str) -> KafkaError:
+        self.close()
+        if isinstance(error, TimeoutError):
+            return KafkaError(ErrorCode.request_timed_out, f"{self.peer}: time is up while {doing}")
+        return self._lost(f"{doing}: {error}")
+
+    def _connected(self, timeout_s: float) -> socket.socket:
+        if self._socket is None:
+            raise self._lost("the connection is closed")
+        self._socket.settimeout(timeout_s)
+        return self._socket
+
+    def _read(self, size: int, deadline: float) -> memoryview:
+        """Return exactly `size` bytes, read-only; the buffer grows with what comes."""
+        buffer = bytearray(min(size, _FIRST_READ_BYTES))
+        received = 0
+        while received < size:
+            if received == len(buffer):
+                buffer += bytes(min(len(buffer), size - received))
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            with memoryview(buffer) as view:
+                count = self._connected(left_s).recv_into(view[received:])
+            if count == 0:
+                raise ConnectionResetError("the other side closed the connection")
+            received += count
+        return memoryview(buffer).toreadonly()
+
+
+def _send_all(connected: socket.socket, chunks: list[Chunk]) -> None:
+    """Send bytes chunks completely, small ones together."""
+    views = [memoryview(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview)]
+    assert len(views) == len(chunks), "a request holds no file region"
+    while views:
+        sent = connected.sendmsg(views[:64])
+        while sent:
+            if sent < len(views[0]):
+                views[0] = views[0][sent:]
+                break
+            sent -= len(views[0])
+            views.pop(0)

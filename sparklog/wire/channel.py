@@ -1,19 +1,79 @@
-"""The asyncio client side: one connection to a broker or the controller (skeleton, being written)."""
+"""The asyncio client side: one connection to a broker or the controller.
+
+Requests are pipelined and answered in order, as Kafka's servers do; a response with another correlation id
+than the oldest outstanding one ends the connection. Every response passes the guard. `request` makes no task:
+it returns a future, which may be awaited, given callbacks, or cancelled (the response is then dropped).
+"""
 
 import asyncio
+import logging
+import socket
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
+from kio.index import KioIndexError
+
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
+from sparklog.wire.buffers import BufferPool, ReceiveBuffer
+from sparklog.wire.frames import LENGTH, decode_response, request_encoder
+from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
+from sparklog.wire.outbox import Flushed, Outbox
+from sparklog.wire.versions import downgrade
+
+logger = logging.getLogger(__name__)
+
+_MAX_CORRELATION_ID = 0x7FFF_FFFF
+
+
+class _Outstanding:
+    """A request that waits for its response."""
+
+    __slots__ = ("correlation_id", "future", "request", "timer")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        request: Any,
+        future: asyncio.Future[Any],
+        timer: asyncio.TimerHandle,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.request = request
+        self.future = future
+        self.timer = timer
 
 
 class Channel:
-    """A connection over which requests are pipelined; answers come in order."""
+    """A connection over which requests are pipelined. Made by `connect`; belongs to one event loop."""
 
-    closed: asyncio.Future[None]
-    """Done when the connection is gone, for whatever reason."""
-    versions: Mapping[ApiKey, SupportedVersions] | None
-    """What `negotiate` found: usable by both sides; None before."""
+    def __init__(
+        self,
+        connected: socket.socket,
+        client_id: str,
+        request_timeout_ms: int,
+        max_response_bytes: int,
+        peer: str,
+    ) -> None:
+        self.peer = peer
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done, without an exception, when the connection is gone for whatever reason."""
+        self.versions: Mapping[ApiKey, SupportedVersions] | None = None
+        """What `negotiate` found: usable by both sides; None before."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._encode = request_encoder(client_id)
+        self._request_timeout_ms = request_timeout_ms
+        self._max_response_bytes = max_response_bytes
+        self._next_correlation_id = 0
+        self._outstanding: deque[_Outstanding] = deque()
+        self._outbox = Outbox(connected)
+        self._received = ReceiveBuffer(BufferPool())
+        self._frame_bytes = 0
+        self._writer_registered = False
+        self._loop.add_reader(self._descriptor, self._on_readable)
 
     @classmethod
     async def connect(
@@ -26,24 +86,197 @@ class Channel:
         request_timeout_ms: int = 30_000,
         max_response_bytes: int = 1 << 30,
     ) -> Self:
-        """Connect. Raises KafkaError(network_exception) when refused or too slow."""
-        raise NotImplementedError
+        """Return a connected channel; `request_timeout_ms` is the default of its requests.
+
+        Raises:
+            KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`.
+        """
+        connected: socket.socket | None = None
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                connected = await _connect_to_first(host, port)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.network_exception, f"{host}:{port} did not accept within {connect_timeout_ms} ms"
+            ) from None
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.network_exception, f"cannot connect to {host}:{port}: {error}"
+            ) from error
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(connected, client_id, request_timeout_ms, max_response_bytes, f"{host}:{port}")
 
     def request(self, entity: Any, timeout_ms: int | None = None) -> asyncio.Future[Any]:
-        """Send a request entity; await the result for the response entity of the same version.
+        """Send a request entity; the future's result is the response entity of the version that was sent.
 
-        After `negotiate`, an entity newer than the other side knows is downgraded first.
+        After `negotiate`, an entity newer than the other side knows is downgraded first. A request that is
+        not answered in time ends the connection, because what follows on it would be late too.
 
         Raises (through the future):
-            KafkaError: network_exception (connection lost or closed), request_timed_out, unsupported_version,
-                or a response that is malformed.
+            KafkaError: network_exception (the connection is or gets lost, or is closed), request_timed_out,
+                unsupported_version (after `negotiate`), or invalid_request for a malformed response.
         """
-        raise NotImplementedError
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed.done():
+            future.set_exception(self._lost("the connection is closed"))
+            return future
+        try:
+            entity = self._fitting(entity)
+        except KafkaError as error:
+            future.set_exception(error)
+            return future
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = correlation_id + 1 if correlation_id < _MAX_CORRELATION_ID else 0
+        chunks = self._encode(entity, correlation_id)
+        if timeout_ms is None:
+            timeout_ms = self._request_timeout_ms
+        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, future, entity, timeout_ms)
+        self._outstanding.append(_Outstanding(correlation_id, entity, future, timer))
+        was_empty = not self._outbox
+        self._outbox.append(chunks)
+        if was_empty:
+            self._flush()
+        return future
 
     async def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
-        """Ask for ApiVersions; return what both sides know."""
-        raise NotImplementedError
+        """Ask for ApiVersions; return what both sides know, which `request` respects from now on.
+
+        Raises:
+            KafkaError: as `request`; or the error the other side answered with.
+        """
+        attempts = api_versions_requests()
+        response = await self.request(next(attempts))
+        while response.error_code is not ErrorCode.none:
+            response = await self.request(attempts.send(response))
+        self.versions = usable_versions(response)
+        return self.versions
 
     def close(self) -> None:
-        """Close; outstanding requests fail with network_exception."""
-        raise NotImplementedError
+        """Close; outstanding requests fail with network_exception. Calling again has no effect."""
+        self._close(self._lost("the connection was closed"))
+
+    def _fitting(self, entity: Any) -> Any:
+        if self.versions is None:
+            return entity
+        version = fitting_version(entity, self.versions, self.peer)
+        try:
+            return downgrade(entity, version)
+        except KioIndexError as error:
+            raise KafkaError(ErrorCode.unsupported_version, str(error)) from error
+
+    def _lost(self, why: str) -> KafkaError:
+        return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
+
+    def _timed_out(self, future: asyncio.Future[Any], entity: Any, timeout_ms: int) -> None:
+        what = f"{self.peer}: {type(entity).__name__} was not answered within {timeout_ms} ms"
+        if not future.done():
+            future.set_exception(KafkaError(ErrorCode.request_timed_out, what))
+        self._close(self._lost("the connection was closed, because a request before timed out"))
+
+    def _close(self, error: KafkaError) -> None:
+        if self.closed.done():
+            return
+        self._loop.remove_reader(self._descriptor)
+        if self._writer_registered:
+            self._loop.remove_writer(self._descriptor)
+        self._socket.close()
+        self._outbox.clear()
+        self._received.release()
+        self.closed.set_result(None)
+        outstanding, self._outstanding = self._outstanding, deque()
+        for request in outstanding:
+            request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(error)
+
+    def _flush(self) -> None:
+        if self.closed.done():
+            return
+        try:
+            flushed = self._outbox.flush()
+        except OSError as error:
+            self._close(self._lost(str(error)))
+            return
+        if flushed is Flushed.EMPTY:
+            if self._writer_registered:
+                self._loop.remove_writer(self._descriptor)
+                self._writer_registered = False
+        elif not self._writer_registered:
+            # Requests hold no file regions: it is BLOCKED, or YIELD with the socket still writable.
+            self._loop.add_writer(self._descriptor, self._flush)
+            self._writer_registered = True
+
+    def _on_readable(self) -> None:
+        received = self._received
+        try:
+            received_bytes = self._socket.recv_into(received.room(self._frame_bytes))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._close(self._lost(str(error)))
+            return
+        if received_bytes == 0:
+            self._close(self._lost("the other side closed the connection"))
+            return
+        received.end += received_bytes
+        self._frame_bytes = 0
+        while received.end - received.start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(received.readable, received.start)
+            if not LENGTH.size <= size <= self._max_response_bytes:
+                self._close(self._lost(f"a response of {size} bytes, of at most {self._max_response_bytes}"))
+                return
+            start = received.start + LENGTH.size
+            end = start + size
+            if end > received.end:
+                self._frame_bytes = LENGTH.size + size
+                break
+            frame = received.readable[start:end]
+            received.start = end
+            self._handle_response(frame)
+            if self.closed.done():
+                return
+            frame.release()
+        received.settle()
+
+    def _handle_response(self, frame: memoryview) -> None:
+        if not self._outstanding:
+            self._close(self._lost("a response without a request"))
+            return
+        oldest = self._outstanding[0]
+        (correlation_id,) = LENGTH.unpack_from(frame)
+        if correlation_id != oldest.correlation_id:
+            self._close(
+                self._lost(f"correlation id {correlation_id} came, {oldest.correlation_id} was expected")
+            )
+            return
+        try:
+            _, response = decode_response(oldest.request, frame)
+        except KafkaError as error:
+            if not oldest.future.done():
+                oldest.future.set_exception(error)
+            self._close(self._lost(f"a malformed response: {error}"))
+            return
+        self._outstanding.popleft()
+        oldest.timer.cancel()
+        if not oldest.future.done():
+            oldest.future.set_result(response)
+
+
+async def _connect_to_first(host: str, port: int) -> socket.socket:
+    """Return a socket connected to the first address of `host` that accepts."""
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        candidate = socket.socket(family, kind, protocol)
+        candidate.setblocking(False)
+        try:
+            await loop.sock_connect(candidate, address)
+        except OSError as error:
+            candidate.close()
+            failure = error
+        except BaseException:
+            candidate.close()
+            raise
+        else:
+            return candidate
+    raise failure or OSError(f"{host} has no address")

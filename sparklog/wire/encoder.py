@@ -11,7 +11,6 @@ in order, whose lengths add up to the entity's size.
 import struct
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, Final, TypeAlias
 
 from sparklog.wire.layout import (
@@ -21,6 +20,7 @@ from sparklog.wire.layout import (
     FieldLayout,
     default_value,
     entity_layout,
+    once_per_type,
 )
 from sparklog.wire.requests import FileRegion
 
@@ -118,7 +118,7 @@ def _short_string(value: str) -> bytes:
     return encoded
 
 
-@cache
+@once_per_type
 def _compiled(entity_type: type[Any]) -> tuple[Callable[[Any, _Append], None], bool]:
     generated = _EncoderSource(entity_type)
     code = compile(generated.render(), f"<encoder of {entity_layout(entity_type).name}>", "exec")

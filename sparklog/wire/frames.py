@@ -203,4 +203,3 @@ def _is_unsupported_version(codec: RequestCodec, frame: bytes | memoryview) -> b
         return False
     error_code = int.from_bytes(frame[LENGTH.size : LENGTH.size + 2], "big", signed=True)
     return error_code == ErrorCode.unsupported_version.value
-

@@ -11,7 +11,6 @@ Rule: bytes from a socket or a disk become entities through `decode_entity`, nev
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, NoReturn, TypeAlias
 
 from kio.serial import entity_reader
@@ -26,6 +25,7 @@ from sparklog.wire.layout import (
     entity_layout,
     minimum_item_size_bytes,
     minimum_size_bytes,
+    once_per_type,
 )
 from sparklog.wire.tolerant import read_tolerantly
 
@@ -99,13 +99,13 @@ class _TaggedFieldsOnly:
     __flexible__ = True
 
 
-@cache
+@once_per_type
 def _reader(entity_type: type[Any]) -> Callable[[ReadableBuffer, int], tuple[Any, int]]:
     reader: Callable[[ReadableBuffer, int], tuple[Any, int]] = entity_reader(entity_type)
     return reader
 
 
-@cache
+@once_per_type
 def walker(entity_type: type[Any]) -> Walker:
     """Return the compiled walk over an entity type, for callers that keep it."""
     source = _WalkerSource(entity_type).render()

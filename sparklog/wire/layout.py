@@ -9,13 +9,23 @@ and end in tagged fields; the others have int16 lengths for strings and int32 fo
 null. A nullable struct is preceded by one byte, -1 for null (KIP-893).
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Any, Final, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 from sparklog.errors import ErrorCode
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def once_per_type(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Cache what is compiled for a type; `functools.cache`, but the signature stays known."""
+    return cast(Callable[_Parameters, _Result], functools.cache(function))
+
 
 FIXED_SIZE_BYTES: Final = {
     "bool": 1,
@@ -54,7 +64,7 @@ class FieldLayout:
     """Whether the array, or the value that is not in an array, may be null."""
     tag: int | None
     legacy_string: bool
-    """True for RequestHeader.client_id, which stays an int16 string even in the flexible header v2 (KIP-511)."""
+    """True for RequestHeader.client_id, an int16 string even in the flexible header v2 (KIP-511)."""
     field: Field[Any]
 
 
@@ -73,7 +83,7 @@ class EntityLayout:
         return self.fields + self.tagged_fields
 
 
-@cache
+@once_per_type
 def entity_layout(entity_type: type[Any]) -> EntityLayout:
     """Return the layout of an entity type.
 
@@ -122,7 +132,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return rest[0], len(rest) < len(arguments)
 
 
-@cache
+@once_per_type
 def minimum_size_bytes(entity_type: type[Any]) -> int:
     """Return the least number of bytes an entity can take, which bounds how many an array can hold.
 

@@ -11,13 +11,12 @@ only the metadata can translate.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final, TypeAlias
 
 from kio.static.constants import EntityType
 
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
-from sparklog.wire.layout import FieldLayout, default_value, entity_layout
+from sparklog.wire.layout import FieldLayout, default_value, entity_layout, once_per_type
 
 _Converter: TypeAlias = Callable[[Any], Any]
 _Rule: TypeAlias = Callable[[Any, type[Any], type[Any]], Mapping[str, Any]]
@@ -49,19 +48,19 @@ def downgrade(entity: Any, version: int) -> Any:
     return _converter(source_type, _sibling_type(source_type, version))(entity)
 
 
-@cache
+@once_per_type
 def _newest_type(entity_type: type[Any]) -> type[Any]:
     newest = known_versions(ApiKey(entity_type.__api_key__)).max_version
     return _sibling_type(entity_type, newest)
 
 
-@cache
+@once_per_type
 def _sibling_type(entity_type: type[Any], version: int) -> type[Any]:
     load = {EntityType.request: request_type, EntityType.response: response_type}[entity_type.__type__]
     return load(int(entity_type.__api_key__), version)
 
 
-@cache
+@once_per_type
 def _converter(source_type: type[Any], target_type: type[Any]) -> _Converter:
     """Compile the conversion; the types are the same struct of two versions."""
     source_fields = {field.name: field for field in entity_layout(source_type).all_fields}

@@ -1,0 +1,378 @@
+"""One accepted connection: frames in, handlers called, answers out in the order of the requests.
+
+Rules kept:
+- A connection whose answers are not being read, or which has `max_outstanding_requests` unanswered, is not
+  read from until that changes; what it may still send fills its own socket buffers.
+- One turn of the loop handles a bounded number of requests of one connection, and receives once.
+- A frame's length is believed only up to `max_request_bytes`, and memory follows what was received.
+- When the connection is lost, every `Deferred` of it is abandoned and every coroutine cancelled.
+
+The reader is left registered with the loop while reading is paused, and taken away only if it fires: mostly
+it does not, and that saves two system calls for each pause.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from sparklog.errors import KafkaError
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.buffers import BufferPool, ReceiveBuffer
+from sparklog.wire.encoder import Chunk
+from sparklog.wire.frames import (
+    LENGTH,
+    MIN_REQUEST_BYTES,
+    RequestCodec,
+    encode_response_frame,
+    read_request_body,
+    read_request_header,
+)
+from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
+from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response
+
+logger = logging.getLogger(__name__)
+
+_REQUESTS_PER_TURN: Final = 64
+_FLUSH_ABOVE_BYTES: Final = 256 << 10
+
+
+class Route:
+    """Who handles one API version, and how its frames are read and written."""
+
+    __slots__ = ("api_key", "codec", "handler")
+
+    def __init__(self, api_key: ApiKey, codec: RequestCodec, handler: Handler) -> None:
+        self.api_key = api_key
+        self.codec = codec
+        self.handler = handler
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its listener."""
+
+    name: str
+    loop: asyncio.AbstractEventLoop
+    pool: BufferPool
+    max_request_bytes: int
+    max_outstanding_requests: int
+
+    def route(self, api_key: int, api_version: int) -> Route:
+        """Return who handles an API version; raises KafkaError(unsupported_version)."""
+
+    def flush_soon(self, connection: "Connection") -> None:
+        """Have `connection.flush()` called before the loop waits again."""
+
+    def connection_closed(self, connection: "Connection") -> None:
+        """Forget the connection."""
+
+
+class _Answer:
+    """The place of one request's answer among those of its connection; None until it is known."""
+
+    __slots__ = ("chunks", "deferred", "task")
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] | None = None
+        self.deferred: Deferred | None = None
+        self.task: asyncio.Future[Any] | None = None
+
+
+class Connection:
+    """See the module. `peer`, `closed` and `on_close` are for handlers; the rest is for the listener."""
+
+    __slots__ = (
+        "_answers",
+        "_close_callbacks",
+        "_descriptor",
+        "_frame_bytes",
+        "_in_turn",
+        "_outbox",
+        "_owner",
+        "_paused",
+        "_reader_registered",
+        "_received",
+        "_socket",
+        "_warming",
+        "_writer_registered",
+        "active",
+        "closed",
+        "flush_scheduled",
+        "peer",
+    )
+
+    def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self.closed = False
+        self.active = True
+        """Set by every byte in or out; the listener clears it to find idle connections."""
+        self.flush_scheduled = False
+        self._owner = owner
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._received = ReceiveBuffer(owner.pool)
+        self._frame_bytes = 0
+        """Size with its length of the frame that has begun, 0 when not known."""
+        self._answers: deque[_Answer] = deque()
+        self._outbox = Outbox(connected)
+        self._close_callbacks: list[Callable[[], None]] = []
+        self._paused = False
+        self._in_turn = False
+        self._warming = False
+        self._reader_registered = True
+        self._writer_registered = False
+        owner.loop.add_reader(self._descriptor, self._on_readable)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer here."""
+        return not self._answers
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once when the connection is lost, at once if it already is."""
+        if self.closed:
+            callback()
+        else:
+            self._close_callbacks.append(callback)
+
+    def close(self) -> None:
+        """Close the socket and tell everyone who waits; calling again has no effect."""
+        if self.closed:
+            return
+        self.closed = True
+        loop = self._owner.loop
+        if self._reader_registered:
+            loop.remove_reader(self._descriptor)
+        if self._writer_registered:
+            loop.remove_writer(self._descriptor)
+        self._socket.close()
+        self._outbox.clear()
+        self._received.release()
+        self._owner.connection_closed(self)
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if answer.deferred is not None:
+                answer.deferred.abandon()
+            if answer.task is not None:
+                answer.task.cancel()
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # Receiving
+
+    def _on_readable(self) -> None:
+        if self._paused:
+            self._owner.loop.remove_reader(self._descriptor)
+            self._reader_registered = False
+            return
+        try:
+            received_bytes = self._socket.recv_into(self._received.room(self._frame_bytes))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            logger.info("%s: connection of %s lost: %s", self._owner.name, self.peer, error)
+            self.close()
+            return
+        if received_bytes == 0:
+            self.close()
+            return
+        self.active = True
+        self._received.end += received_bytes
+        self._handle_received()
+
+    def _handle_received(self) -> None:
+        """Handle the whole frames received, as many as one turn allows, then send what is answered."""
+        received = self._received
+        handled = 0
+        self._in_turn = True
+        while received.end - received.start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(received.readable, received.start)
+            if not MIN_REQUEST_BYTES <= size <= self._owner.max_request_bytes:
+                self._refuse(f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}")
+                return
+            start = received.start + LENGTH.size
+            end = start + size
+            if end > received.end:
+                self._frame_bytes = LENGTH.size + size
+                break
+            if handled == _REQUESTS_PER_TURN or self._must_pause():
+                self._paused = True
+                break
+            self._frame_bytes = 0
+            received.start = end
+            handled += 1
+            self._handle_frame(received.readable[start:end])
+            if self.closed:
+                return
+        else:
+            self._frame_bytes = 0
+        self._in_turn = False
+        if self._outbox:
+            self.flush()
+            if self.closed:
+                return
+        received.settle()
+        if not self._paused:
+            self._paused = self._must_pause()
+        elif not self._must_pause():
+            # Only this turn is over, or what was in the way has left meanwhile.
+            self._owner.loop.call_soon(self._resume)
+
+    def _must_pause(self) -> bool:
+        if self._outbox.pending_memory_bytes > _FLUSH_ABOVE_BYTES and not self._writer_registered:
+            self.flush()
+        return (
+            self.closed
+            or self._writer_registered
+            or self._warming
+            or len(self._answers) >= self._owner.max_outstanding_requests
+        )
+
+    def _resume(self) -> None:
+        if self.closed or not self._paused or self._in_turn or self._must_pause():
+            return
+        self._paused = False
+        if not self._reader_registered:
+            self._owner.loop.add_reader(self._descriptor, self._on_readable)
+            self._reader_registered = True
+        self._handle_received()
+
+    def _refuse(self, what: str) -> None:
+        logger.warning("%s: closing the connection of %s: %s", self._owner.name, self.peer, what)
+        self.close()
+
+    # Handling
+
+    def _handle_frame(self, frame: memoryview) -> None:
+        try:
+            (api_key, api_version, correlation_id, client_id), position = read_request_header(frame)
+            route = self._owner.route(api_key, api_version)
+            body = read_request_body(route.codec, frame, position)
+        except KafkaError as error:
+            self._refuse(str(error))
+            return
+        request = Request(route.api_key, api_version, correlation_id, client_id, body, frame, self)
+        try:
+            response = route.handler(request)
+            if hasattr(response, "__version__") or response is NO_RESPONSE:
+                # The usual case: answered at once, in the version that was asked.
+                chunks = self._encode(route, correlation_id, response)
+                if self._answers:
+                    self._answers.append(answer := _Answer())
+                    answer.chunks = chunks
+                else:
+                    self._outbox.append(chunks)
+            else:
+                self._answer_later(route, request, response)
+        except Exception as error:  # a handler's bug must cost its connection only, never the loop
+            self._handler_failed(route, correlation_id, error)
+        frame.release()
+
+    def _answer_later(self, route: Route, request: Request, response: Response) -> None:
+        answer = _Answer()
+        correlation_id = request.correlation_id
+        self._answers.append(answer)
+        if self.closed:
+            # The handler itself had a part in losing the connection.
+            if isinstance(response, Deferred):
+                response.abandon()
+            elif isinstance(response, Coroutine):
+                response.close()
+        elif isinstance(response, Deferred):
+            answer.deferred = response
+            response.bind(lambda given: self._answered(answer, route, correlation_id, given))
+        elif isinstance(response, Awaitable):
+            request.frame = memoryview(bytes(request.frame))
+            answer.task = asyncio.ensure_future(response)
+            answer.task.add_done_callback(lambda task: self._task_done(answer, route, correlation_id, task))
+        else:
+            self._answered(answer, route, correlation_id, response)
+
+    def _task_done(
+        self, answer: _Answer, route: Route, correlation_id: int, task: asyncio.Future[Any]
+    ) -> None:
+        answer.task = None
+        if task.cancelled():
+            self.close()
+        elif (error := task.exception()) is not None:
+            self._handler_failed(route, correlation_id, error)
+        else:
+            self._answered(answer, route, correlation_id, task.result())
+
+    def _answered(self, answer: _Answer, route: Route, correlation_id: int, response: Response) -> None:
+        """Put a response into its place, and send it when nothing before it is missing."""
+        if self.closed:
+            return
+        answer.deferred = None
+        try:
+            answer.chunks = self._encode(route, correlation_id, response)
+        except Exception as error:  # as in _handle_frame; and whoever completed this is not to blame
+            self._handler_failed(route, correlation_id, error)
+            return
+        if self._answers[0] is not answer:
+            return
+        while self._answers and self._answers[0].chunks is not None:
+            self._outbox.append(self._answers.popleft().chunks or [])
+        if not self._in_turn:
+            self._owner.flush_soon(self)
+
+    def _encode(self, route: Route, correlation_id: int, response: Response) -> list[Chunk]:
+        if response is NO_RESPONSE:
+            return []
+        return encode_response_frame(route.codec, correlation_id, response)
+
+    def _handler_failed(self, route: Route, correlation_id: int, error: BaseException) -> None:
+        logger.error(
+            "%s: %s v%d from %s (correlation id %d) failed; closing the connection",
+            self._owner.name,
+            route.api_key.name,
+            route.codec.api_version,
+            self.peer,
+            correlation_id,
+            exc_info=error,
+        )
+        self.close()
+
+    # Sending
+
+    def flush(self) -> None:
+        """Send what is answered, as far as the socket takes it; the rest follows by itself."""
+        self.flush_scheduled = False
+        if self.closed or self._warming:
+            return
+        try:
+            flushed = self._outbox.flush()
+        except OSError as error:
+            logger.info("%s: connection of %s lost: %s", self._owner.name, self.peer, error)
+            self.close()
+            return
+        except RegionTruncatedError as error:
+            self._refuse(str(error))
+            return
+        self.active = True
+        loop = self._owner.loop
+        if flushed is Flushed.BLOCKED:
+            if not self._writer_registered:
+                loop.add_writer(self._descriptor, self.flush)
+                self._writer_registered = True
+            return
+        if self._writer_registered:
+            loop.remove_writer(self._descriptor)
+            self._writer_registered = False
+        if flushed is Flushed.YIELD:
+            self._owner.flush_soon(self)
+        elif flushed is Flushed.COLD:
+            self._warming = True
+            loop.run_in_executor(None, self._outbox.warm()).add_done_callback(self._warmed)
+        elif self._paused and not self._in_turn:
+            self._resume()
+
+    def _warmed(self, read: asyncio.Future[None]) -> None:
+        self._warming = False
+        if (error := read.exception()) is not None:
+            self._refuse(f"a log file cannot be read: {error}")
+            return
+        self.flush()
