@@ -1,0 +1,170 @@
+"""The broker's configuration: Kafka's keys, its notation, and errors that say what to do."""
+
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from sparklog.config import BROKER_KEYS, BrokerConfig, ConfigError
+from sparklog.config.broker import BROKER_ATTRIBUTES
+from sparklog.metadata.image import Endpoint
+
+
+def test_broker_config_of_nothing_has_loopback_and_kafkas_defaults() -> None:
+    """Nothing listens beyond the machine unless somebody asked."""
+    config = BrokerConfig.from_mapping({})
+    assert config.listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
+    assert config.controller_quorum_bootstrap_servers == (("127.0.0.1", 0),)
+    assert (config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms) == (500, 3000)
+    assert (config.num_partitions, config.min_insync_replicas, config.default_replication_factor) == (1, 1, 1)
+    assert (config.replica_lag_time_max_ms, config.socket_request_max_bytes) == (30000, 104857600)
+    assert config.data_directories == ()
+    assert config.raw == {}
+
+
+@pytest.mark.parametrize(("racks", "expected"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_broker_config_without_a_replication_factor_takes_one_replica_a_rack(
+    racks: int, expected: int
+) -> None:
+    """More replicas than racks could not be kept apart; what the user says stands."""
+    assert BrokerConfig.from_mapping({}, racks=racks).default_replication_factor == expected
+    given = {"default.replication.factor": "2"}
+    assert BrokerConfig.from_mapping(given, racks=racks).default_replication_factor == 2
+
+
+def test_broker_config_values_are_read_in_kafkas_notation() -> None:
+    """Files written for Kafka mean the same here."""
+    config = BrokerConfig.from_mapping(
+        {
+            "num.partitions": " 12 ",
+            "auto.create.topics.enable": "FALSE",
+            "log.dirs": "/data/1, /data/2",
+            "log.cleaner.min.cleanable.ratio": "0.25",
+            "log.cleanup.policy": "compact,delete",
+            "log.retention.ms": "-1",
+        }
+    )
+    assert config.num_partitions == 12
+    assert config.auto_create_topics_enable is False
+    assert config.data_directories == ("/data/1", "/data/2")
+    assert config.log_cleaner_min_cleanable_ratio == 0.25
+    assert config.log_cleanup_policy == ("compact", "delete")
+    assert config.log_retention_ms == -1
+    assert config.value("num.partitions") == 12
+
+
+def test_every_key_is_the_attribute_of_its_name() -> None:
+    """Whoever knows Kafka's key knows the attribute; three are values that parsed ones are made from."""
+    made_from = {"listeners", "advertised.listeners", "controller.quorum.bootstrap.servers"}
+    expected = {
+        name: name.replace(".", "_") + ("_value" if name in made_from else "") for name in BROKER_KEYS
+    }
+    assert expected == BROKER_ATTRIBUTES
+    assert set(expected.values()) <= {item.name for item in fields(BrokerConfig)}
+
+
+def test_every_default_is_allowed_by_its_own_key() -> None:
+    """A default that a user could not write would be refused when a file repeats it."""
+    for key in BROKER_KEYS.values():
+        text = key.format(key.default)
+        if text is not None:
+            assert key.parse(text) == key.default, key.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("log.retention.hour", "1", "no such broker configuration; did you mean log.retention.hours?"),
+        ("Num.Partitions", "1", "did you mean num.partitions?"),
+        ("xyzzy", "1", "no such broker configuration$"),
+        ("ssl.keystore.location", "x", "Kafka has this broker configuration, this system does not"),
+        ("process.roles", "broker", "Kafka has this broker configuration, this system does not"),
+        ("node.id", "1", "the cluster sets this"),
+        ("broker.rack", "a", "the cluster sets this"),
+        ("num.partitions", "0", "num.partitions=0: expected an int, at least 1"),
+        ("num.partitions", "many", "expected an int"),
+        ("num.partitions", "1_000", "expected an int"),
+        ("num.partitions", "2147483648", "expected an int"),
+        ("num.partitions", "", "expected an int"),
+        ("log.retention.bytes", "9223372036854775808", "expected a long"),
+        ("auto.create.topics.enable", "yes", "expected a boolean"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "from 0 to 1"),
+        ("log.cleanup.policy", "delete,delete", "none of them twice"),
+        ("log.cleanup.policy", "remove", "a list of compact, delete"),
+        ("compression.type", "brotli", "one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("compression.gzip.level", "0", "-1, or from 1 to 9"),
+        ("log.retention.ms", "0", "-1, or at least 1"),
+        ("log.segment.bytes", "100", "at least 1048576"),
+        ("replica.fetch.wait.max.ms", "30001", "replica.socket.timeout.ms"),
+        ("replica.lag.time.max.ms", "100", "replica.lag.time.max.ms"),
+        ("broker.heartbeat.interval.ms", "2000", "half of broker.session.timeout.ms"),
+        ("listeners", "PLAINTEXT://:9092", "0.0.0.0 for every interface"),
+        ("listeners", "", "at least one"),
+        ("listeners", "127.0.0.1:9092", "expected NAME://host:port"),
+        ("listeners", "PLAINTEXT://127.0.0.1", "expected a port"),
+        ("listeners", "PLAINTEXT://127.0.0.1:70000", "expected a port"),
+        ("listeners", "PLAINTEXT://::1:9092", "brackets"),
+        ("listeners", "SSL://127.0.0.1:9092", "only PLAINTEXT"),
+        ("listeners", "OUTSIDE://127.0.0.1:9092", "has no protocol for OUTSIDE"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "used twice"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
+        ("advertised.listeners", "SASL_SSL://h:9092", "only PLAINTEXT"),
+        ("listener.security.protocol.map", "A:TLS", "NAME:PROTOCOL pairs"),
+        ("inter.broker.listener.name", "INSIDE", "no listener has this name"),
+        ("controller.quorum.bootstrap.servers", "driver", "expected a port"),
+        ("controller.quorum.bootstrap.servers", ":9093", "host is missing"),
+    ],
+)
+def test_broker_config_of_a_bad_value_names_key_value_and_remedy(name: str, value: str, said: str) -> None:
+    """It fails before a job is submitted, so the message is all the user has."""
+    with pytest.raises(ConfigError, match=said) as caught:
+        BrokerConfig.from_mapping({name: value})
+    assert caught.value.key in str(caught.value)
+
+
+def test_broker_config_listeners_take_names_ports_and_ipv6() -> None:
+    """One listener for the outside, one for the brokers among themselves."""
+    config = BrokerConfig.from_mapping(
+        {
+            "listeners": "OUTSIDE://0.0.0.0:9092, INSIDE://[::1]:0",
+            "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "INSIDE",
+        }
+    )
+    assert config.listeners == (Endpoint("OUTSIDE", "0.0.0.0", 9092), Endpoint("INSIDE", "::1", 0))
+    assert config.inter_broker_listener == "INSIDE"
+    assert BrokerConfig.from_mapping({}).inter_broker_listener == "PLAINTEXT"
+
+
+def test_advertised_endpoints_are_what_clients_can_reach() -> None:
+    """Explicit ones win; a wildcard becomes the host's name; port 0 becomes the bound port."""
+    config = BrokerConfig.from_mapping(
+        {
+            "listeners": "A://0.0.0.0:0,B://127.0.0.1:0,C://0.0.0.0:0",
+            "advertised.listeners": "C://gateway:0",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        }
+    )
+    bound = (Endpoint("A", "0.0.0.0", 1), Endpoint("B", "127.0.0.1", 2), Endpoint("C", "0.0.0.0", 3))
+    assert config.advertised_endpoints(bound, "worker-1") == (
+        Endpoint("A", "worker-1", 1),
+        Endpoint("B", "127.0.0.1", 2),
+        Endpoint("C", "gateway", 3),
+    )
+
+
+def test_broker_config_advertising_an_unknown_listener_is_refused() -> None:
+    """It is a typing mistake that would hide a listener from its clients."""
+    with pytest.raises(ConfigError, match="no listener has this name"):
+        BrokerConfig.from_mapping(
+            {"advertised.listeners": "A://h:1", "listener.security.protocol.map": "A:PLAINTEXT"}
+        )
+
+
+def test_broker_config_with_identity_survives_pickling() -> None:
+    """The driver ships it to the broker tasks."""
+    config = BrokerConfig.from_mapping({"num.partitions": "3"}).with_identity(4, "rack-1")
+    assert (config.node_id, config.broker_rack, config.num_partitions) == (4, "rack-1", 3)
+    assert config.raw == {"num.partitions": "3", "node.id": "4", "broker.rack": "rack-1"}
+    assert pickle.loads(pickle.dumps(config)) == config
