@@ -140,15 +140,15 @@ class Broker:
             leaving.push_async_callback(asyncio.to_thread, metadata_log.close)
             replicas = Replicas(
                 self.node_id,
-                self._broker_epoch,
+                lambda: None if self._lifecycle is None else self._lifecycle.broker_epoch,
                 directories,
                 config,
                 proposals,
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
             )
-            await replicas.start(_now_ms())
-            leaving.push_async_callback(replicas.shutdown)
+            await replicas.start(time.time_ns() // 1_000_000)
+            leaving.push_async_callback(self._shut_down, replicas, directories)
             services = BrokerServices(
                 cluster_id=self._cluster_id,
                 node_id=self.node_id,
@@ -233,9 +233,28 @@ class Broker:
                 )
 
     async def _tick(self, replicas: Replicas, lifecycle: BrokerLifecycle) -> None:
+        """Let time pass for the replicas; they lead only while the lease holds."""
+        leads = True
         while True:
             await asyncio.sleep(REPLICAS_TICK_MS / 1000)
-            replicas.tick(_now_ms())
+            now_ms = _now_ms()
+            may_lead = lifecycle.holds_lease(now_ms)
+            if lifecycle.broker_epoch is not None and may_lead is not leads:
+                leads = may_lead
+                if leads:
+                    replicas.resume_leading()
+                else:
+                    replicas.stop_leading()
+            replicas.tick(now_ms)
+
+    async def _shut_down(self, replicas: Replicas, directories: Sequence[LogDirectory]) -> None:
+        await replicas.shutdown()
+        if replicas.offline_partitions:
+            logger.error("no clean shutdown: the logs of %s failed", replicas.offline_partitions)
+            return
+        broker_epoch = None if self._lifecycle is None else self._lifecycle.broker_epoch
+        for directory in directories:
+            await asyncio.to_thread(directory.write_clean_shutdown, broker_epoch)
 
     async def _listen(self, services: BrokerServices, leaving: contextlib.AsyncExitStack) -> list[Listener]:
         config = self._config

@@ -91,22 +91,26 @@ class ControllerLink:
     async def request(self, entity: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """Send `entity` as soon as there is a connection; return the response of the same version.
 
+        An answer that takes longer than `timeout_ms` ends the connection for all, because the controller
+        behind it answers nobody.
+
         Raises:
-            ControllerUnreachableError: no connection or no answer within `timeout_ms`, or the connection
-                was lost before the answer came.
+            ControllerUnreachableError: no connection within `timeout_ms`, no answer within as long again,
+                or the connection was lost before the answer came.
             KafkaError: the answer is malformed.
         """
         name = type(entity).__name__
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._connected.wait()
-                channel = self._channel
-                assert channel is not None, "connected means that there is a channel"
-                return await channel.request(entity)
         except TimeoutError:
             raise ControllerUnreachableError(
-                f"no answer to {name} from the controller at {self.host}:{self.port} within {timeout_ms} ms"
+                f"{name} was not sent: no connection to {self.host}:{self.port} within {timeout_ms} ms"
             ) from None
+        channel = self._channel
+        assert channel is not None, "connected means that there is a channel"
+        try:
+            return await channel.request(entity, timeout_ms)
         except KafkaError as error:
             if error.error_code in (ErrorCode.network_exception, ErrorCode.request_timed_out):
                 raise ControllerUnreachableError(f"{name} was not answered: {error.message}") from error

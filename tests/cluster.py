@@ -248,7 +248,8 @@ class LocalCluster:
 
     def _accepts(self, broker_id: BrokerId) -> bool:
         """Whether the registration is that of the present process: it listens at the port."""
-        with contextlib.suppress(OSError):
-            with socket.create_connection(self.address(broker_id), timeout=1):
-                return True
-        return False
+        try:
+            socket.create_connection(self.address(broker_id), timeout=1).close()
+        except OSError:
+            return False
+        return True

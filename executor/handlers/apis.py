@@ -1,8 +1,6 @@
 """What a broker's listener serves: which APIs, at which versions, by which handler.
 
-The versions are those of Kafka 4.3. Produce is listed from 0 though its first three versions are gone,
-because older clients conclude from the lowest version which message formats a broker knows (KIP-896).
-ApiVersions is answered by the listener itself, from this table.
+The versions are those of Kafka 4.3. ApiVersions is answered by the listener itself, from this table.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +25,7 @@ from sparklog.wire.requests import Api, Handler
 __all__ = ["VERSIONS", "BrokerServices", "broker_apis"]
 
 VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
-    ApiKey.PRODUCE: (0, 13),
+    ApiKey.PRODUCE: (3, 13),
     ApiKey.FETCH: (4, 18),
     ApiKey.LIST_OFFSETS: (1, 11),
     ApiKey.METADATA: (0, 13),

@@ -1,7 +1,6 @@
 """Metadata: what the image says of brokers and topics, and creation of topics that are asked for in vain."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from executor.auto_topic_creation import AutoTopicCreation
@@ -36,9 +35,6 @@ class MetadataHandler:
     def handle(self, request: Request) -> Response:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = upgrade(request.body)
-        if request.api_version == 0 and not body.topics:
-            # Version 0 asks for all topics with an empty list; later versions mean none by it.
-            body = replace(body, topics=None)
         image = self._image()
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create(topics_to_create(image, body))

@@ -60,6 +60,7 @@ class Listener:
         max_connections: int,
         max_outstanding_requests: int,
         connections_max_idle_ms: int,
+        accepting: bool,
     ) -> None:
         self.name = name
         self.loop = asyncio.get_running_loop()
@@ -74,7 +75,9 @@ class Listener:
         self._to_flush: list[Connection] = []
         self._idle_check_s = connections_max_idle_ms / 2000
         self._timer = self.loop.call_later(self._idle_check_s, self._close_idle)
-        self.loop.add_reader(listening.fileno(), self._accept)
+        self._accepting = False
+        if accepting:
+            self.accept_connections()
 
     @classmethod
     async def start(
@@ -89,11 +92,13 @@ class Listener:
         max_connections: int = 2_147_483_647,
         max_outstanding_requests: int = 256,
         connections_max_idle_ms: int = 600_000,
+        accepting: bool = True,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
         The limits are Kafka's socket.request.max.bytes, max.connections and connections.max.idle.ms;
-        `max_outstanding_requests` bounds the unanswered requests of one connection.
+        `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
+        the address is bound, but connections wait in the kernel's queue until `accept_connections`.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -117,10 +122,17 @@ class Listener:
                 max_connections=max_connections,
                 max_outstanding_requests=max_outstanding_requests,
                 connections_max_idle_ms=connections_max_idle_ms,
+                accepting=accepting,
             )
         except BaseException:
             listening.close()
             raise
+
+    def accept_connections(self) -> None:
+        """Serve connections from now on; calling again has no effect."""
+        if not self._accepting:
+            self._accepting = True
+            self.loop.add_reader(self._listening.fileno(), self._accept)
 
     @property
     def connection_count(self) -> int:

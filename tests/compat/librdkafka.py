@@ -1,0 +1,96 @@
+"""What the tests with confluent-kafka have in common."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+TIMEOUT_S = 20.0
+
+
+def admin_client(bootstrap_servers: str) -> AdminClient:
+    """Return an admin client."""
+    return AdminClient({"bootstrap.servers": bootstrap_servers})
+
+
+def create_topic(
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int = 1,
+    replication_factor: int = 3,
+    config: dict[str, str] | None = None,
+) -> None:
+    """Create a topic and wait until each partition has a leader.
+
+    Raises:
+        KafkaException: the cluster refused.
+    """
+    admin = admin_client(bootstrap_servers)
+    new = NewTopic(topic, partitions, replication_factor, config=config or {})
+    for future in admin.create_topics([new]).values():
+        future.result(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+        if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
+            return
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+
+
+def produce(
+    bootstrap_servers: str,
+    topic: str,
+    records: Sequence[dict[str, Any]],
+    **config: Any,
+) -> list[Message]:
+    """Produce the records (arguments of `Producer.produce`); return the acknowledgements in order."""
+    acknowledged: list[Message] = []
+    failed: list[Any] = []
+
+    def delivered(error: Any, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message)
+        else:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 2, **config})
+    for record in records:
+        producer.produce(topic, on_delivery=delivered, **record)
+        producer.poll(0)
+    left = producer.flush(TIMEOUT_S)
+    assert not failed, failed
+    assert left == 0, f"{left} records were not acknowledged"
+    return acknowledged
+
+
+def consume(
+    bootstrap_servers: str,
+    assignment: Sequence[TopicPartition],
+    count: int,
+    until: Callable[[list[Message]], bool] | None = None,
+    **config: Any,
+) -> list[Message]:
+    """Return the first `count` records of the assigned partitions (or all read when `until` holds)."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **config,
+        }
+    )
+    messages: list[Message] = []
+    try:
+        consumer.assign(list(assignment))
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(messages) < count and not (until is not None and until(messages)):
+            assert time.monotonic() < deadline, f"{len(messages)} of {count} records were read"
+            for message in consumer.consume(min(count - len(messages), 10_000), timeout=0.2):
+                assert message.error() is None, message.error()
+                messages.append(message)
+    finally:
+        consumer.close()
+    return messages

@@ -1,0 +1,135 @@
+"""A leader is killed under load: nothing acknowledged is lost, doubled or out of order."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
+
+NewName = Callable[[str], str]
+RECORDS = 60_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of its own: these tests kill brokers of it."""
+    with LocalCluster(brokers=3, config={"min.insync.replicas": "2"}) as running:
+        yield running
+
+
+def test_killed_leader_under_an_idempotent_producer_loses_doubles_and_disorders_nothing(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """The promise the whole of replication exists for."""
+    topic = new_topic_name("killed")
+    create_topic(cluster.bootstrap_servers, topic)
+    victim = cluster.leader(topic)
+    assert victim is not None
+    acknowledged: list[int] = []
+    failed: list[str] = []
+
+    def delivered(number: int, error: object) -> None:
+        if error is None:
+            acknowledged.append(number)
+        else:
+            failed.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 1,
+            "batch.num.messages": 100,
+            "queue.buffering.max.messages": 2_000,
+        }
+    )
+    killed = False
+    for number in range(RECORDS):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    b"%d" % number,
+                    on_delivery=lambda error, _, number=number: delivered(number, error),
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+        if not killed and len(acknowledged) > RECORDS // 3:
+            cluster.kill(victim)
+            killed = True
+    assert killed
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed
+    assert cluster.leader(topic) not in (victim, None)
+    assert acknowledged == list(range(RECORDS))
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], RECORDS)
+    assert [int(message.value() or b"") for message in messages] == list(range(RECORDS))
+    cluster.restart(victim)
+    wait_for(lambda: victim in cluster.in_sync(topic), "the killed broker back in the ISR")
+
+
+def test_controlled_shutdown_hands_leaderships_over_without_an_error(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """A broker that is told to leave must not be noticed by producers that cannot retry."""
+    topic = new_topic_name("handed-over")
+    create_topic(cluster.bootstrap_servers, topic, partitions=3)
+    leaver = cluster.leader(topic, 0)
+    assert leaver is not None
+    assert cluster.stop_broker(leaver) == 0
+    assert (cluster.broker_directory(leaver) / ".kafka_cleanshutdown").exists()
+    assert all(cluster.leader(topic, partition) not in (leaver, None) for partition in range(3))
+    produce(
+        cluster.bootstrap_servers, topic, [{"value": b"v", "partition": number % 3} for number in range(30)]
+    )
+    cluster.restart(leaver)
+    wait_for(lambda: leaver in cluster.in_sync(topic, 0), "the leaver back in the ISR")
+
+
+def test_restarted_follower_catches_up_and_can_lead_with_everything(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """A replica that missed records is worth nothing until it has them all, and then as much as any."""
+    topic = new_topic_name("caught-up")
+    create_topic(cluster.bootstrap_servers, topic)
+    leader = cluster.leader(topic)
+    assert leader is not None
+    follower = next(broker_id for broker_id in cluster.broker_ids if broker_id != leader)
+    cluster.kill(follower)
+    records = [{"value": b"%d" % number} for number in range(5_000)]
+    produce(cluster.bootstrap_servers, topic, records)
+    cluster.restart(follower)
+    wait_for(lambda: follower in cluster.in_sync(topic), "the follower in the ISR")
+    others = [broker_id for broker_id in cluster.broker_ids if broker_id != follower]
+    for broker_id in others:
+        cluster.signal(broker_id, signal.SIGTERM)
+        cluster.wait_for_exit(broker_id)
+    wait_for(lambda: cluster.leader(topic) == follower, "the follower leads")
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 5_000)
+    assert [message.value() for message in messages] == [record["value"] for record in records]
+    for broker_id in others:
+        cluster.restart(broker_id)
+
+
+def test_whole_cluster_killed_at_once_keeps_what_it_acknowledged(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """The processes die, the page cache does not: recovery must find every acknowledged record."""
+    topic = new_topic_name("all-killed")
+    create_topic(cluster.bootstrap_servers, topic)
+    records = [{"value": b"%d" % number} for number in range(3_000)]
+    produce(cluster.bootstrap_servers, topic, records)
+    for broker_id in cluster.broker_ids:
+        cluster.kill(broker_id)
+    for broker_id in cluster.broker_ids:
+        cluster.launch(broker_id)
+    cluster.wait_until_unfenced(*cluster.broker_ids)
+    wait_for(lambda: cluster.leader(topic) is not None, "a leader")
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 3_000)
+    assert [message.value() for message in messages] == [record["value"] for record in records]
