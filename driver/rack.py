@@ -7,6 +7,7 @@ refused for a reason that no other attempt changes (`BrokerEnd.refusal`).
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -81,7 +82,7 @@ class Rack:
             except Py4JError as error:
                 if self._stopping.is_set() or is_stopped(self._slots.spark_context):
                     break
-                logger.warning("%s failed, attempt %d: %s", self.name, attempt, _first_line(error))
+                logger.warning("%s failed, attempt %d: %s", self.name, attempt, _cause(error))
                 self._on_failed(self)
                 if time.monotonic() - started_s > STEADY_S:
                     backoff_s = FIRST_BACKOFF_S
@@ -120,8 +121,8 @@ def is_stopped(spark_context: SparkContext) -> bool:
     return java_context is None or bool(java_context.sc().isStopped())
 
 
-def _first_line(error: Py4JError) -> str:
-    for line in str(error).splitlines():
-        if "SparkException" in line or "Error:" in line:
-            return line.strip()
-    return str(error).splitlines()[0]
+def _cause(error: Py4JError) -> str:
+    # The message holds the worker's traceback between Java's; its last exception says what went wrong.
+    text = str(error)
+    causes = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", text, flags=re.MULTILINE)
+    return str(causes[-1]) if causes else text.partition("\n")[0]
