@@ -140,6 +140,7 @@ class Fetcher:
 
     async def _run(self) -> None:
         backoff_ms = _FIRST_BACKOFF_MS
+        failing = False
         while True:
             await self._has_work.wait()
             if not self._replicas:
@@ -155,9 +156,11 @@ class Fetcher:
                     )
                 await self._round(self._channel)
                 backoff_ms = _FIRST_BACKOFF_MS
+                failing = False
             except KafkaError as error:
-                level = logging.DEBUG if backoff_ms > _FIRST_BACKOFF_MS else logging.WARNING
+                level = logging.DEBUG if failing else logging.WARNING
                 logger.log(level, "fetching from broker %d failed: %s", self.leader_id, error)
+                failing = True
                 self._end_session()
                 if self._channel is not None:
                     self._channel.close()

@@ -29,12 +29,12 @@ class LogStore:
         self._high_watermarks: dict[TopicPartition, Offset] = {}
         self._places: dict[Log, LogDirectory] = {}
 
-    async def load(self, config_for: Callable[[str], LogConfig], wall_ms: int) -> None:
+    async def load(self, config_for: Callable[[str], LogConfig]) -> None:
         """Open every log of every directory, recovering what an unclean stop left."""
         loop = asyncio.get_running_loop()
         loaded = await asyncio.gather(
             *(
-                loop.run_in_executor(self._executor, _load, directory, config_for, wall_ms)
+                loop.run_in_executor(self._executor, _load, directory, config_for)
                 for directory in self.directories
             )
         )
@@ -104,9 +104,9 @@ class LogStore:
 
 
 def _load(
-    directory: LogDirectory, config_for: Callable[[str], LogConfig], wall_ms: int
+    directory: LogDirectory, config_for: Callable[[str], LogConfig]
 ) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, Offset]]:
-    return directory.load_all(config_for, wall_ms), directory.read_high_watermarks()
+    return directory.load_all(config_for, _wall_ms()), directory.read_high_watermarks()
 
 
 def _wall_ms() -> int:

@@ -41,17 +41,22 @@ class Maintenance:
         directory_of: Callable[[Log], LogDirectory],
         intervals: MaintenanceIntervals,
         executor: Executor,
-        now_ms: int,
     ) -> None:
         self._replicas = replicas
         self._directories = directories
         self._directory_of = directory_of
         self._intervals = intervals
         self._executor = executor
+        self._retention_due_ms = self._checkpoint_due_ms = 0
+        self._flush_due_ms: int | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self, now_ms: int) -> None:
+        """Count the intervals from now on."""
+        intervals = self._intervals
         self._retention_due_ms = now_ms + intervals.retention_ms
         self._checkpoint_due_ms = now_ms + intervals.checkpoint_ms
         self._flush_due_ms = None if intervals.flush_ms is None else now_ms + intervals.flush_ms
-        self._running: asyncio.Task[None] | None = None
 
     def tick(self, now_ms: int) -> None:
         """Start what is due, unless the last run has not ended."""

@@ -99,15 +99,15 @@ class Replicas:
                 flush_ms=broker_config.log_flush_interval_ms,
             ),
             self._executor,
-            delayed.now_ms(),
         )
         # The hot requests, without a call in between.
         self.handle_produce: Callable[[Request], Any] = self._produce.handle
         self.handle_fetch: Callable[[Request], Any] = self._fetch.handle
 
     async def start(self, now_ms: int) -> None:
-        """Load every log of every directory, off the loop. `now_ms` is wall-clock time."""
-        await self._store.load(self._settings_for_unknown, now_ms)
+        """Load every log of every directory, off the loop. `now_ms` is the loop's monotonic time."""
+        await self._store.load(self._settings_for_unknown)
+        self._maintenance.start(now_ms)
 
     # --- requests -------------------------------------------------------------------------------
 
