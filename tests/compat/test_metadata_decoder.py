@@ -1,0 +1,149 @@
+"""Kafka's own DumpLogSegments reads a metadata log of ours, every record type, field by field."""
+
+import base64
+import json
+import shutil
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from benchmarks.java_libraries import kafka_class_path, maven_at_hand
+from sparklog.metadata.framing import encode_record
+from sparklog.metadata.schemas import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from sparklog.records.builder import SimpleRecord, build_batch
+
+TOPIC_ID = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
+DIRECTORY = UUID(int=77)
+
+RECORDS: tuple[MetadataRecord, ...] = (
+    FeatureLevelRecord(name="metadata.version", feature_level=30),
+    RegisterBrokerRecord(
+        broker_id=3,
+        incarnation_id=TOPIC_ID,
+        broker_epoch=12,
+        end_points=(BrokerEndpoint(name="PLAINTEXT", host="10.0.0.7", port=65000, security_protocol=0),),
+        features=(BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30),),
+        rack="rack-1",
+        log_dirs=(DIRECTORY,),
+        cordoned_log_dirs=(DIRECTORY,),
+    ),
+    UnfenceBrokerRecord(id=3, epoch=12),
+    FenceBrokerRecord(id=3, epoch=12),
+    BrokerRegistrationChangeRecord(
+        broker_id=3,
+        broker_epoch=12,
+        fenced=-1,
+        in_controlled_shutdown=1,
+        log_dirs=(DIRECTORY,),
+        cordoned_log_dirs=(),
+    ),
+    BeginTransactionRecord(name="create"),
+    TopicRecord(name="flights", topic_id=TOPIC_ID),
+    PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        replicas=(1, 2, 3),
+        isr=(1,),
+        removing_replicas=(3,),
+        adding_replicas=(2,),
+        leader=-1,
+        leader_recovery_state=1,
+        leader_epoch=4,
+        partition_epoch=9,
+        directories=(DIRECTORY, DIRECTORY, DIRECTORY),
+        eligible_leader_replicas=(2,),
+        last_known_elr=(3,),
+    ),
+    EndTransactionRecord(),
+    PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=(2,), leader=2),
+    PartitionChangeRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        isr=(),
+        leader=-1,
+        replicas=(4, 5),
+        removing_replicas=(),
+        adding_replicas=(5,),
+        leader_recovery_state=0,
+        directories=(DIRECTORY, DIRECTORY),
+        eligible_leader_replicas=(4,),
+        last_known_elr=(),
+    ),
+    ConfigRecord(resource_type=2, resource_name="flights", name="retention.ms", value="60000"),
+    ConfigRecord(resource_type=2, resource_name="flights", name="retention.ms", value=None),
+    ProducerIdsRecord(broker_id=3, broker_epoch=12, next_producer_id=2000),
+    ClearElrRecord(topic_name="flights"),
+    RemoveTopicRecord(topic_id=TOPIC_ID),
+    UnregisterBrokerRecord(broker_id=3, broker_epoch=12),
+    BeginTransactionRecord(),
+    AbortTransactionRecord(reason="lost"),
+    NoOpRecord(),
+)
+
+
+def as_kafka_shows_it(value: Any) -> Any:
+    """Return an entity or a field as Kafka's JSON converters write it."""
+    match value:
+        case UUID():
+            return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+        case tuple():
+            return [as_kafka_shows_it(item) for item in value]
+        case None | bool() | int() | str():
+            return value
+    shown = {}
+    for item in fields(value):
+        field_value = getattr(value, item.name)
+        if "tag" in item.metadata and field_value == item.default:
+            continue
+        first, *rest = item.name.split("_")
+        shown[first + "".join(word.capitalize() for word in rest)] = as_kafka_shows_it(field_value)
+    return shown
+
+
+@pytest.mark.skipif(not maven_at_hand() or not shutil.which("java"), reason="needs Maven and Java")
+def test_kafkas_metadata_decoder_shows_every_record_as_it_was_written(tmp_path: Path) -> None:
+    """Golden bytes could be wrong in the same way on both sides of a test; Kafka's reader could not."""
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    segment = directory / "00000000000000000000.log"
+    values = [SimpleRecord(value=encode_record(record), timestamp_ms=1) for record in RECORDS]
+    segment.write_bytes(build_batch(values, base_offset=0, leader_epoch=1))
+    dump_log_segments = ["java", "-cp", kafka_class_path(), "org.apache.kafka.tools.DumpLogSegments"]
+    dump = subprocess.run(
+        [*dump_log_segments, "--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(segment)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    shown = [json.loads(line[line.index("{") :]) for line in dump.stdout.splitlines() if '"type"' in line]
+    assert [record["data"] for record in shown] == [as_kafka_shows_it(record) for record in RECORDS]
+    assert [record["version"] for record in shown] == [record.__version__ for record in RECORDS]
+    assert [record["type"].replace("_", "").lower() for record in shown] == [
+        type(record).__name__.lower() for record in RECORDS
+    ]
