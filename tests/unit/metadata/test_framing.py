@@ -258,7 +258,7 @@ def test_decode_record_of_a_bad_frame_names_what_is_wrong(frame: str, said: str)
         decode_record(bytes.fromhex(frame))
 
 
-@given(st.sampled_from([bytes.fromhex(case.values[1]) for case in GOLDEN]), st.data())
+@given(st.sampled_from([bytes.fromhex(str(case.values[1])) for case in GOLDEN]), st.data())
 def test_decode_record_of_damaged_bytes_never_fails_otherwise(frame: bytes, data: st.DataObject) -> None:
     """Whatever the bytes are, the answer is a record or a MetadataFrameError."""
     position = data.draw(st.integers(0, len(frame) - 1))
