@@ -279,7 +279,9 @@ class Log:
         if not headers:
             return None
         base_offset = headers[0].base_offset
-        if not self._must_roll(end, max_timestamp_ms, expected_offset - 1, None):
+        if self._active.size_bytes + end <= self.config.segment_bytes and not self._must_roll(
+            end, max_timestamp_ms, expected_offset - 1, None
+        ):
             self._append_run(view[:end], headers)
         else:
             self._append_over_rolls(view, headers)
@@ -290,12 +292,16 @@ class Log:
         run: list[BatchHeader] = []
         start = end = 0
         for header in headers:
+            active = self._active
             size_bytes = header.size_bytes
-            if self._must_roll(end - start + size_bytes, header.max_timestamp, header.last_offset, None):
-                if run:
-                    self._append_run(view[start:end], run)
-                self._roll(header.base_offset, header.max_timestamp)
+            if run and (
+                active.size_bytes + end - start + size_bytes > self.config.segment_bytes
+                or header.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            ):
+                self._append_run(view[start:end], run)
                 run, start = [], end
+            if not run and self._must_roll(size_bytes, header.max_timestamp, header.last_offset, None):
+                self._roll(header.base_offset, header.max_timestamp)
             run.append(header)
             end += size_bytes
         self._append_run(view[start:end], run)
@@ -690,6 +696,12 @@ class Log:
         self.config = config
 
     # Keeping and leaving
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether as many records as flush.messages says lie above the recovery point: call `flush`."""
+        limit = self.config.flush_messages
+        return limit is not None and self.log_end_offset - self.recovery_point >= limit
 
     def flush(self) -> None:
         """fsync what lies above the recovery point and move it to where the log ended at the call.

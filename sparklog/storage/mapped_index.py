@@ -51,6 +51,13 @@ class MappedIndex:
             os.ftruncate(self._descriptor, self.entry_count * size)
             os.ftruncate(self._descriptor, self.max_entries * size)
 
+    def adopt(self, entry_count: int) -> None:
+        """Take the first `entry_count` entries of the file, which somebody else wrote, for this index's."""
+        with self._lock:
+            self._map = None
+            self._forget_last()
+            self.entry_count = entry_count
+
     def trim(self) -> None:
         """Cut the file to its entries and keep it for look-ups only.
 

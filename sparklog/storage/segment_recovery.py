@@ -16,6 +16,7 @@ from sparklog.storage import offset_index, time_index
 from sparklog.storage.batch_walk import header_at, walk_checked, walk_headers
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from sparklog.storage.time_index import TimestampOffset
 from sparklog.types import Offset
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) ->
             or time_index.sound_entries(times.path.read_bytes()) * 12 != time_bytes
         ):
             return False
-        offsets.entry_count = offset_bytes // offsets.ENTRY.size
-        times.entry_count = time_bytes // times.ENTRY.size
+        offsets.adopt(offset_bytes // offsets.ENTRY.size)
+        times.adopt(time_bytes // times.ENTRY.size)
         if _last_entries_fit(segment, config):
             segment.load_max_timestamp()
             return True
@@ -48,7 +49,6 @@ def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) ->
         return False
     except CorruptBatchError as error:
         logger.warning("An index of %s leads astray: %s", segment.file.path, error)
-    offsets.entry_count = times.entry_count = 0
     return False
 
 
@@ -62,19 +62,25 @@ def _last_entries_fit(segment: Segment, config: LogConfig) -> bool:
             return False
     # No batch may begin more than the interval behind the last entry, or entries are missing.
     start = position
+    max_timestamp_ms = -1
     for position, header in walk_headers(segment.file, start, size_bytes):
         if position - start > config.index_interval_bytes:
             return False
-        if position + header.size_bytes - start > config.index_interval_bytes:
-            if position + header.size_bytes < size_bytes:
-                return False
-            break
+        max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp)
     last_time = segment.time_index.last_entry()
     if last_time is None:
-        return size_bytes == 0 or header_at(segment.file, 0, size_bytes).max_timestamp < 0
-    batch_position = segment.position_of(last_time.offset)
-    batch = header_at(segment.file, batch_position, size_bytes)
-    return batch.last_offset == last_time.offset and batch.max_timestamp == last_time.timestamp_ms
+        return max_timestamp_ms < 0
+    return max_timestamp_ms <= last_time.timestamp_ms and _time_entry_fits(segment, last_time)
+
+
+def _time_entry_fits(segment: Segment, entry: TimestampOffset) -> bool:
+    """Say whether the batch that ends with the entry's offset has its timestamp."""
+    size_bytes = segment.size_bytes
+    position = segment.position_of(entry.offset)
+    if position == size_bytes:
+        return False
+    header = header_at(segment.file, position, size_bytes)
+    return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp_ms
 
 
 def recover_segment(segment: Segment, recovery_point: Offset, config: LogConfig) -> Iterator[BatchHeader]:
@@ -157,24 +163,34 @@ def _trusted_start(segment: Segment, recovery_point: Offset) -> tuple[int, Offse
                 and times.ENTRY.unpack_from(time_content, kept_times * 12)[1] <= relative
             ):
                 kept_times += 1
-            if _leads_to(segment, candidate, segment.base_offset + relative, has_times=kept_times > 0):
-                kept_offsets, position = low, candidate
-                last_offset = segment.base_offset + relative
-            else:
-                kept_times = 0
-    offsets.path.write_bytes(offset_content[: kept_offsets * 8])
-    times.path.write_bytes(time_content[: kept_times * 12])
-    offsets.entry_count, times.entry_count = kept_offsets, kept_times
-    return position, last_offset
+            kept_offsets, position = low, candidate
+            last_offset = segment.base_offset + relative
+    _write_entries(segment, offset_content[: kept_offsets * 8], time_content[: kept_times * 12])
+    if not kept_offsets or _lead_to(segment, position, last_offset):
+        return position, last_offset
+    _write_entries(segment, b"", b"")
+    return 0, segment.base_offset
 
 
-def _leads_to(segment: Segment, position: int, last_offset: Offset, *, has_times: bool) -> bool:
-    """Say whether the batch at `position` is the one the offset index promises there."""
+def _write_entries(segment: Segment, offset_content: bytes, time_content: bytes) -> None:
+    segment.offset_index.path.write_bytes(offset_content)
+    segment.time_index.path.write_bytes(time_content)
+    segment.offset_index.adopt(len(offset_content) // 8)
+    segment.time_index.adopt(len(time_content) // 12)
+
+
+def _lead_to(segment: Segment, position: int, last_offset: Offset) -> bool:
+    """Say whether the last index entries are true of the batch at `position`, which ends with `last_offset`."""
     try:
         header = header_at(segment.file, position, segment.size_bytes)
+        if header.last_offset != last_offset:
+            return False
+        last_time = segment.time_index.last_entry()
+        if last_time is None:
+            return header.max_timestamp < 0
+        return header.max_timestamp <= last_time.timestamp_ms and _time_entry_fits(segment, last_time)
     except CorruptBatchError:
         return False
-    return header.last_offset == last_offset and (has_times or header.max_timestamp < 0)
 
 
 def _cut(segment: Segment, end: int) -> None:

@@ -97,7 +97,9 @@ def sound_entries(content: bytes) -> int:
     """Return how many leading entries of a time index can be right: timestamps and offsets must rise."""
     count, last_timestamp_ms, last_offset = 0, -1, 0
     for timestamp_ms, relative_offset in TimeIndex.ENTRY.iter_unpack(content[: len(content) // 12 * 12]):
-        if not (timestamp_ms > last_timestamp_ms and relative_offset >= last_offset):
+        # An index that was not trimmed ends in zeros.
+        zeros = timestamp_ms == 0 and relative_offset == 0
+        if zeros or not (timestamp_ms > last_timestamp_ms and relative_offset >= last_offset):
             break
         count, last_timestamp_ms, last_offset = count + 1, timestamp_ms, relative_offset
     return count
