@@ -96,7 +96,8 @@ def _value_expression(source: FieldLayout, target: FieldLayout, namespace: dict[
         namespace[convert] = _converter(source.entity_type, target.entity_type)
         converted = f"tuple([{convert}(i) for i in {value}])" if target.is_array else f"{convert}({value})"
         if source.nullable:
-            return f"default_{target.name} if {value} is None else {converted}"
+            null = "None" if target.nullable else f"default_{target.name}"
+            return f"{null} if {value} is None else {converted}"
         return converted
     if source.nullable and not target.nullable and target.kafka_type not in ("uuid", "datetime_i64"):
         return f"default_{target.name} if {value} is None else {value}"
