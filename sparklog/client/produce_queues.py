@@ -4,7 +4,9 @@ The rule it keeps (KIP-98, KIP-185): the batches of a partition are acknowledged
 sequence numbers, none is given up while a later one is sent, and a batch keeps its bytes, hence its
 sequence, however often it is sent. So after a failure a partition is held back until nothing of it is in
 flight, and then starts over with its oldest unacknowledged batch; the leader answers for what it already
-has. At most five batches of a partition are in flight, because a leader remembers five.
+has. At most five batches of a partition are in flight, because a leader remembers five; and one until the
+first is acknowledged, because a leader that has never heard of a producer takes any sequence from it, so a
+second batch would pass where the first failed on a topic that is just being created.
 
 Order for callers: `add`, then `take` for each broker that has room, then for each batch taken exactly one
 of `acknowledge`, `reject` and `hold_back`.
@@ -67,11 +69,13 @@ _RETRY: Final = Verdict(None)
 class _Queue:
     """The batches of one partition, oldest first."""
 
-    __slots__ = ("batches", "failures", "held_until_ms", "in_flight")
+    __slots__ = ("batches", "failures", "held_until_ms", "in_flight", "in_flight_limit")
 
     def __init__(self) -> None:
         self.batches: deque[PendingBatch] = deque()
         self.in_flight = 0
+        self.in_flight_limit = 1
+        """Raised by the first acknowledgement."""
         self.held_until_ms: int | None = None
         """While set, nothing is sent: an earlier send failed."""
         self.failures = 0
@@ -82,7 +86,7 @@ class _Queue:
             if self.in_flight or now_ms < self.held_until_ms:
                 return None
             self.held_until_ms = None
-        if self.in_flight >= MAX_IN_FLIGHT_PER_PARTITION:
+        if self.in_flight >= self.in_flight_limit:
             return None
         return next((batch for batch in self.batches if not batch.in_flight), None)
 
@@ -142,6 +146,7 @@ class ProduceQueues:
         queue = self._landed(batch)
         queue.batches.remove(batch)
         queue.failures = 0
+        queue.in_flight_limit = MAX_IN_FLIGHT_PER_PARTITION
         self.pending_bytes -= len(batch.data)
 
     def reject(
@@ -154,14 +159,16 @@ class ProduceQueues:
         """
         queue = self._landed(batch)
         is_oldest = queue.batches[0] is batch
+        detail = error_message or "the broker gave no details"
         if error_code in _SENT_BEFORE_ITS_PREDECESSOR:
             if is_oldest:
                 return Verdict(
                     f"{error_code.name.upper()}: the leader does not have the records acknowledged before; "
-                    "they were lost in an unclean election or by deletion while they were written"
+                    "they were lost in an unclean election or by deletion while they were written "
+                    f"({detail})"
                 )
         elif not error_code.retriable:
-            return Verdict(f"{error_code.name.upper()}: {error_message or 'the broker refused the records'}")
+            return Verdict(f"{error_code.name.upper()}: {detail}")
         self._hold(queue, now_ms)
         return _RETRY
 

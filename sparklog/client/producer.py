@@ -2,15 +2,16 @@
 
 Order for callers: `start` before batches are encoded, because they carry `producer_id`, `producer_epoch`
 and `next_sequence`; `send` for each, in that order; `flush` at the end, whose return means that every
-record is acknowledged. Everything runs on the caller's thread: answers are taken when a broker's pipeline
-is full or the buffer is, so that encoding and the brokers' work overlap without one.
+record is acknowledged. Everything runs on the caller's thread: answers that have come are taken whenever a
+batch is sent, and waited for only when the buffer is full, so that encoding and the brokers' work overlap.
 """
 
 import logging
+import select
 import time
 from collections import Counter, deque
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,12 +24,19 @@ from sparklog.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, sequence_after
 from sparklog.types import BrokerId, TopicPartition
+from sparklog.wire.blocking import BlockingChannel
 
 __all__ = ["Producer"]
 
 logger = logging.getLogger(__name__)
 
 _NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=2**31 - 1)
+
+
+class _SentRequest(NamedTuple):
+    batches: list[PendingBatch]
+    deadline_ms: int
+    """When request.timeout.ms is up."""
 
 
 class Producer:
@@ -41,7 +49,10 @@ class Producer:
             retry_backoff_ms=cluster.config.retry_backoff_ms,
             retry_backoff_max_ms=cluster.config.retry_backoff_max_ms,
         )
-        self._in_flight: dict[BrokerId, deque[list[PendingBatch]]] = {}
+        self._in_flight: dict[BrokerId, deque[_SentRequest]] = {}
+        """Requests without an answer, oldest first; a broker without any is not in it."""
+        self._channels: dict[BrokerId, BlockingChannel] = {}
+        """The connections those answers come on."""
         self._next_sequences: dict[TopicPartition, int] = {}
         self._last_failure: KafkaError | None = None
         self.producer_id = NO_PRODUCER_ID
@@ -82,6 +93,7 @@ class Producer:
             self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
         deadline_ms = _now_ms() + self._config.delivery_timeout_ms
         self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))
+        self._take_answers(wait_ms=0)
         self._send_sendable()
         while self._queues.pending_bytes > self._config.buffer_bytes:
             self._wait_for_progress()
@@ -96,7 +108,7 @@ class Producer:
             self._wait_for_progress()
 
     def _wait_for_progress(self) -> None:
-        """Take one answer, or wait for the next retry when none is outstanding; then send again."""
+        """Wait for an answer, or for the next retry when none is outstanding; then send again."""
         if (overdue := self._queues.overdue(_now_ms())) is not None:
             raise DeliveryError(
                 ErrorCode.request_timed_out,
@@ -105,17 +117,33 @@ class Producer:
                 f"not acknowledged within {self._config.delivery_timeout_ms} ms (delivery.timeout.ms); "
                 f"last failure: {self._last_failure}",
             )
-        longest = max(self._in_flight, key=lambda broker_id: len(self._in_flight[broker_id]), default=None)
-        if longest is not None:
-            self._receive(longest)
-        else:
-            release_ms = self._queues.earliest_release_ms()
-            if release_ms is not None:
-                time.sleep(max(release_ms - _now_ms(), 0) / 1000)
+        release_ms = self._queues.earliest_release_ms()
+        wake_ms = min(
+            [pipeline[0].deadline_ms for pipeline in self._in_flight.values()]
+            + ([] if release_ms is None else [release_ms]),
+            default=_now_ms(),
+        )
+        self._take_answers(wait_ms=max(wake_ms - _now_ms(), 0))
         self._send_sendable()
 
+    def _take_answers(self, wait_ms: int) -> None:
+        """Take one answer of each broker that has answered, waiting up to `wait_ms` for the first."""
+        poll = select.poll()
+        waiting = {}
+        for broker_id, channel in self._channels.items():
+            waiting[channel.fileno()] = broker_id
+            poll.register(channel.fileno(), select.POLLIN)
+        for descriptor, _ in poll.poll(wait_ms):
+            self._receive(waiting[descriptor])
+        now_ms = _now_ms()
+        for broker_id, pipeline in list(self._in_flight.items()):
+            if pipeline[0].deadline_ms <= now_ms:
+                timeout_ms = self._cluster.config.request_timeout_ms
+                reason = f"broker {broker_id} did not answer within {timeout_ms} ms (request.timeout.ms)"
+                self._connection_lost(broker_id, KafkaError(ErrorCode.request_timed_out, reason))
+
     def _send_sendable(self) -> None:
-        """Fill each leader's pipeline with what may be sent now, making room by taking one answer."""
+        """Fill each leader's pipeline with what may be sent now."""
         progressing = True
         while progressing:
             progressing = False
@@ -123,10 +151,7 @@ class Producer:
                 broker_id = self._leader_of(topic_partition)
                 if broker_id is None:
                     continue
-                if len(self._in_flight.get(broker_id, ())) >= self._config.max_in_flight:
-                    self._receive(broker_id)
-                    progressing = True
-                else:
+                if len(self._in_flight.get(broker_id, ())) < self._config.max_in_flight:
                     progressing = self._send_request(broker_id) or progressing
 
     def _leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
@@ -147,34 +172,30 @@ class Producer:
         )
         if not batches:
             return False
+        timeout_ms = self._cluster.config.request_timeout_ms
         pipeline = self._in_flight.setdefault(broker_id, deque())
-        pipeline.append(batches)
+        pipeline.append(_SentRequest(batches, _now_ms() + timeout_ms))
         try:
-            self._cluster.channel(broker_id).send(
-                _produce_request(batches, self._config, self._cluster.config.request_timeout_ms),
+            channel = self._channels[broker_id] = self._cluster.channel(broker_id)
+            channel.send(
+                _produce_request(batches, self._config.acks, timeout_ms),
                 expect_response=self._config.acks != 0,
             )
         except KafkaError as error:
             self._connection_lost(broker_id, error)
             return True
         if self._config.acks == 0:
-            pipeline.pop()
-            if not pipeline:
-                del self._in_flight[broker_id]
-            for batch in batches:
+            for batch in self._answered(broker_id):
                 self._acknowledge(batch)
         return True
 
     def _receive(self, broker_id: BrokerId) -> None:
         try:
-            response: ProduceResponse = self._cluster.channel(broker_id).receive()
+            response: ProduceResponse = self._channels[broker_id].receive()
         except KafkaError as error:
             self._connection_lost(broker_id, error)
             return
-        pipeline = self._in_flight[broker_id]
-        batches = {batch.topic_partition: batch for batch in pipeline.popleft()}
-        if not pipeline:
-            del self._in_flight[broker_id]
+        batches = {batch.topic_partition: batch for batch in self._answered(broker_id)}
         for topic in response.responses:
             for answer in topic.partition_responses:
                 batch = batches.pop(TopicPartition(topic.name, answer.index))
@@ -184,6 +205,14 @@ class Producer:
                     self._reject(batch, answer.error_code, answer.error_message)
         for batch in batches.values():
             self._reject(batch, ErrorCode.unknown_server_error, "the broker's answer lacks the partition")
+
+    def _answered(self, broker_id: BrokerId) -> list[PendingBatch]:
+        """Take the oldest request to a broker off the list."""
+        pipeline = self._in_flight[broker_id]
+        batches = pipeline.popleft().batches
+        if not pipeline:
+            del self._in_flight[broker_id], self._channels[broker_id]
+        return batches
 
     def _acknowledge(self, batch: PendingBatch) -> None:
         self.acknowledged[batch.topic_partition] += batch.record_count
@@ -202,8 +231,9 @@ class Producer:
         logger.warning("connection to broker %d lost while writing (%s), sending again", broker_id, error)
         self._last_failure = error
         self._cluster.disconnect(broker_id)
-        for batches in self._in_flight.pop(broker_id, ()):
-            for batch in batches:
+        self._channels.pop(broker_id, None)
+        for request in self._in_flight.pop(broker_id, ()):
+            for batch in request.batches:
                 self._queues.hold_back(batch, _now_ms())
 
     def _fail_unless_retriable(self, topic_partition: TopicPartition, error: KafkaError) -> None:
@@ -228,14 +258,14 @@ class Producer:
         self.producer_epoch = response.producer_epoch
 
 
-def _produce_request(batches: list[PendingBatch], config: ProducerConfig, timeout_ms: int) -> ProduceRequest:
+def _produce_request(batches: list[PendingBatch], acks: int, timeout_ms: int) -> ProduceRequest:
     topics: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topics.setdefault(batch.topic_partition.topic, []).append(
             PartitionProduceData(index=batch.topic_partition.partition, records=batch.data)
         )
     return ProduceRequest(
-        acks=config.acks,
+        acks=acks,
         timeout=timedelta(milliseconds=timeout_ms),
         topic_data=tuple(
             TopicProduceData(name=name, partition_data=tuple(each)) for name, each in topics.items()

@@ -20,6 +20,7 @@ from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.routing import RoutedRows, RowRouter
 from sparklog.dataframe.schemas import check_write_schema
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
 from sparklog.types import TopicPartition
 
@@ -106,6 +107,11 @@ class SparklogWriter(DataSourceArrowWriter):
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             base_sequence=producer.next_sequence(routed.topic_partition),
-            max_request_bytes=config.max_request_bytes,
         ):
+            if batch.size_bytes > config.max_request_bytes:
+                raise KafkaError(
+                    ErrorCode.message_too_large,
+                    f"a row for {routed.topic_partition} is {batch.size_bytes} bytes as a record, more than "
+                    f"kafka.max.request.size, which is {config.max_request_bytes}",
+                )
             producer.send(routed.topic_partition, batch.data, batch.record_count)
