@@ -11,7 +11,7 @@ from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, C
 from driver.controller.cluster import Cluster
 from driver.controller.create_topics import MAX_PARTITIONS_PER_REQUEST, new_partition
 from driver.controller.decision import Decision
-from driver.controller.placement import place, validate_manual_assignment
+from driver.controller.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Decision:
     """Answer CreatePartitions."""
     times_named = Counter(topic.name for topic in request.topics)
-    existing = [partition.replicas for _, _, partition in cluster.partitions()]
+    load = Load(partition.replicas for _, _, partition in cluster.partitions())
     records: list[MetadataRecord] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
     for wanted in request.topics:
@@ -33,7 +33,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
         try:
             if times_named[wanted.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
-            topic, placed = _place(cluster, wanted, existing)
+            topic, placed = _place(cluster, wanted, load)
             added = _partition_records(cluster, topic, placed)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
                 raise KafkaError(
@@ -41,7 +41,6 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
                     f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
                 )
             records += added
-            existing += placed
             if not request.validate_only:
                 logger.info("Topic %s gets %d partitions more", topic.name, len(added))
         except KafkaError as error:
@@ -54,7 +53,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
 
 
 def _place(
-    cluster: Cluster, wanted: CreatePartitionsTopic, existing: list[tuple[BrokerId, ...]]
+    cluster: Cluster, wanted: CreatePartitionsTopic, load: Load
 ) -> tuple[TopicImage, list[tuple[BrokerId, ...]]]:
     topic = cluster.image.topics.by_name.get(wanted.name)
     if topic is None:
@@ -78,7 +77,7 @@ def _place(
     replication_factor = len(same_topic[0])
     if wanted.assignments is None:
         brokers = cluster.usable_brokers()
-        return topic, place(brokers, additional, replication_factor, existing, same_topic)
+        return topic, place(brokers, additional, replication_factor, load, same_topic)
     if len(wanted.assignments) != additional:
         raise KafkaError(
             ErrorCode.invalid_replica_assignment,
@@ -87,6 +86,7 @@ def _place(
         )
     for assignment in wanted.assignments:
         validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+        load.add(assignment.broker_ids)
     return topic, [tuple(assignment.broker_ids) for assignment in wanted.assignments]
 
 

@@ -20,7 +20,7 @@ from kio.schema.create_topics.v7.response import (
 
 from driver.controller.cluster import Cluster
 from driver.controller.decision import Decision
-from driver.controller.placement import place, validate_manual_assignment
+from driver.controller.placement import Load, place, validate_manual_assignment
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.errors import ErrorCode, KafkaError
@@ -49,7 +49,7 @@ def create_topics(
     times_named = Counter(topic.name for topic in request.topics)
     too_many = sum(map(_partition_bound(cluster.config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
     collisions = {collision_key(name): name for name in cluster.image.topics.by_name}
-    existing = [partition.replicas for _, _, partition in cluster.partitions()]
+    load = Load(partition.replicas for _, _, partition in cluster.partitions())
     records: list[MetadataRecord] = []
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
@@ -65,14 +65,13 @@ def create_topics(
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
             _check_name(cluster, topic.name, collisions)
             config = _config(cluster, topic)
-            partitions = _partitions(cluster, topic, existing)
+            partitions = _partitions(cluster, topic, load)
         except KafkaError as error:
             results[topic.name] = _refused(topic.name, error)
             logger.info("Topic %s is not created: %s", topic.name, error)
             continue
         topic_id = new_topic_id()
         collisions[collision_key(topic.name)] = topic.name
-        existing += [partition.replicas for partition in partitions]
         records += _records(topic.name, topic_id, config, partitions)
         results[topic.name] = _created(cluster.config, topic.name, topic_id, config, partitions)
         if not request.validate_only:
@@ -129,11 +128,9 @@ def _config(cluster: Cluster, topic: CreatableTopic) -> TopicConfig:
     return topic_config(cluster.config, {config.name: config.value or "" for config in topic.configs})
 
 
-def _partitions(
-    cluster: Cluster, topic: CreatableTopic, existing: Sequence[Sequence[BrokerId]]
-) -> list[PartitionRegistration]:
+def _partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
     if topic.assignments:
-        return _assigned_partitions(cluster, topic)
+        return _assigned_partitions(cluster, topic, load)
     replication_factor, partition_count = topic.replication_factor, topic.num_partitions
     if replication_factor != _UNSET and replication_factor < 1:
         raise KafkaError(
@@ -149,14 +146,14 @@ def _partitions(
     if partition_count == _UNSET:
         partition_count = cluster.config.num_partitions
     partitions = []
-    for replicas in place(cluster.usable_brokers(), partition_count, replication_factor, existing):
+    for replicas in place(cluster.usable_brokers(), partition_count, replication_factor, load):
         partition = new_partition(cluster, replicas)
         assert partition is not None, "placement puts an active broker first"
         partitions.append(partition)
     return partitions
 
 
-def _assigned_partitions(cluster: Cluster, topic: CreatableTopic) -> list[PartitionRegistration]:
+def _assigned_partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
     if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
         raise KafkaError(
             ErrorCode.invalid_request,
@@ -182,6 +179,8 @@ def _assigned_partitions(cluster: Cluster, topic: CreatableTopic) -> list[Partit
                 f"{assignment.partition_index} are fenced or in controlled shutdown.",
             )
         partitions.append(partition)
+    for partition in partitions:
+        load.add(partition.replicas)
     return partitions
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId
 
-__all__ = ["UsableBroker", "place", "validate_manual_assignment"]
+__all__ = ["Load", "UsableBroker", "place", "validate_manual_assignment"]
 
 
 class UsableBroker(NamedTuple):
@@ -35,20 +35,38 @@ class UsableBroker(NamedTuple):
     fenced: bool
 
 
+class Load:
+    """How many partitions each broker is to lead, and how many replicas it holds."""
+
+    def __init__(self, partitions: Iterable[Sequence[BrokerId]] = ()) -> None:
+        """Count `partitions`, each given as its replicas, the preferred leader first."""
+        self.led: Counter[BrokerId] = Counter()
+        self.held: Counter[BrokerId] = Counter()
+        for replicas in partitions:
+            self.add(replicas)
+
+    def add(self, replicas: Sequence[BrokerId]) -> None:
+        """Count one more partition."""
+        self.led[replicas[0]] += 1
+        for broker_id in replicas:
+            self.held[broker_id] += 1
+
+
 def place(
     brokers: Iterable[UsableBroker],
     partition_count: int,
     replication_factor: int,
-    existing: Sequence[Sequence[BrokerId]] = (),
-    same_topic: Sequence[Sequence[BrokerId]] = (),
+    load: Load,
+    same_topic: Iterable[Sequence[BrokerId]] = (),
 ) -> list[tuple[BrokerId, ...]]:
     """Return the replicas of `partition_count` new partitions, the preferred leader first.
 
-    `existing` are the replicas of all partitions of the cluster; `same_topic` those of the topic that is
-    extended, so that its new partitions are led by the brokers that lead fewest of the old ones.
+    `load` is that of the whole cluster, and counts the new partitions afterwards; `same_topic` are the
+    replicas of the partitions of the topic that is extended, so that the new ones are led by the brokers
+    that lead fewest of the old ones.
 
     >>> racks = [UsableBroker(0, "a", False), UsableBroker(1, "b", False), UsableBroker(2, "c", False)]
-    >>> place(racks, partition_count=4, replication_factor=2)
+    >>> place(racks, partition_count=4, replication_factor=2, load=Load())
     [(0, 1), (1, 2), (2, 0), (0, 2)]
 
     Raises:
@@ -58,20 +76,17 @@ def place(
     _check_possible(usable, replication_factor)
     racks = _brokers_by_rack(usable)
     leaders = [broker for broker in _interleaved(racks) if not broker.fenced]
-    led = Counter(replicas[0] for replicas in existing)
-    led_in_topic = Counter(replicas[0] for replicas in same_topic)
-    held = Counter(broker_id for replicas in existing for broker_id in replicas)
+    led_in_topic = Load(same_topic).led
 
     first = min(
         range(len(leaders)),
-        key=lambda index: (led_in_topic[leaders[index].broker_id], led[leaders[index].broker_id], index),
+        key=lambda index: (led_in_topic[leaders[index].broker_id], load.led[leaders[index].broker_id], index),
     )
     placed: list[tuple[BrokerId, ...]] = []
     for number in range(partition_count):
         leader = leaders[(first + number) % len(leaders)]
-        replicas = _with_followers(leader, racks, replication_factor, led[leader.broker_id], held)
-        led[leader.broker_id] += 1
-        held.update(replicas)
+        replicas = _with_followers(leader, racks, replication_factor, load.led[leader.broker_id], load.held)
+        load.add(replicas)
         placed.append(replicas)
     return placed
 
