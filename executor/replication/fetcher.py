@@ -3,9 +3,10 @@
 Each request asks for what every partition needs next, in an incremental fetch session that names only
 what changed; the leader holds it while there is nothing. A partition added meanwhile must not wait for
 that: the next request of the session is sent behind the one that is held, which makes the leader answer
-the held one. At most two are under way. A partition that was refused rests for
-`replica.fetch.backoff.ms` outside the session; when the connection fails the whole task rests, longer each
-time up to that bound. The task ends by `stop` only.
+the held one. At most two are under way. A partition that was refused rests outside the session, and when
+the connection fails the whole task rests: briefly at first, since right after an election the leader may
+be a moment behind with its metadata, then longer each time up to `replica.fetch.backoff.ms`. The task ends
+by `stop` only.
 """
 
 import asyncio
@@ -92,6 +93,8 @@ class Fetcher:
         """Partitions whose next fetch may differ from what the session holds."""
         self._resting: dict[TopicIdPartition, float] = {}
         """Partitions left out of the session, until when (monotonic seconds); `inf` until new metadata."""
+        self._rested_ms: dict[TopicIdPartition, int] = {}
+        """How long partitions rested last, which have not been answered well since."""
         self._session_id = 0
         self._session_epoch = 0
         self._asked: dict[TopicIdPartition, _Asked] = {}
@@ -123,6 +126,7 @@ class Fetcher:
         key = _key(replica)
         self._replicas[key] = replica
         self._resting.pop(key, None)
+        self._rested_ms.pop(key, None)
         self._due[key] = None
         self._has_work.set()
         if self._under_way and not self._will_send_more:
@@ -134,6 +138,8 @@ class Fetcher:
         key = _key(replica)
         if self._replicas.get(key) is replica:
             del self._replicas[key]
+            self._resting.pop(key, None)
+            self._rested_ms.pop(key, None)
             self._leave_out(key)
 
     # --- the task -------------------------------------------------------------------------------
@@ -285,24 +291,38 @@ class Fetcher:
                         logger.error(
                             "%s: what broker %d sent was refused: %s", replica, self.leader_id, error
                         )
-                    self._rest(key, self._settings.backoff_ms)
+                    self._rest(key)
                     continue
-                if advice is not None:
-                    logger.info(
+                if advice is None:
+                    if self._rested_ms:
+                        self._rested_ms.pop(key, None)
+                else:
+                    level = logging.DEBUG if key in self._rested_ms else logging.INFO
+                    logger.log(
+                        level,
                         "%s: broker %d answered a fetch in leader epoch %d with %s",
                         replica,
                         self.leader_id,
                         asked.fetch.leader_epoch,
                         advice.error_code.name,
                     )
-                    self._rest(key, None if isinstance(advice, AwaitMetadata) else self._settings.backoff_ms)
+                    self._rest(key, until_metadata=isinstance(advice, AwaitMetadata))
 
     # --- partitions that rest, sessions that end ------------------------------------------------
 
-    def _rest(self, key: TopicIdPartition, rest_ms: int | None) -> None:
-        until = float("inf") if rest_ms is None else time.monotonic() + rest_ms / 1000
-        self._resting[key] = until
+    def _rest(self, key: TopicIdPartition, *, until_metadata: bool = False) -> None:
+        if until_metadata:
+            self._resting[key] = float("inf")
+        else:
+            rest_ms = min(self._rested_ms.get(key, _FIRST_BACKOFF_MS // 2) * 2, self._settings.backoff_ms)
+            self._rested_ms[key] = rest_ms
+            self._resting[key] = time.monotonic() + rest_ms / 1000
+            asyncio.get_running_loop().call_later(rest_ms / 1000, self._send_rested)
         self._leave_out(key)
+
+    def _send_rested(self) -> None:
+        self._wake_rested()
+        self._send_more()
 
     def _leave_out(self, key: TopicIdPartition) -> None:
         self._due.pop(key, None)

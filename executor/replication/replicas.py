@@ -153,20 +153,18 @@ class Replicas:
             self._apply_brokers(image, now_ms)
         self._apply_configs(image, delta, now_ms)
         await self._delete(image, delta)
-        changes: list[tuple[Replica, PartitionRegistration]] = []
+        changed: list[tuple[TopicImage, int]] = []
         for topic, partition in _changed_partitions(image, delta, everything=first):
-            registration = topic.partitions[partition]
             replica = self._table.get(topic.topic_id, partition)
-            if self._node_id not in registration.replicas:
-                if replica is not None:
-                    await self._drop(replica)
-                continue
-            if replica is None:
-                replica = await self._open(topic, partition)
+            if self._node_id in topic.partitions[partition].replicas:
+                changed.append((topic, partition))
+            elif replica is not None:
+                await self._drop(replica)
+        await self._open_missing(changed)
+        for topic, partition in changed:
+            replica = self._table.get(topic.topic_id, partition)
             if replica is not None and not replica.offline:
-                changes.append((replica, registration))
-        for replica, registration in changes:
-            self._change_role(replica, registration)
+                self._change_role(replica, topic.partitions[partition])
         if first:
             await self._store.set_strays_aside()
         await self._fetchers.reconcile()
@@ -207,21 +205,30 @@ class Replicas:
         self._delete_records.low_watermark_moved(replica)
         await self._store.delete(replica.log)
 
-    async def _open(self, topic: TopicImage, partition: int) -> Replica | None:
+    async def _open_missing(self, partitions: Sequence[tuple[TopicImage, int]]) -> None:
+        """Open the logs that are not open yet, side by side."""
+        await asyncio.gather(
+            *(
+                self._open(topic, partition)
+                for topic, partition in partitions
+                if self._table.get(topic.topic_id, partition) is None
+            )
+        )
+
+    async def _open(self, topic: TopicImage, partition: int) -> None:
         settings = self._settings_of(self._table.image, topic.name)
         topic_partition = TopicPartition(topic.name, partition)
         try:
             log, high_watermark = await self._store.open(topic_partition, topic.topic_id, settings.log)
         except (KafkaError, OSError) as error:
             logger.error("%s: its log cannot be opened: %s", topic_partition, error)
-            return None
+            return
         replica = Replica(
             topic.topic_id, log, settings, self, high_watermark=high_watermark, broker_id=self._node_id
         )
         if not self._may_lead:
             replica.suspend()
         self._table.add(replica)
-        return replica
 
     def _change_role(self, replica: Replica, registration: PartitionRegistration) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
