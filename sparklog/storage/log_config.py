@@ -31,5 +31,5 @@ class LogConfig:
     log_append_time: bool = False
     """`message.timestamp.type` is `LogAppendTime`."""
     flush_messages: int | None = None
-    """Records above the recovery point that make `Log.flush_due`; None leaves flushing to replication and the operating system."""
+    """Records above the recovery point that make `Log.flush_due`; None leaves that to the kernel."""
     producer_id_expiration_ms: int = _DAY_MS

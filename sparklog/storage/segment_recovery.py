@@ -180,7 +180,7 @@ def _write_entries(segment: Segment, offset_content: bytes, time_content: bytes)
 
 
 def _lead_to(segment: Segment, position: int, last_offset: Offset) -> bool:
-    """Say whether the last index entries are true of the batch at `position`, which ends with `last_offset`."""
+    """Say whether the last index entries are true of the batch at `position` up to `last_offset`."""
     try:
         header = header_at(segment.file, position, segment.size_bytes)
         if header.last_offset != last_offset:

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker, read_all
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import check_crc
@@ -21,6 +20,7 @@ from sparklog.storage.log import (
     Log,
 )
 from sparklog.storage.log_config import LogConfig
+from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker, read_all
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200, file_delete_delay_ms=1000)
 

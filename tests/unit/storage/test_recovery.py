@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
 
 from sparklog.storage.checkpoints import read_leader_epochs
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.producer_snapshots import snapshot_offsets
+from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
