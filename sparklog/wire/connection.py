@@ -209,11 +209,11 @@ class Connection:
                 return
         else:
             self._frame_bytes = 0
-        self._in_turn = False
         if self._outbox:
             self.flush()
-            if self.closed:
-                return
+        self._in_turn = False
+        if self.closed:
+            return
         received.settle()
         if not self._paused:
             self._paused = self._must_pause()
