@@ -32,7 +32,8 @@ def test_create_and_delete_topic_shows_in_every_brokers_metadata(
 
     create_topic(cluster.bootstrap_servers, topic, partitions=4)
     wait_for(lambda: brokers_that_know_it() == 3, f"{topic} on every broker")
-    admin_client(cluster.bootstrap_servers).delete_topics([topic])[topic].result(TIMEOUT_S)
+    admin = admin_client(cluster.bootstrap_servers)
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     wait_for(lambda: brokers_that_know_it() == 0, f"{topic} on no broker")
     directories = [cluster.broker_directory(broker_id) for broker_id in cluster.broker_ids]
     wait_for(lambda: not any(list(path.glob(f"{topic}-?")) for path in directories), "directories removed")

@@ -112,9 +112,14 @@ def test_consume_from_timestamp_and_seek_start_where_asked(
     create_topic(cluster.bootstrap_servers, topic)
     start_ms = 1_700_000_000_000
     records = [{"value": b"%d" % number, "timestamp": start_ms + number * 1_000} for number in range(100)]
-    for first in range(0, 100, 10):
-        produce(cluster.bootstrap_servers, topic, records[first : first + 10])
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
+    produce(cluster.bootstrap_servers, topic, records, **{"batch.num.messages": 10})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+        }
+    )
     try:
         found = consumer.offsets_for_times([TopicPartition(topic, 0, start_ms + 42_500)], timeout=TIMEOUT_S)
         assert [partition.offset for partition in found] == [43]
@@ -142,6 +147,7 @@ def test_consume_out_of_range_resets_as_configured(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": "unused",
+            "enable.auto.commit": False,
             "auto.offset.reset": reset,
         }
     )
