@@ -16,7 +16,8 @@ from driver.controller.server import ControllerServer
 from driver.slots import broker_slots, is_local_mode
 from sparklog import dataframe
 from sparklog.config import BrokerConfig, read_properties
-from sparklog.hosting import BrokerAssignment
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.hosting import BrokerAssignment, StartError
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,11 @@ def start(
             cluster_id, broker_config, directories[0] / "controller", address.host, address.port
         )
         controller.start()
-    except BaseException:
+    except BaseException as error:
         if temporary_directory is not None:
             shutil.rmtree(temporary_directory, ignore_errors=True)
+        if isinstance(error, KafkaError):
+            raise StartError(_why_not(error)) from error
         raise
     controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
     assignments = [
@@ -88,6 +91,15 @@ def _configuration(
         paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
         configuration["log.dirs"] = ",".join(str(Path(path).absolute()) for path in paths)
     return configuration
+
+
+def _why_not(error: KafkaError) -> str:
+    if error.error_code is ErrorCode.inconsistent_cluster_id:
+        return (
+            f"{error.message}: a cluster is never formed over the directories of another one, since that would "
+            "lose its records; name other log directories, or remove these"
+        )
+    return f"the controller can't start: {error.message}"
 
 
 def _as_text(value: object) -> str:

@@ -7,7 +7,7 @@ import sparklog
 from sparklog.hosting import DynamicAllocationError
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
-from tests.spark.test_application import listening_processes, temporary_directories
+from tests.spark.test_application import listening_processes, temporary_directory
 
 
 def test_start_under_dynamic_allocation_is_refused_with_the_property_to_set() -> None:
@@ -21,7 +21,6 @@ def test_start_under_dynamic_allocation_is_refused_with_the_property_to_set() ->
 
 def test_session_stopped_before_its_cluster_takes_the_cluster_along() -> None:
     """A notebook that only calls spark.stop() must not leave ports, processes or files."""
-    before = temporary_directories()
     with spark_session("local[6]") as spark:
         cluster = sparklog.start(spark)
         brokers = (
@@ -30,5 +29,5 @@ def test_session_stopped_before_its_cluster_takes_the_cluster_along() -> None:
         ports = {broker.port for broker in brokers.values()}
         ports.add(int(cluster.bootstrap_servers.rpartition(":")[2]))
     wait_for(lambda: not listening_processes(ports), "no broker and no controller listens any more")
-    wait_for(lambda: temporary_directories() == before, "temporary directories are gone")
+    wait_for(lambda: not temporary_directory(cluster).exists(), "the temporary directory is gone")
     cluster.stop()
