@@ -144,7 +144,7 @@ def _rows_of(
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns differ in length: {lengths}")
     table = pa.table(columns)
-    if table.nbytes < _LARGEST_BATCH_BYTES:  # as large as one array of binary can be
+    if table.get_total_buffer_size() < _LARGEST_BATCH_BYTES:  # what one array of binary can hold
         table = table.combine_chunks()
     for piece in table.to_batches():
         if piece.num_rows:
