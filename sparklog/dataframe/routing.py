@@ -7,6 +7,7 @@ column at a time, with no Python object a row. Rows of a partition keep their or
 Order for callers: `add` each Arrow batch and send what it yields, `drain` at the end.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -24,6 +25,9 @@ __all__ = ["InvalidRowError", "RoutedRows", "RowRouter"]
 RECORD_OVERHEAD_BYTES: Final = 12
 """What a record of usual size takes beside its key, value and headers."""
 _HEADER_OVERHEAD_BYTES: Final = 2
+_FEWEST_RUNS_TO_SORT: Final = 16
+_FEWEST_ROWS_A_RUN: Final = 64
+"""Rows that come in long runs of one partition, as rows without keys do, are sliced and not sorted."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -137,19 +141,16 @@ class RowRouter:
             self._counts[topic] = self._partition_count(topic)
         sizes = _sizes(rows)
         partitions = self._partitions(topic, rows, chosen, sizes)
-        first = int(partitions[0])
-        if (partitions == first).all():
-            yield from self._hold(TopicPartition(topic, first), rows, sizes)
-            return
-        ends = np.cumsum(np.bincount(partitions))
-        if (partitions[1:] < partitions[:-1]).any():
+        bounds = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
+        if len(bounds) > _FEWEST_RUNS_TO_SORT + rows.num_rows // _FEWEST_ROWS_A_RUN:
             order = np.argsort(partitions, kind="stable")
-            rows, sizes = rows.take(pa.array(order)), sizes[order]
-        for partition in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            start = int(ends[partition - 1]) if partition else 0
-            end = int(ends[partition])
+            rows, sizes, partitions = rows.take(pa.array(order)), sizes[order], partitions[order]
+            bounds = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
+        for start, end in itertools.pairwise(bounds.tolist()):
             yield from self._hold(
-                TopicPartition(topic, partition), rows.slice(start, end - start), sizes[start:end]
+                TopicPartition(topic, int(partitions[start])),
+                rows.slice(start, end - start),
+                sizes[start:end],
             )
 
     def _partitions(

@@ -1,0 +1,166 @@
+"""Rows reach the partitions that Kafka's clients would choose, in order, in batches of the size asked for."""
+
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.dataframe.routing import RECORD_OVERHEAD_BYTES, InvalidRowError, RoutedRows, RowRouter
+from sparklog.types import TopicPartition
+
+
+def router(*, topic: str | None = "t", partitions: int = 3, batch_size_bytes: int = 1 << 20) -> RowRouter:
+    return RowRouter(
+        topic=topic,
+        partition_count=lambda _: partitions,
+        batch_size_bytes=batch_size_bytes,
+        buffer_bytes=1 << 30,
+        seed=0,
+    )
+
+
+def route(subject: RowRouter, *batches: pa.RecordBatch) -> Iterator[RoutedRows]:
+    for batch in batches:
+        yield from subject.add(batch)
+    yield from subject.drain()
+
+
+def values(routed: Iterable[RoutedRows]) -> dict[TopicPartition, list[bytes]]:
+    found = defaultdict(list)
+    for topic_partition, rows in routed:
+        found[topic_partition].extend(rows.column("value").to_pylist())
+    return dict(found)
+
+
+def test_keyed_rows_go_where_kafkas_partitioner_sends_them() -> None:
+    """Records of one key from any client are in one partition; these are the Java client's answers."""
+    keys = ["21", "foobar", "a-little-bit-long-string"]
+    routed = route(router(partitions=10), pa.record_batch({"key": keys, "value": keys}))
+    assert values(routed) == {
+        TopicPartition("t", 0): [b"21"],
+        TopicPartition("t", 6): [b"foobar"],
+        TopicPartition("t", 2): [b"a-little-bit-long-string"],
+    }
+
+
+def test_rows_without_keys_stick_to_a_partition_for_a_batch() -> None:
+    """Batches are full, and each partition gets its turn."""
+    size = 100 - RECORD_OVERHEAD_BYTES
+    subject = router(batch_size_bytes=1000)
+    batch = pa.record_batch({"value": [bytes(size)] * 60})
+    routed = list(subject.add(batch))
+    assert [(each.topic_partition.partition, each.rows.num_rows) for each in routed] == [
+        (1, 10),
+        (2, 10),
+        (0, 10),
+    ] * 2
+    assert list(subject.drain()) == []
+
+
+def test_stickiness_goes_on_over_arrow_batches() -> None:
+    """Spark's batch boundaries are not Kafka's."""
+    size = 100 - RECORD_OVERHEAD_BYTES
+    subject = router(batch_size_bytes=1000)
+    batch = pa.record_batch({"value": [bytes(size)] * 4})
+    assert [
+        (each.topic_partition.partition, each.rows.num_rows) for each in route(subject, *[batch] * 6)
+    ] == [(1, 10), (2, 10), (0, 4)]
+
+
+def test_own_partition_wins_over_the_key() -> None:
+    """As in ProducerRecord; a null leaves it to the key."""
+    batch = pa.record_batch(
+        {"key": ["foobar"] * 2, "value": ["own", "key"], "partition": pa.array([0, None], pa.int32())}
+    )
+    assert values(route(router(partitions=10), batch)) == {
+        TopicPartition("t", 0): [b"own"],
+        TopicPartition("t", 6): [b"key"],
+    }
+
+
+@pytest.mark.parametrize("partition", [3, -1, 2**31 - 1])
+def test_own_partition_that_does_not_exist_is_refused(partition: int) -> None:
+    """It is said which, before anything of the batch is sent."""
+    batch = pa.record_batch({"value": ["v"], "partition": pa.array([partition], pa.int32())})
+    with pytest.raises(InvalidRowError, match=f"partition {partition} does not exist: topic t has 3"):
+        list(router().add(batch))
+
+
+def test_topic_column_is_followed_row_by_row() -> None:
+    """One write may serve several topics, and rows keep their order in each."""
+    batch = pa.record_batch({"topic": ["a", "b", "a"], "key": ["k", "k", "k"], "value": ["1", "2", "3"]})
+    assert values(route(router(topic=None, partitions=1), batch)) == {
+        TopicPartition("a", 0): [b"1", b"3"],
+        TopicPartition("b", 0): [b"2"],
+    }
+
+
+def test_null_topic_is_refused() -> None:
+    """There is nowhere to put the row."""
+    with pytest.raises(InvalidRowError, match="null topic present in the data"):
+        list(router(topic=None).add(pa.record_batch({"topic": ["a", None], "value": ["1", "2"]})))
+
+
+def test_timestamps_become_milliseconds() -> None:
+    """Kafka's unit, cut as the connector cuts it; nulls are left to the time of writing."""
+    moment = datetime.datetime(2013, 1, 1, 5, 15, 0, 1999, tzinfo=datetime.UTC)
+    batch = pa.record_batch(
+        {"value": ["v", "v"], "timestamp": pa.array([moment, None], pa.timestamp("us", tz="Europe/Berlin"))}
+    )
+    (routed,) = route(router(), batch)
+    assert routed.rows.column("timestamp").to_pylist() == [1357017300001, None]
+    (routed,) = route(router(), pa.record_batch({"value": ["v"], "timestamp": [1357017300.0019]}))
+    assert routed.rows.column("timestamp").to_pylist() == [1357017300001]
+
+
+def test_timestamp_before_1970_is_refused() -> None:
+    """-1 means something else on the wire."""
+    with pytest.raises(InvalidRowError, match="-1 ms is negative"):
+        list(router().add(pa.record_batch({"value": ["v"], "timestamp": [-0.001]})))
+
+
+def test_rows_held_back_are_bounded() -> None:
+    """Many partitions with a little each do not fill the memory."""
+    subject = RowRouter(
+        topic="t", partition_count=lambda _: 100, batch_size_bytes=1 << 20, buffer_bytes=5_000, seed=0
+    )
+    batch = pa.record_batch({"key": [str(number) for number in range(100)], "value": [bytes(100)] * 100})
+    assert sum(each.rows.num_rows for each in subject.add(batch)) == 100
+
+
+keys = st.none() | st.binary(max_size=20)
+
+
+@given(
+    st.lists(st.lists(st.tuples(keys, st.integers(0, 400)), max_size=30), max_size=6),
+    st.integers(1, 5),
+    st.integers(0, 1500),
+)
+def test_any_rows_are_routed_once_and_in_order(
+    batches: list[list[tuple[bytes | None, int]]], partitions: int, batch_size_bytes: int
+) -> None:
+    """Nothing is lost, repeated or reordered within a partition, whatever the sizes."""
+    number = 0
+    drawn = []
+    for batch in batches:
+        value_column = []
+        for _, size in batch:
+            value_column.append(number.to_bytes(8, "big") + bytes(size))
+            number += 1
+        drawn.append(
+            pa.record_batch(
+                [pa.array([key for key, _ in batch], pa.binary()), pa.array(value_column, pa.binary())],
+                names=["key", "value"],
+            )
+        )
+    routed = values(route(router(partitions=partitions, batch_size_bytes=batch_size_bytes), *drawn))
+    seen = []
+    for written in routed.values():
+        numbers = [int.from_bytes(value[:8], "big") for value in written]
+        assert numbers == sorted(numbers)
+        seen.extend(numbers)
+    assert sorted(seen) == list(range(number))
