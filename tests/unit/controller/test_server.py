@@ -1,0 +1,342 @@
+"""The controller's shell over real sockets and a real directory."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
+from kio.schema.create_topics.v7 import CreateTopicsRequest
+from kio.schema.describe_cluster.v1 import DescribeClusterRequest
+from kio.schema.envelope.v0 import EnvelopeRequest
+from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.metadata.v12 import MetadataRequest
+from kio.schema.metadata.v12.request import MetadataRequestTopic
+
+from driver.controller import ControllerServer
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.framing import decode_record
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.records.batch import check_crc, iterate_headers
+from sparklog.records.builder import read_records
+from sparklog.storage.log_directory import DirectoryLockedError
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.blocking import BlockingChannel
+from sparklog.wire.frames import decode_response, request_encoder
+from tests.unit.controller.conversation import CLUSTER_ID, creatable, registration
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ControllerServer]:
+    """A controller that listens on loopback."""
+    server = start(tmp_path)
+    yield server
+    server.stop()
+
+
+def start(directory: Path, **config: str) -> ControllerServer:
+    """Start a controller in the directory."""
+    keys = {key.replace("_", "."): value for key, value in config.items()}
+    server = ControllerServer(CLUSTER_ID, BrokerConfig.from_mapping(keys, racks=1), directory)
+    server.start()
+    return server
+
+
+def port_of(server: ControllerServer) -> int:
+    """Return the port the controller listens on."""
+    return int(server.bootstrap_servers.rpartition(":")[2])
+
+
+def connect(server: ControllerServer) -> BlockingChannel:
+    """Connect to the controller."""
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=DEADLINE_S)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return as soon as the condition holds; fail after a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        pause.wait(0.005)
+
+
+def join(server: ControllerServer, channel: BlockingChannel, broker_id: int, port: int) -> int:
+    """Register and unfence a broker that is said to listen on `port`; return its epoch."""
+    reply = channel.request(registration(broker_id, port=port))
+    assert reply.error_code is ErrorCode.none
+    beat = channel.request(heartbeat(broker_id, reply.broker_epoch, server.image.offset or 0))
+    assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
+    return int(reply.broker_epoch)
+
+
+def heartbeat(broker_id: int, broker_epoch: int, offset: int) -> Any:
+    """Return the heartbeat of a broker that is well."""
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        current_metadata_offset=offset,
+        want_fence=False,
+        want_shut_down=False,
+    )
+
+
+def fetch(
+    offset: int, *, max_wait_ms: int = 0, topic_id: UUID = CLUSTER_METADATA_TOPIC_ID, **fields: Any
+) -> Any:
+    """Return a Fetch of the metadata log."""
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
+    return FetchRequest(
+        max_wait=timedelta(milliseconds=max_wait_ms),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+
+
+def follow(channel: BlockingChannel) -> MetadataImage:
+    """Return the image that the fetched log adds up to."""
+    image = EMPTY_IMAGE
+    while True:
+        partition = channel.request(fetch(image.end_offset)).responses[0].partitions[0]
+        assert partition.error_code is ErrorCode.none
+        if image.end_offset == partition.high_watermark:
+            return image
+        records = bytes(partition.records)
+        for position, header in iterate_headers(records):
+            check_crc(records, position, header)
+            values = (
+                []
+                if header.is_control
+                else [record.value for record in read_records(records, header, position)]
+            )
+            image, _ = image.apply(
+                [decode_record(value or b"") for value in values],
+                header.last_offset,
+                header.partition_leader_epoch,
+            )
+
+
+def test_log_that_brokers_fetch_adds_up_to_the_controllers_image(server: ControllerServer) -> None:
+    """Brokers act on the log alone, so it must say everything that the controller has decided."""
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        channel.request(CreateTopicsRequest(topics=(creatable("t", 3, 1, configs={"retention.ms": "9"}),)))
+        image = follow(channel)
+        assert image == server.image
+        assert set(image.topics.by_name) == {"t"}
+        assert (image.leader_epoch, image.features) == (1, {"metadata.version": 30})
+
+
+def test_log_begins_with_the_leader_change_of_its_epoch(server: ControllerServer) -> None:
+    """A voter tells by it where an epoch begins (KIP-595)."""
+    with connect(server) as channel:
+        records = bytes(channel.request(fetch(0)).responses[0].partitions[0].records)
+    (position, first), (_, second) = list(iterate_headers(records))[:2]
+    assert (first.is_control, first.base_offset, first.partition_leader_epoch) == (True, 0, 1)
+    assert [record.key for record in read_records(records, first, position)] == [b"\0\0\0\2"]
+    assert not second.is_control
+
+
+def test_fetch_at_end_waits_for_next_commit(server: ControllerServer) -> None:
+    """A broker must hear of an election as soon as it is durable, without asking again and again."""
+    with connect(server) as follower, connect(server) as broker, ThreadPoolExecutor(1) as pool:
+        end = server.image.end_offset
+        follower.send(fetch(end, max_wait_ms=60_000))
+        join(server, broker, 0, port_of(server))
+        partition = pool.submit(follower.receive).result(DEADLINE_S).responses[0].partitions[0]
+        assert next(iterate_headers(bytes(partition.records)))[1].base_offset == end
+        assert partition.high_watermark > end
+
+
+def test_fetch_at_end_is_answered_empty_when_its_time_is_up(server: ControllerServer) -> None:
+    """The follower learns from the answer that the controller is alive."""
+    with connect(server) as follower:
+        partition = (
+            follower.request(fetch(server.image.end_offset, max_wait_ms=20)).responses[0].partitions[0]
+        )
+    assert (partition.error_code, bytes(partition.records)) == (ErrorCode.none, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error_code"),
+    [
+        (fetch(99), ErrorCode.offset_out_of_range),
+        (fetch(0, topic_id=UUID(int=9)), ErrorCode.unknown_topic_id),
+        (fetch(0, current_leader_epoch=0), ErrorCode.fenced_leader_epoch),
+        (fetch(0, current_leader_epoch=2), ErrorCode.unknown_leader_epoch),
+    ],
+)
+def test_fetch_beside_the_log_is_refused_at_once(
+    server: ControllerServer, request_: Any, error_code: ErrorCode
+) -> None:
+    """A follower on a wrong path must not be kept waiting on it."""
+    with connect(server) as channel:
+        partition = channel.request(request_).responses[0].partitions[0]
+    assert partition.error_code is error_code
+    assert partition.current_leader.leader_epoch == 1
+
+
+def test_fetch_after_divergence_is_told_where_to_truncate(tmp_path: Path) -> None:
+    """A broker that holds records no majority has must drop them, by epoch and not by offset."""
+    start(tmp_path).stop()
+    server = start(tmp_path)
+    try:
+        with connect(server) as channel:
+            answer = channel.request(fetch(4, last_fetched_epoch=1)).responses[0].partitions[0]
+    finally:
+        server.stop()
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+
+
+def test_restart_over_the_same_directory_has_everything_in_a_higher_epoch(tmp_path: Path) -> None:
+    """What was answered was on disk."""
+    server = start(tmp_path)
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        channel.request(CreateTopicsRequest(topics=(creatable("t", 1, 1),)))
+    before = server.image
+    server.stop()
+    server = start(tmp_path)
+    try:
+        assert server.image.topics == before.topics
+        assert server.image.brokers == before.brokers
+        assert (server.image.leader_epoch, before.leader_epoch) == (2, 1)
+    finally:
+        server.stop()
+
+
+def test_start_in_directory_of_other_cluster_is_refused(tmp_path: Path) -> None:
+    """Two clusters' metadata must never mix."""
+    start(tmp_path).stop()
+    other = ControllerServer("other", BrokerConfig.from_mapping({}), tmp_path)
+    with pytest.raises(KafkaError) as raised:
+        other.start()
+    assert raised.value.error_code is ErrorCode.inconsistent_cluster_id
+    start(tmp_path).stop()
+
+
+def test_start_in_directory_in_use_is_refused(server: ControllerServer, tmp_path: Path) -> None:
+    """Two writers would destroy the log."""
+    with pytest.raises(DirectoryLockedError):
+        start(tmp_path)
+
+
+def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: ControllerServer) -> None:
+    """A killed broker's partitions must not wait for its session to run out."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with connect(server) as channel:
+            join(server, channel, 0, listener.getsockname()[1])
+            server.wait_until_unfenced(1, DEADLINE_S)
+            listener.close()
+            started = time.monotonic()
+        wait_for(lambda: server.image.brokers[0].fenced)
+    assert time.monotonic() - started < 1.0
+
+
+def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Path) -> None:
+    """A broken connection is no death; only the lease may decide then."""
+    server = start(tmp_path, broker_session_timeout_ms="1000", broker_heartbeat_interval_ms="100")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            with connect(server) as channel:
+                join(server, channel, 0, listener.getsockname()[1])
+                server.wait_until_unfenced(1, DEADLINE_S)
+                started = time.monotonic()
+            wait_for(lambda: server.image.brokers[0].fenced)
+        assert time.monotonic() - started >= 0.9
+    finally:
+        server.stop()
+
+
+def test_report_broker_lost_probes_and_fences(server: ControllerServer) -> None:
+    """Spark may know of a death before the connection tells."""
+    with connect(server) as channel, socket.create_server(("127.0.0.1", 0)) as listener:
+        join(server, channel, 0, listener.getsockname()[1])
+        server.report_broker_lost(0)
+        server.wait_until_unfenced(1, DEADLINE_S)
+        listener.close()
+        server.report_broker_lost(0)
+        wait_for(lambda: server.image.brokers[0].fenced)
+
+
+def test_shut_down_brokers_reaches_them_with_their_next_heartbeat(server: ControllerServer) -> None:
+    """That is how a cluster stops."""
+    with connect(server) as channel:
+        epoch = join(server, channel, 0, port_of(server))
+        server.shut_down_brokers()
+        wait_for(lambda: channel.request(heartbeat(0, epoch, 1)).should_shut_down)
+
+
+def test_wait_until_unfenced_says_who_is_there(server: ControllerServer) -> None:
+    """A cluster that does not come up must say what is missing."""
+    with connect(server) as channel:
+        join(server, channel, 4, port_of(server))
+    with pytest.raises(TimeoutError, match=r"1 of 2 brokers .* registered are \[4\]"):
+        server.wait_until_unfenced(2, timeout_s=0.05)
+
+
+def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer) -> None:
+    """A broker passes on bytes that it does not look into."""
+    inner = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1)
+    frame = b"".join(request_encoder("client")(inner, 77))[4:]
+    with connect(server) as channel:
+        reply = channel.request(
+            EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+        )
+        assert reply.error_code is ErrorCode.none
+        correlation_id, answer = decode_response(inner, reply.response_data)
+        assert (correlation_id, answer.cluster_id) == (77, CLUSTER_ID)
+
+
+def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
+    """What a client wrote reaches the controller unchecked by the broker."""
+    frames = [b"", b"\xff" * 40, b"".join(request_encoder("client")(heartbeat(0, 1, 1), 1))[4:]]
+    with connect(server) as channel:
+        for frame in frames:
+            reply = channel.request(
+                EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+            )
+            assert reply.error_code is not ErrorCode.none
+            assert reply.response_data is None
+
+
+def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
+    """Clients that bootstrap from the controller get what they would get from a broker."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=None, name="new"),),
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        assert channel.request(request).topics[0].error_code is ErrorCode.unknown_topic_or_partition
+        wait_for(lambda: "new" in server.image.topics.by_name)
+        assert channel.request(request).topics[0].error_code is ErrorCode.none
+
+
+def test_admin_client_manages_topics_at_the_controller(server: ControllerServer) -> None:
+    """One address must do for Kafka's tools, wherever Spark puts the brokers."""
+    with connect(server) as channel:
+        # The only broker is said to listen where the controller does, so the client stays with it.
+        join(server, channel, 0, port_of(server))
+        admin = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers)
+        try:
+            admin.create_topics([NewTopic("flights", 2, 1, topic_configs={"retention.ms": "1000"})])
+            assert set(admin.list_topics()) == {"flights"}
+            admin.delete_topics(["flights"])
+            assert set(admin.list_topics()) == set()
+        finally:
+            admin.close()
