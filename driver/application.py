@@ -96,8 +96,8 @@ def _configuration(
 def _why_not(error: KafkaError) -> str:
     if error.error_code is ErrorCode.inconsistent_cluster_id:
         return (
-            f"{error.message}: a cluster is never formed over the directories of another one, since that would "
-            "lose its records; name other log directories, or remove these"
+            f"{error.message}: a cluster is never formed over the directories of another one, since that "
+            "would lose its records; name other log directories, or remove these"
         )
     return f"the controller can't start: {error.message}"
 

@@ -62,6 +62,9 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
         cores = _executor_cores(spark_context)
         requests.cpus(cores)
     profile = ResourceProfileBuilder().require(requests).build
+    # An RDD would register it; asking for capacity comes first.
+    java_context: Any = spark_context._jsc.sc()
+    java_context.resourceProfileManager().addResourceProfile(profile._java_resource_profile)
     return BrokerSlots(spark_context, profile, cores_per_broker=cores)
 
 

@@ -108,7 +108,7 @@ def test_cluster_with_directories_keeps_its_records_and_refuses_to_be_another(
         produce(cluster.bootstrap_servers, "kept", 10)
     assert (tmp_path / "broker-0" / "kept-0" / "00000000000000000000.log").stat().st_size > 0
     assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
-    with pytest.raises(sparklog.StartError, match="belongs to cluster .* never formed over"):
+    with pytest.raises(sparklog.StartError, match=r"belongs to cluster .* never formed over"):
         sparklog.start(spark, racks=1, log_directories=tmp_path)
 
 
