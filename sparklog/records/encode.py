@@ -273,7 +273,7 @@ def _groups(rows: _Rows, batch_size_bytes: int) -> Iterator[tuple[int, int, list
     bounds = [0]
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + capacity, side="right")))
+        end = max(start + 1, int(ends.searchsorted(before + capacity, side="right")))
         bounds.append(end - group_start)
         start = end
         if ends[end - 1] - (ends[group_start - 1] if group_start else 0) >= _GROUP_BYTES:

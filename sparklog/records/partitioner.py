@@ -82,7 +82,7 @@ def partition_for_keys(keys: pa.Array | pa.ChunkedArray, partition_count: int) -
     `keys` are binary or string, of any width. An empty key is a key.
 
     >>> partition_for_keys(pa.array([b"21", None, b"foobar"]), 10).tolist()
-    [8, -1, 6]
+    [0, -1, 6]
     """
     assert partition_count > 0, "a topic has at least one partition"
     if isinstance(keys, pa.ChunkedArray):
