@@ -51,7 +51,7 @@ _Append: TypeAlias = Callable[[Any], None]
 
 
 def encode_entity(entity: Any) -> list[Chunk]:
-    """Return the serialized entity as chunks in the order of the wire.
+    """Return the serialized entity as chunks in the order of the wire, none of them empty.
 
     Raises:
         struct.error, TypeError, AttributeError: a value does not fit its field; the caller's mistake.
@@ -60,22 +60,25 @@ def encode_entity(entity: Any) -> list[Chunk]:
     pieces: list[Any] = []
     write, may_be_large = _compiled(type(entity))
     write(entity, pieces.append)
-    return join_pieces(pieces) if may_be_large else [b"".join(pieces)]
+    if may_be_large:
+        return _join_small(pieces)
+    encoded = b"".join(pieces)
+    return [encoded] if encoded else []
 
 
-def join_pieces(pieces: list[Any]) -> list[Chunk]:
+def _join_small(pieces: list[Any]) -> list[Chunk]:
     """Copy runs of small pieces together; keep large ones and file regions as they are."""
     chunks: list[Chunk] = []
     start = 0
     for index, piece in enumerate(pieces):
         if type(piece) is not bytes or len(piece) >= _COPY_BELOW_BYTES:
-            if index > start:
-                chunks.append(b"".join(pieces[start:index]))
+            if before := b"".join(pieces[start:index]):
+                chunks.append(before)
             if len(piece):
                 chunks.append(piece)
             start = index + 1
-    if start < len(pieces):
-        chunks.append(b"".join(pieces[start:]))
+    if rest := b"".join(pieces[start:]):
+        chunks.append(rest)
     return chunks
 
 

@@ -26,6 +26,8 @@ _REQUEST_PREFIX: Final = struct.Struct(">ihhih")
 _RESPONSE_PREFIX_V0: Final = struct.Struct(">ii")
 _RESPONSE_PREFIX_V1: Final = struct.Struct(">iix")
 
+_COPY_BELOW_BYTES: Final = 16_384
+
 MIN_REQUEST_BYTES: Final = _REQUEST_HEADER.size
 """The shortest request: a header with a null client id, and no body."""
 
@@ -131,9 +133,13 @@ def encode_response_frame(codec: RequestCodec, correlation_id: int, response: An
         prefix = _RESPONSE_PREFIX_V1.pack(body_bytes + 5, correlation_id)
     else:
         prefix = _RESPONSE_PREFIX_V0.pack(body_bytes + 4, correlation_id)
-    first = chunks[0] if chunks else b""
-    if type(first) is bytes and len(first) < 16_384:
-        chunks[:1] = [prefix + first]
+    return _with_prefix(prefix, chunks)
+
+
+def _with_prefix(prefix: bytes, chunks: list[Chunk]) -> list[Chunk]:
+    """Return the chunks with `prefix` in front, in the same chunk if that costs little."""
+    if chunks and type(first := chunks[0]) is bytes and len(first) < _COPY_BELOW_BYTES:
+        chunks[0] = prefix + first
     else:
         chunks.insert(0, prefix)
     return chunks
@@ -167,8 +173,7 @@ def request_encoder(client_id: str | None) -> Callable[[Any, int], list[Chunk]]:
         chunks = encode_entity(entity)
         size = MIN_REQUEST_BYTES + len(encoded_id) + len(end) + sum(map(len, chunks))
         prefix = _REQUEST_PREFIX.pack(size, api_key, api_version, correlation_id, id_length)
-        chunks.insert(0, prefix + encoded_id + end)
-        return chunks
+        return _with_prefix(prefix + encoded_id + end, chunks)
 
     return encode
 

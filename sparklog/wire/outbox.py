@@ -59,7 +59,7 @@ class Outbox:
         return bool(self._chunks)
 
     def append(self, chunks: list[Chunk]) -> None:
-        """Queue the chunks of a frame."""
+        """Queue the chunks of a frame; none of those in memory may be empty."""
         for chunk in chunks:
             if type(chunk) is bytes or type(chunk) is memoryview:
                 self.pending_memory_bytes += len(chunk)

@@ -37,7 +37,7 @@ def run(test: Coroutine[Any, Any, _T]) -> _T:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until `condition` holds; the deadline is that of `run`."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110  (what is waited for has no event)
         await asyncio.sleep(0.001)
 
 
@@ -48,7 +48,7 @@ class BytesRegion:
         self.content = content
         self.position = position
         self.length = len(content) - position if length is None else length
-        self._file = tempfile.TemporaryFile()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (this object is its context)
         self._file.write(content)
         self._file.flush()
 

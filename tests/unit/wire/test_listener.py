@@ -309,7 +309,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_v0_and_the_connection
             client = await RawClient.connect(listener)
             frame = bytearray(client.frame(ApiVersionsRequest(**SOFTWARE)))
             frame[6:8] = (99).to_bytes(2, "big")
-            client.writer.write(bytes(frame) )
+            client.writer.write(bytes(frame))
             response = await client.receive()
             assert response.error_code is ErrorCode.unsupported_version
             assert response.__version__ == 0
@@ -394,5 +394,3 @@ def test_connections_beyond_the_bound_are_refused_and_the_others_served() -> Non
                 await client.receive()
 
     run(scenario())
-
-

@@ -74,9 +74,9 @@ def test_bad_frame_closes_its_connection_with_a_reason_in_the_log(
             sender.writer.write(BAD_FRAMES[what])
             assert await sender.closed_by_server()
             reasons = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-            assert [reason.startswith("test: closing the connection of 127.0.0.1:") for reason in reasons] == [
-                True
-            ]
+            assert [
+                reason.startswith("test: closing the connection of 127.0.0.1:") for reason in reasons
+            ] == [True]
             bystander.send(heartbeat(1))
             await bystander.receive()
 
