@@ -106,6 +106,12 @@ def fetch(
     )
 
 
+def frame_of(request: Any, correlation_id: int) -> bytes:
+    """Return a request's frame without its length."""
+    chunks: list[Any] = list(request_encoder("client")(request, correlation_id))
+    return b"".join(chunks)[4:]
+
+
 def follow(channel: BlockingChannel) -> MetadataImage:
     """Return the image that the fetched log adds up to."""
     image = EMPTY_IMAGE
@@ -291,7 +297,7 @@ def test_wait_until_unfenced_says_who_is_there(server: ControllerServer) -> None
 def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer) -> None:
     """A broker passes on bytes that it does not look into."""
     inner = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1)
-    frame = b"".join(request_encoder("client")(inner, 77))[4:]
+    frame = frame_of(inner, 77)
     with connect(server) as channel:
         reply = channel.request(
             EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
@@ -303,7 +309,7 @@ def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer
 
 def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
     """What a client wrote reaches the controller unchecked by the broker."""
-    frames = [b"", b"\xff" * 40, b"".join(request_encoder("client")(heartbeat(0, 1, 1), 1))[4:]]
+    frames = [b"", b"\xff" * 40, frame_of(heartbeat(0, 1, 1), 1)]
     with connect(server) as channel:
         for frame in frames:
             reply = channel.request(
