@@ -401,7 +401,7 @@ class PartitionLeader:
 
     def _isr_proposal_answered(self, event: IsrProposalAnswered) -> list[LeaderEffect]:
         pending = self._pending
-        if pending is None or pending.proposal is not event.proposal:
+        if pending is None or pending.proposal != event.proposal:
             return []
         if event.error_code != ErrorCode.none:
             if event.error_code in _REFUSED_PROPOSAL_ERRORS:
