@@ -24,7 +24,7 @@ def payload_types(api_key: ApiKey) -> Iterator[type[Any]]:
 
 def arbitrary_entity(entity_type: type[Any], source: random.Random) -> Any:
     """Return an entity whose fields are defaults, nulls, empty, short or long."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in entity_layout(entity_type).all_fields:
         if field.field.default is not MISSING and source.random() < 0.3:
             continue

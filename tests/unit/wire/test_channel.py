@@ -4,7 +4,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ from tests.unit.wire.serving import (
     until,
 )
 
-Ask = Callable[[str, int, Any], Awaitable[Any]]
+Ask = Callable[[str, int, Any], Coroutine[Any, Any, Any]]
 
 
 async def ask_channel(host: str, port: int, entity: Any) -> Any:

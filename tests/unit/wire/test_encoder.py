@@ -2,6 +2,7 @@
 
 import io
 import random
+from typing import Any
 
 import pytest
 from kio.serial import entity_writer
@@ -30,9 +31,11 @@ def test_encoder_of_large_and_filed_records_leaves_them_in_their_own_chunks() ->
     region = BytesRegion(b"R" * 5000)
     large = b"L" * 100_000
     response = fetch_response(region, large, b"small", None)
-    chunks = encode_entity(response)
+    chunks: list[Any] = list(encode_entity(response))
     assert [chunk for chunk in chunks if chunk is region or chunk is large] == [region, large]
-    joined = b"".join(bytes(chunk.content) if chunk is region else bytes(chunk) for chunk in chunks)
+    joined = b"".join(
+        chunk.content if isinstance(chunk, BytesRegion) else memoryview(chunk) for chunk in chunks
+    )
     assert joined == encode_to_bytes(fetch_response(region.content, large, b"small", None))
 
 
