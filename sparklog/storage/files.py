@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import Offset
+from sparklog.types import Offset, TopicPartition
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -25,6 +25,7 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+_DIRECTORY_NAME_BYTES: Final = 255
 
 
 def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
@@ -40,6 +41,27 @@ def offset_of(name: str) -> Offset | None:
     """Return the offset a file's name begins with, or None when it is no file of a segment."""
     digits = name.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def partition_of(directory_name: str) -> TopicPartition:
+    """Return the partition that a directory `<topic>-<partition>` is for.
+
+    Raises:
+        ValueError: the name is not of that form.
+    """
+    topic, separator, partition = directory_name.rpartition("-")
+    if not (topic and separator and partition.isascii() and partition.isdigit()):
+        raise ValueError(f"{directory_name!r} is not <topic>-<partition>")
+    return TopicPartition(topic, int(partition))
+
+
+def directory_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
+    """Return the name of a log's directory set aside: `<topic>-<partition>.<unique><suffix>`.
+
+    A long topic is cut, so that the name stays within what file systems take.
+    """
+    full_suffix = f"-{partition.partition}.{unique.hex}{suffix}"
+    return partition.topic[: _DIRECTORY_NAME_BYTES - len(full_suffix)] + full_suffix
 
 
 def encode_uuid(value: UUID) -> str:

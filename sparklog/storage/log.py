@@ -10,12 +10,9 @@ Rule kept: an append is in the log whole or not at all. On the disk for certain 
 `recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
 """
 
-import random
-from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -29,29 +26,39 @@ from sparklog.records.batch import (
     stamp,
     stamp_with_append_time,
 )
-from sparklog.storage import time_lookup
 from sparklog.storage.checkpoints import read_topic_id, write_leader_epochs, write_topic_id
-from sparklog.storage.file_region import FileRegion
 from sparklog.storage.files import (
-    DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
+    directory_name,
     offset_file,
+    partition_of,
     storage_error,
     storage_errors,
     sync_directory,
     sync_file,
 )
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.log_reads import LogReads
 from sparklog.storage.producer_replay import apply_batch, load_producers
 from sparklog.storage.producer_snapshots import encode_snapshot, snapshot_offsets
 from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery import LoadedLog, load_log
+from sparklog.storage.results import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    AbortedTransaction,
+    AppendInfo,
+    ReadResult,
+)
 from sparklog.storage.retention import count_deletable
-from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer, Segment
+from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer
 from sparklog.storage.time_lookup import OffsetAndTimestamp
-from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs, TopicPartition
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP",
@@ -64,77 +71,16 @@ __all__ = [
     "Log",
     "OffsetAndTimestamp",
     "ReadResult",
-    "partition_of",
 ]
 
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
 
-_DIRECTORY_NAME_BYTES: Final = 255
-
-
-class AppendInfo(NamedTuple):
-    """Where an append went. Ends are inclusive only in `last_offset`, as in Kafka."""
-
-    base_offset: Offset
-    last_offset: Offset
-    log_append_time_ms: TimestampMs | None
-    """The time given to the records, where the topic says LogAppendTime; else None (-1 on the wire)."""
-    log_start_offset: Offset
-    duplicate: bool = False
-    """Nothing was appended: an idempotent producer's retry of a batch that is in the log at these offsets."""
-
-
-class ReadResult(NamedTuple):
-    """Whole batches found by `Log.read`."""
-
-    region: FileRegion | None
-    """None: nothing to read below the limit (not an error)."""
-    next_offset: Offset
-    """Reading on from here misses nothing; the offset asked for when `region` is None."""
-
-
-class AbortedTransaction(NamedTuple):
-    """What a read_committed consumer must skip."""
-
-    producer_id: ProducerId
-    first_offset: Offset
-
-
-def partition_of(directory_name: str) -> TopicPartition:
-    """Return the partition that a directory `<topic>-<partition>` is for.
-
-    Raises:
-        ValueError: the name is not of that form.
-    """
-    topic, separator, partition = directory_name.rpartition("-")
-    if not (topic and separator and partition.isascii() and partition.isdigit()):
-        raise ValueError(f"{directory_name!r} is not <topic>-<partition>")
-    return TopicPartition(topic, int(partition))
-
-
-class Log:
+class Log(LogReads):
     """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`."""
 
     def __init__(self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog) -> None:
-        self.directory = directory
-        self.config = config
-        self.topic_id = topic_id
-        self.topic_partition = partition_of(directory.name)
-        self.epochs = loaded.epochs
-        self.producers = loaded.producers
-        self.log_start_offset = loaded.log_start_offset
-        """The first offset that may be read."""
-        self.log_end_offset = loaded.log_end_offset
-        """The offset the next record gets."""
+        super().__init__(directory, config, topic_id, loaded)
         self.recovery_point = loaded.recovery_point
         """Everything below is on the disk."""
-        self._segments = loaded.segments
-        self._active = loaded.segments[-1]
-        self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
         # Guards the recovery point against a truncation during a flush.
         self._lock = Lock()
         self._truncations = 0
@@ -232,7 +178,7 @@ class Log:
                 ErrorCode.record_list_too_large,
                 f"{position} bytes of records exceed segment.bytes, which is {config.segment_bytes}",
             )
-        if self._must_roll(position, max_timestamp_ms, offset - 1, now_ms):
+        if self.segments.must_roll(self.config, position, max_timestamp_ms, offset - 1, now_ms):
             self._roll(base_offset, now_ms)
         if leader_epoch != self.epochs.latest:
             self.assign_leader_epoch(leader_epoch)
@@ -279,8 +225,8 @@ class Log:
         if not headers:
             return None
         base_offset = headers[0].base_offset
-        if self._active.size_bytes + end <= self.config.segment_bytes and not self._must_roll(
-            end, max_timestamp_ms, expected_offset - 1, None
+        if self.segments.active.size_bytes + end <= self.config.segment_bytes and not self.segments.must_roll(
+            self.config, end, max_timestamp_ms, expected_offset - 1, None
         ):
             self._append_run(view[:end], headers)
         else:
@@ -292,7 +238,7 @@ class Log:
         run: list[BatchHeader] = []
         start = end = 0
         for header in headers:
-            active = self._active
+            active = self.segments.active
             size_bytes = header.size_bytes
             if run and (
                 active.size_bytes + end - start + size_bytes > self.config.segment_bytes
@@ -300,7 +246,9 @@ class Log:
             ):
                 self._append_run(view[start:end], run)
                 run, start = [], end
-            if not run and self._must_roll(size_bytes, header.max_timestamp, header.last_offset, None):
+            if not run and self.segments.must_roll(
+                self.config, size_bytes, header.max_timestamp, header.last_offset, None
+            ):
                 self._roll(header.base_offset, header.max_timestamp)
             run.append(header)
             end += size_bytes
@@ -321,7 +269,7 @@ class Log:
     def _append(
         self, parts: list[Buffer], total_bytes: int, headers: Sequence[BatchHeader], view: memoryview
     ) -> None:
-        active = self._active
+        active = self.segments.active
         try:
             active.append(parts, total_bytes, headers, self.config)
         except OSError as error:
@@ -355,154 +303,7 @@ class Log:
         write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, self.epochs.entries, sync=False)
         self._metadata_unsynced = True
 
-    # Reading
-
-    def read(
-        self, offset: Offset, *, max_bytes: int, up_to_offset: Offset, min_one_batch: bool = True
-    ) -> ReadResult:
-        """Return whole batches from the one that contains `offset`, all below `up_to_offset` (exclusive).
-
-        At most `max_bytes`, unless `min_one_batch` and the first batch alone is larger. The first batch may
-        begin below `offset`. A result ends with its segment at the latest.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
-                KAFKA_STORAGE_ERROR.
-        """
-        segments = self._segments
-        segment = segments[-1]
-        # Before the log end offset, so that beside an append it is at most too small.
-        end = segment.size_bytes
-        log_end_offset = self.log_end_offset
-        if offset > log_end_offset or offset < self.log_start_offset:
-            raise KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"{self.topic_partition}: offset {offset} is outside "
-                f"[{self.log_start_offset}, {log_end_offset}]",
-            )
-        if offset >= up_to_offset or offset == log_end_offset:
-            return ReadResult(None, offset)
-        number = len(segments)
-        if offset < segment.base_offset:
-            number = bisect_right(segments, offset, key=_base_offset)
-            segment = segments[number - 1]
-            end = segment.size_bytes
-        try:
-            while True:
-                start = segment.position_of(offset)
-                is_active = number == len(segments)
-                segment_end_offset = log_end_offset if is_active else segments[number].base_offset
-                if up_to_offset < segment_end_offset:
-                    end = segment.position_of(up_to_offset)
-                    segment_end_offset = up_to_offset
-                if start < end:
-                    break
-                if is_active or segment_end_offset == up_to_offset:
-                    return ReadResult(None, offset)
-                segment = segments[number]
-                number += 1
-                end = segment.size_bytes
-            region_end, next_offset = segment.whole_batches(
-                start, start + max_bytes, end, min_one_batch=min_one_batch
-            )
-        except OSError as error:
-            raise storage_error(f"read {segment.file.path}", error) from error
-        if region_end <= start:
-            return ReadResult(None, offset)
-        if next_offset is None:
-            next_offset = segment_end_offset
-        segment.remember_position(next_offset, region_end)
-        return ReadResult(FileRegion(segment.file, start, region_end - start), next_offset)
-
-    def offset_for_timestamp(
-        self, timestamp_ms: TimestampMs, high_watermark: Offset
-    ) -> OffsetAndTimestamp | None:
-        """Return the first record at or after `timestamp_ms`, or what a special (negative) time stands for.
-
-        None when there is none below `high_watermark`. LATEST answers `high_watermark` itself: pass the
-        last stable offset for read_committed, the log end offset for a follower. Without tiered storage
-        EARLIEST_LOCAL is EARLIEST and LATEST_TIERED nothing. May block on a cold disk.
-
-        Raises:
-            KafkaError: UNSUPPORTED_VERSION for a special time not known here, CORRUPT_MESSAGE,
-                KAFKA_STORAGE_ERROR.
-        """
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return OffsetAndTimestamp(high_watermark, None, self.epochs.latest)
-        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start = self.log_start_offset
-            return OffsetAndTimestamp(start, None, self.epochs.epoch_at(start))
-        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
-            return None
-        if timestamp_ms < MAX_TIMESTAMP:
-            raise KafkaError(
-                ErrorCode.unsupported_version, f"there is no special timestamp {timestamp_ms} in this version"
-            )
-        with storage_errors(f"look up a timestamp in {self.directory}"):
-            if timestamp_ms == MAX_TIMESTAMP:
-                found = time_lookup.latest(self._segments)
-            else:
-                found = time_lookup.first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
-        return found if found is not None and found.offset < high_watermark else None
-
-    def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Return the end of what read_committed consumers may see; never above `high_watermark`."""
-        first_unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
-
-    def aborted_transactions(self, offset: Offset, up_to_offset: Offset) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap [offset, up_to_offset), in the order of their markers.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        segments = self._segments
-        first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
-        found: list[AbortedTransaction] = []
-        with storage_errors(f"read a transaction index in {self.directory}"):
-            for segment in segments[first:]:
-                for entry in segment.transaction_index.entries():
-                    if entry.last_offset >= offset and entry.first_offset < up_to_offset:
-                        found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
-                    if entry.last_stable_offset >= up_to_offset:
-                        return found
-        return found
-
-    @property
-    def first_segment_base_offset(self) -> Offset:
-        """Where the files begin; the log start offset may lie above."""
-        return self._segments[0].base_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of record batches in all segments."""
-        return sum(segment.size_bytes for segment in self._segments)
-
     # Rolling, truncating, retaining
-
-    def _must_roll(
-        self, more_bytes: int, max_timestamp_ms: TimestampMs, last_offset: Offset, now_ms: TimestampMs | None
-    ) -> bool:
-        """Say whether `more_bytes` need a new segment. `now_ms` counts where records have no timestamps."""
-        active = self._active
-        config = self.config
-        if (
-            active.size_bytes + more_bytes > config.segment_bytes
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-            or active.offset_index.is_full
-            or active.time_index.is_full
-        ):
-            return active.size_bytes > 0 or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-        if not active.size_bytes:
-            return False
-        first_timestamp_ms = active.first_timestamp()
-        if first_timestamp_ms is not None and first_timestamp_ms >= 0:
-            waited_ms = max_timestamp_ms - first_timestamp_ms
-        elif now_ms is not None:
-            waited_ms = now_ms - active.created_ms
-        else:
-            return False
-        return waited_ms > config.segment_ms - active.roll_jitter_ms
 
     def roll(self, now_ms: TimestampMs) -> None:
         """Begin a new active segment at the log end offset (nothing if the active one is empty).
@@ -510,38 +311,16 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        if self._active.size_bytes:
+        if self.segments.active.size_bytes:
             self._roll(self.log_end_offset, now_ms)
 
     def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
         """Begin a new segment at `base_offset`, which is the log end offset or above."""
-        with storage_errors(f"roll {self._active.file.path}"):
-            active = self._active
-            kept = self._segments
-            if active.size_bytes:
-                active.seal()
+        with storage_errors(f"roll {self.segments.active.file.path}"):
+            if self.segments.active.size_bytes:
                 self._write_snapshot(base_offset, sync=False)
-            else:
-                # Nothing fits into it any more (offsets too far away).
-                kept = kept[:-1]
-                self._delete([active], now_ms)
-            self._use((*kept, self._create_segment(base_offset, now_ms)))
-
-    def _create_segment(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
-        config = self.config
-        jitter_ms = random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
-        return Segment.create(
-            self.directory,
-            base_offset,
-            config,
-            now_ms=now_ms,
-            roll_jitter_ms=min(jitter_ms, config.segment_ms),
-        )
-
-    def _use(self, segments: tuple[Segment, ...]) -> None:
-        self._segments = segments
-        self._active = segments[-1]
-        self._metadata_unsynced = True
+            self.segments.roll(base_offset, self.config, now_ms)
+            self._metadata_unsynced = True
 
     def _write_snapshot(self, offset: Offset, *, sync: bool) -> None:
         path = offset_file(self.directory, offset, PRODUCER_SNAPSHOT_SUFFIX)
@@ -559,17 +338,13 @@ class Log:
         """
         if offset >= self.log_end_offset:
             return False
-        if offset < self._segments[0].base_offset:
+        if offset < self.segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
         with storage_errors(f"truncate {self.directory} to {offset}"):
-            kept = tuple(segment for segment in self._segments if segment.base_offset <= offset)
-            removed = self._segments[len(kept) :]
             self._forget_above(offset)
-            self._use(kept)
-            self._delete(removed, self._active.created_ms)
-            self._active.truncate_to(offset, self.config)
-            log_end_offset = self._active.reload_max_timestamp()
+            log_end_offset = self.segments.truncate_to(offset, self.config)
+            self._metadata_unsynced = True
             self.log_end_offset = log_end_offset
             self.log_start_offset = min(self.log_start_offset, log_end_offset)
             if self.epochs.truncate_from_end(log_end_offset):
@@ -581,7 +356,7 @@ class Log:
     def _reload_producers(self) -> ProducerStates:
         return load_producers(
             self.directory,
-            self._segments,
+            self.segments.all,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
             replay_from=self.log_end_offset,
@@ -594,14 +369,11 @@ class Log:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with storage_errors(f"empty {self.directory}"):
-            now_ms = self._active.created_ms
-            self._forget_above(0)
-            self._delete(self._segments, now_ms)
+            self._forget_above(offset)
+            self.segments.truncate_fully_and_start_at(offset, self.config)
             for snapshot in snapshot_offsets(self.directory):
                 offset_file(self.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink()
-            self._use((self._create_segment(offset, now_ms),))
             self.log_start_offset = self.log_end_offset = offset
-            self.recovery_point = min(self.recovery_point, offset)
             self.producers.clear()
             self.epochs.clear()
             self._write_epochs()
@@ -642,34 +414,23 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        segments = self.segments
         count = count_deletable(
-            self._segments,
+            segments.all,
             self.config,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
             high_watermark=high_watermark,
             now_ms=now_ms,
         )
-        if not count:
-            return 0
-        if count == len(self._segments):
+        if count == len(segments.all):
             self._roll(self.log_end_offset, now_ms)
-        removed, kept = self._segments[:count], self._segments[count:]
-        self.advance_log_start_offset(kept[0].base_offset)
-        with storage_errors(f"delete segments of {self.directory}"):
-            self._use(kept)
-            self._delete(removed, now_ms)
+        if count:
+            self.advance_log_start_offset(segments.all[count].base_offset)
+            with storage_errors(f"delete segments of {self.directory}"):
+                segments.drop_first(count, self.config, now_ms)
+            self._metadata_unsynced = True
         return count
-
-    def _delete(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
-        """Rename the files of segments that are no longer used, to be unlinked later."""
-        paths: list[Path] = []
-        for segment in segments:
-            paths += segment.mark_deleted()
-            snapshot = offset_file(self.directory, segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
-            if snapshot.exists():
-                paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))
-        self._to_delete.append((now_ms + self.config.file_delete_delay_ms, paths))
 
     def delete_files_due(self, now_ms: TimestampMs) -> int:
         """Unlink files whose delay is over; return how many. Off the loop.
@@ -677,15 +438,8 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        due = [entry for entry in self._to_delete if entry[0] <= now_ms]
-        count = 0
         with storage_errors(f"delete files of {self.directory}"):
-            for entry in due:
-                for path in entry[1]:
-                    path.unlink(missing_ok=True)
-                    count += 1
-                self._to_delete.remove(entry)
-        return count
+            return self.segments.delete_files_due(now_ms)
 
     def remove_expired_producers(self, now_ms: TimestampMs) -> int:
         """Forget producers that have been idle for producer.id.expiration.ms; return how many."""
@@ -712,7 +466,7 @@ class Log:
         with self._lock:
             truncations = self._truncations
             log_end_offset = self.log_end_offset
-            segments = self._segments
+            segments = self.segments.all
         if log_end_offset == self.recovery_point and not self._metadata_unsynced:
             return
         with storage_errors(f"flush {self.directory}"):
@@ -743,12 +497,12 @@ class Log:
             if clean:
                 with storage_errors(f"close the log in {self.directory}"):
                     self._write_snapshot(self.log_end_offset, sync=True)
-                    self._active.seal()
-                    self._active.truncated = True
+                    self.segments.active.seal()
+                    self.segments.active.truncated = True
                     self._metadata_unsynced = True
                     self.flush()
         finally:
-            for segment in self._segments:
+            for segment in self.segments.all:
                 segment.release()
 
     def rename_for_deletion(self) -> Path:
@@ -768,14 +522,8 @@ class Log:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         self.close(clean=False)
-        topic, partition = self.topic_partition
-        full_suffix = f"-{partition}.{uuid4().hex}{suffix}"
-        target = self.directory.with_name(topic[: _DIRECTORY_NAME_BYTES - len(full_suffix)] + full_suffix)
+        target = self.directory.with_name(directory_name(self.topic_partition, uuid4(), suffix))
         with storage_errors(f"rename {self.directory}"):
             self.directory.rename(target)
         self.directory = target
         return target
-
-
-def _base_offset(segment: Segment) -> Offset:
-    return segment.base_offset

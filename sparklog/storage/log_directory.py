@@ -26,8 +26,8 @@ from sparklog.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from sparklog.storage.files import replace_file, storage_errors, sync_directory
-from sparklog.storage.log import Log, partition_of
+from sparklog.storage.files import partition_of, replace_file, storage_errors, sync_directory
+from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, Offset, TimestampMs, TopicPartition

@@ -58,6 +58,7 @@ class Segment:
         "roll_jitter_ms",
         "size_bytes",
         "synced",
+        "tail",
         "time_index",
         "transaction_index",
         "truncated",
@@ -90,6 +91,8 @@ class Segment:
         self.offset_of_max_timestamp: Offset = base_offset
         """The last offset of the batch with `max_timestamp_ms`."""
         self.bytes_since_index_entry = 0
+        self.tail: tuple[Offset, int] = (base_offset, size_bytes)
+        """Of the active segment: the log end offset and where that is in the file, changed in one step."""
         self.synced = False
         """Sealed and fsynced as a whole: never to be flushed again."""
         self.truncated = False
@@ -146,6 +149,7 @@ class Segment:
             OSError: nothing was appended.
         """
         start = position = self.size_bytes
+        last_offset = self.tail[0] - 1
         index_entries = self.offset_index.entry_count, self.time_index.entry_count
         max_timestamp_ms, offset_of_max_timestamp = self.max_timestamp_ms, self.offset_of_max_timestamp
         bytes_since_index_entry = self.bytes_since_index_entry
@@ -178,6 +182,7 @@ class Segment:
         self.offset_of_max_timestamp = offset_of_max_timestamp
         self.bytes_since_index_entry = bytes_since_index_entry
         self.size_bytes = position
+        self.tail = (last_offset + 1, position)
 
     def _write_rest(self, parts: list[Buffer], written: int, total_bytes: int, start: int) -> None:
         """Go on after a short write."""
@@ -212,7 +217,7 @@ class Segment:
             self.time_index.truncate_to_entries(index_entries[1])
 
     def remember_position(self, offset: Offset, position: int) -> None:
-        """Note that a batch begins with `offset` (or is the first after it) at `position`."""
+        """Note that the first batch that ends at or after `offset` begins at `position`."""
         newer = self._newer_positions
         if len(newer) >= _POSITIONS_A_GENERATION:
             self._older_positions = newer
@@ -237,6 +242,7 @@ class Segment:
         start = self.offset_index.lookup(offset)
         for position, header in walk_headers(self.file, start, end):
             if header.base_offset + header.last_offset_delta >= offset:
+                self.remember_position(offset, position)
                 return position
         return end
 
@@ -347,6 +353,7 @@ class Segment:
             if position == 0:
                 self.first_timestamp_ms = header.max_timestamp
         self.bytes_since_index_entry = self.size_bytes - start
+        self.tail = (next_offset, self.size_bytes)
         return next_offset
 
     def flush(self, *, sealed: bool) -> None:

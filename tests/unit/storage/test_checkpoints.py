@@ -64,7 +64,7 @@ def test_uuid_text_round_trips() -> None:
     """Ids with - and _ in them are the ones that go wrong."""
     for value in (UUID(int=1), UUID(int=2**128 - 1), UUID(bytes=b"\xfb\xef\xbe" * 5 + b"\xff")):
         assert decode_uuid(encode_uuid(value)) == value
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\S"):
         decode_uuid("too short")
 
 

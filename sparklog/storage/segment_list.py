@@ -1,0 +1,204 @@
+"""The segments of one log, oldest first: reading across them, rolling, cutting, dropping.
+
+Rule kept: the tuple of segments is replaced as a whole, never changed, so that who reads beside sees the
+segments before or after a change. Files of dropped segments are renamed with `.deleted` at once and
+unlinked later, when nobody is reading them any more (and by someone who may block).
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparklog.storage.file_region import FileRegion
+from sparklog.storage.files import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.results import ReadResult
+from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from sparklog.types import Offset, TimestampMs
+
+
+class SegmentList:
+    """The segments of a log."""
+
+    def __init__(self, directory: Path, segments: tuple[Segment, ...]) -> None:
+        self._directory = directory
+        self.all = segments
+        """At least one, oldest first."""
+        self.active = segments[-1]
+        self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of record batches."""
+        return sum(segment.size_bytes for segment in self.all)
+
+    def number_of(self, offset: Offset) -> int:
+        """Return the place of the segment that `offset` belongs into; the first one's if it is below all."""
+        return max(bisect_right(self.all, offset, key=_base_offset) - 1, 0)
+
+    def read(
+        self, offset: Offset, *, max_bytes: int, up_to_offset: Offset, min_one_batch: bool
+    ) -> ReadResult | None:
+        """Find the batches to answer `Log.read` with; None if `offset` is above the log's end.
+
+        Raises:
+            CorruptBatchError, OSError: the log is not as it was written.
+        """
+        segments = self.all
+        segment = segments[-1]
+        log_end_offset, active_end = segment.tail
+        if offset > log_end_offset:
+            return None
+        if offset >= up_to_offset or offset == log_end_offset:
+            return ReadResult(None, offset)
+        number = len(segments)
+        end = active_end
+        if offset < segment.base_offset:
+            number = bisect_right(segments, offset, key=_base_offset)
+            segment = segments[number - 1]
+            end = segment.size_bytes
+        while True:
+            start = segment.position_of(offset)
+            is_active = number == len(segments)
+            end_offset = log_end_offset if is_active else segments[number].base_offset
+            if up_to_offset < end_offset:
+                end = segment.position_of(up_to_offset)
+                end_offset = up_to_offset
+            if start < end:
+                break
+            if is_active or end_offset == up_to_offset:
+                return ReadResult(None, offset)
+            # Offsets at the end of this segment are gone (compaction).
+            segment = segments[number]
+            number += 1
+            end = active_end if number == len(segments) else segment.size_bytes
+        region_end, next_offset = segment.whole_batches(
+            start, start + max_bytes, end, min_one_batch=min_one_batch
+        )
+        if region_end <= start:
+            return ReadResult(None, offset)
+        if next_offset is None:
+            next_offset = end_offset
+        else:
+            segment.remember_position(next_offset, region_end)
+        return ReadResult(FileRegion(segment.file, start, region_end - start), next_offset)
+
+    def must_roll(
+        self,
+        config: LogConfig,
+        more_bytes: int,
+        max_timestamp_ms: TimestampMs,
+        last_offset: Offset,
+        now_ms: TimestampMs | None,
+    ) -> bool:
+        """Say whether `more_bytes` need a new segment. `now_ms` counts where records have no timestamps."""
+        active = self.active
+        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not active.size_bytes:
+            return False
+        if (
+            active.size_bytes + more_bytes > config.segment_bytes
+            or active.offset_index.is_full
+            or active.time_index.is_full
+        ):
+            return True
+        first_timestamp_ms = active.first_timestamp()
+        if first_timestamp_ms is not None and first_timestamp_ms >= 0:
+            waited_ms = max_timestamp_ms - first_timestamp_ms
+        elif now_ms is not None:
+            waited_ms = now_ms - active.created_ms
+        else:
+            return False
+        return waited_ms > config.segment_ms - active.roll_jitter_ms
+
+    def roll(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> None:
+        """Seal the active segment and begin another; an empty one is dropped (offsets too far away for it).
+
+        Raises:
+            OSError: files cannot be made or written.
+        """
+        kept = self.all
+        if self.active.size_bytes:
+            self.active.seal()
+        else:
+            kept = kept[:-1]
+            self._delete([self.active], config, now_ms)
+        self._use((*kept, self._create(base_offset, config, now_ms)))
+
+    def truncate_to(self, offset: Offset, config: LogConfig) -> Offset:
+        """Remove the batches that reach to `offset` or above it; return the new log end offset.
+
+        Raises:
+            CorruptBatchError, OSError: files cannot be read or cut.
+        """
+        kept = tuple(segment for segment in self.all if segment.base_offset <= offset)
+        removed = self.all[len(kept) :]
+        self._use(kept)
+        self._delete(removed, config, self.active.created_ms)
+        self.active.truncate_to(offset, config)
+        return self.active.tail[0]
+
+    def truncate_fully_and_start_at(self, offset: Offset, config: LogConfig) -> None:
+        """Drop everything and begin anew at `offset`.
+
+        Raises:
+            OSError: files cannot be made or renamed.
+        """
+        now_ms = self.active.created_ms
+        self._delete(self.all, config, now_ms)
+        self._use((self._create(offset, config, now_ms),))
+
+    def drop_first(self, count: int, config: LogConfig, now_ms: TimestampMs) -> None:
+        """Drop the `count` oldest segments, which are not all.
+
+        Raises:
+            OSError: files cannot be renamed.
+        """
+        removed = self.all[:count]
+        self._use(self.all[count:])
+        self._delete(removed, config, now_ms)
+
+    def delete_files_due(self, now_ms: TimestampMs) -> int:
+        """Unlink files whose delay is over; return how many.
+
+        Raises:
+            OSError: one cannot be unlinked.
+        """
+        count = 0
+        for entry in [entry for entry in self._to_delete if entry[0] <= now_ms]:
+            for path in entry[1]:
+                path.unlink(missing_ok=True)
+                count += 1
+            self._to_delete.remove(entry)
+        return count
+
+    def _create(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> Segment:
+        jitter_ms = random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0
+        return Segment.create(
+            self._directory,
+            base_offset,
+            config,
+            now_ms=now_ms,
+            roll_jitter_ms=min(jitter_ms, config.segment_ms),
+        )
+
+    def _use(self, segments: tuple[Segment, ...]) -> None:
+        self.all = segments
+        self.active = segments[-1]
+
+    def _delete(self, segments: Sequence[Segment], config: LogConfig, now_ms: TimestampMs) -> None:
+        """Rename the files of segments that are no longer used, to be unlinked later."""
+        paths: list[Path] = []
+        for segment in segments:
+            paths += segment.mark_deleted()
+            snapshot = offset_file(self._directory, segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
+            if snapshot.exists():
+                paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))
+        if paths:
+            self._to_delete.append((now_ms + config.file_delete_delay_ms, paths))
+
+
+def _base_offset(segment: Segment) -> Offset:
+    return segment.base_offset
