@@ -10,13 +10,12 @@ against their CRC, so a bad frame means a foreign or a newer writer and stops wh
 have come over a socket, so lengths are checked before anything is allocated.
 """
 
-import io
-from typing import Final
-
-from kio.serial import entity_writer
+from collections.abc import Mapping
+from typing import Final, cast
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import RECORD_TYPES, MetadataRecord
+from sparklog.wire.encoder import encode_entity
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
 FRAME_VERSION: Final = 1
@@ -32,11 +31,7 @@ class MetadataFrameError(KafkaError):
 
 def encode_record(record: MetadataRecord) -> bytes:
     """Return the value under which the record goes into the metadata log."""
-    frame = io.BytesIO()
-    for number in (FRAME_VERSION, record.__api_key__, record.__version__):
-        frame.write(_encode_unsigned_varint(number))
-    entity_writer(type(record))(frame, record)
-    return frame.getvalue()
+    return _FRAME_HEADERS[record.__api_key__] + b"".join(cast(list[bytes], encode_entity(record)))
 
 
 def decode_record(value: bytes | memoryview) -> MetadataRecord:
@@ -89,3 +84,10 @@ def _decode_unsigned_varint(value: bytes | memoryview, position: int) -> tuple[i
         if byte < 0x80:
             return number, position + index + 1
     raise MetadataFrameError("metadata record with an overlong varint in its frame header")
+
+
+_FRAME_HEADERS: Final[Mapping[int, bytes]] = {
+    api_key: b"".join(map(_encode_unsigned_varint, (FRAME_VERSION, api_key, record_type.__version__)))
+    for api_key, record_type in RECORD_TYPES.items()
+}
+"""What stands before each record type's entity."""
