@@ -191,6 +191,7 @@ class Connection:
         while received.end - received.start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
             if not MIN_REQUEST_BYTES <= size <= self._owner.max_request_bytes:
+                self.flush()  # what was asked before is answered
                 self._refuse(f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}")
                 return
             start = received.start + LENGTH.size
@@ -252,6 +253,7 @@ class Connection:
             route = self._owner.route(api_key, api_version)
             body = read_request_body(route.codec, frame, position)
         except KafkaError as error:
+            self.flush()  # what was asked before is answered
             self._refuse(str(error))
             return
         request = Request(route.api_key, api_version, correlation_id, client_id, body, frame, self)
