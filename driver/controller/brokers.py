@@ -105,7 +105,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
     lost_all_directories = bool(directories) and set(directories) <= set(request.offline_log_dirs)
     want_fence = request.want_fence or lost_all_directories
     if registration.fenced:
-        if request.want_shut_down:
+        if request.want_shut_down or registration.in_controlled_shutdown:
             shut_down = True
         elif caught_up and not want_fence:
             records += _unfence(cluster, registration)

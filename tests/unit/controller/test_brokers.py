@@ -271,6 +271,15 @@ def test_controlled_shutdown_from_outside_is_told_by_heartbeat() -> None:
     assert conversation.heartbeat(0).reply.should_shut_down
 
 
+def test_controlled_shutdown_of_broker_that_loses_its_session_still_ends() -> None:
+    """It was on its way out: nothing may bring it back but a new registration."""
+    conversation = Conversation().start(0, 1)
+    conversation.take(conversation.controller.start_controlled_shutdown(0, conversation.now_ms))
+    conversation.take(conversation.controller.broker_gone(0, conversation.epoch(0)))
+    decision = conversation.heartbeat(0)
+    assert (decision.records, decision.reply.should_shut_down) == ([], True)
+
+
 def test_stopping_cluster_tells_everybody_and_elects_nobody() -> None:
     """On a stop the ISRs must stay what they are, or only the last to leave could lead at the next start."""
     conversation = Conversation().start(0, 1)
