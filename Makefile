@@ -22,7 +22,7 @@ demo: $(READY)  ## the main job: flights through a three-broker cluster, one bro
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
 
 serve: $(READY)  ## a three-broker cluster on this machine until Ctrl-C
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit --properties-file conf/laptop.conf jobs/serve.py conf/broker.properties
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit jobs/serve.py conf/broker.properties
 
 test: $(READY)  ## lint, format, types, layers, then every test
 	@$(MAKE) --no-print-directory check
@@ -69,5 +69,6 @@ $(READY): requirements.txt requirements-java.txt pyproject.toml
 	fi; \
 	{ echo "export JAVA_HOME='$$home'"; \
 	  echo "export SPARK_HOME='$$($(BIN)/python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')'"; \
+	  echo "export SPARK_CONF_DIR='$(abspath conf)' SPARK_LOCAL_IP=127.0.0.1"; \
 	  echo "export PYSPARK_PYTHON='$(abspath $(BIN))/python' PATH='$(abspath $(BIN))':\$$PATH"; } > $(SPARK_ENVIRONMENT)
 	@touch $@

@@ -47,7 +47,7 @@ class SparkCluster:
         self._temporary_directory = temporary_directory
         self._lock = threading.Lock()
         self._stopped = False
-        self._failures = 0
+        self._failures: list[str] = []
         self._refusal: str | None = None
         self._racks = [
             Rack(
@@ -129,14 +129,16 @@ class SparkCluster:
             except TimeoutError as error:
                 if self._refusal is not None:
                     raise BrokerRefusedError(self._refusal) from None
-                if self._failures >= FAILURES_BEFORE_START_ALLOWED or time.monotonic() > deadline_s:
+                if len(self._failures) >= FAILURES_BEFORE_START_ALLOWED:
                     raise StartError(
-                        f"the brokers did not come up ({error}; {self._failures} failed job(s)): the "
-                        "executors' stderr, linked from the Spark UI, says why"
-                    ) from error
+                        f"the brokers' jobs fail: {self._failures[-1]} (the executors' stderr, linked from "
+                        "the Spark UI, says more)"
+                    ) from None
+                if time.monotonic() > deadline_s:
+                    raise StartError(f"the brokers did not come up in time: {error}") from None
 
-    def _rack_failed(self, rack: Rack) -> None:
-        self._failures += 1
+    def _rack_failed(self, rack: Rack, cause: str) -> None:
+        self._failures.append(cause)
         for assignment in rack.assignments:
             self._controller.report_broker_lost(assignment.node_id)
 

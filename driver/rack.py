@@ -37,7 +37,7 @@ class Rack:
         slots: BrokerSlots,
         assignments: Sequence[BrokerAssignment],
         *,
-        on_failed: Callable[["Rack"], None],
+        on_failed: Callable[["Rack", str], None],
         on_refused: Callable[[str], None],
         on_ended: Callable[[], None],
     ) -> None:
@@ -84,8 +84,9 @@ class Rack:
             except Py4JError as error:
                 if self._stopping.is_set() or is_stopped(self._slots.spark_context):
                     break
-                logger.warning("%s failed, attempt %d: %s", self.name, attempt, _cause(error))
-                self._on_failed(self)
+                cause = _cause(error)
+                logger.warning("%s failed, attempt %d: %s", self.name, attempt, cause)
+                self._on_failed(self, cause)
                 if time.monotonic() - started_s > STEADY_S:
                     backoff_s = FIRST_BACKOFF_S
                 self._stopping.wait(backoff_s)

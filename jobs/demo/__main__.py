@@ -50,16 +50,12 @@ def spark_session() -> SparkSession:
     discovery_script = str(Path("conf/discover-broker.sh").absolute())
     builder = SparkSession.builder.master("local-cluster[3,2,1024]").appName("sparklog demo")
     for key, value in {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.resource.broker.amount": "1",
         "spark.executor.resource.broker.discoveryScript": discovery_script,
         "spark.worker.resource.broker.amount": "1",
         "spark.worker.resource.broker.discoveryScript": discovery_script,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
     }.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
