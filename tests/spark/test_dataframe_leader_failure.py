@@ -1,0 +1,97 @@
+"""A leader dies while a task writes or reads: nothing is lost, nothing is there twice.
+
+The writer and reader are run as Spark's tasks run them, but in this process, so that the moment of the
+failure is known.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql.types import StructType
+
+from sparklog.client.cluster import Cluster
+from sparklog.dataframe.options import ReadOptions, WriteOptions
+from sparklog.dataframe.reader import SparklogReader
+from sparklog.dataframe.schemas import record_schema
+from sparklog.dataframe.writer import SparklogWriter, WrittenRecords
+from sparklog.types import TopicPartition
+from tests.cluster import LocalCluster
+
+PARTITIONS = 3
+BATCHES = 60
+ROWS_A_BATCH = 500
+COLUMNS = record_schema(include_headers=False)
+WRITTEN = StructType([COLUMNS["key"], COLUMNS["value"]])
+VALUES_AND_PARTITIONS = StructType([COLUMNS["value"], COLUMNS["partition"]])
+OFFSETS = StructType([COLUMNS["offset"]])
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=3, config={"min.insync.replicas": "1"}) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        new = NewTopic("t", PARTITIONS, 3)
+        admin.create_topics([new])["t"].result(20)
+        yield running
+
+
+def kill_a_leader(cluster: LocalCluster) -> None:
+    options = WriteOptions.parse({}, cluster.bootstrap_servers)
+    with Cluster(options.client) as client:
+        leader = client.leader(TopicPartition("t", 0))
+    cluster.kill(leader.broker_id)
+
+
+def numbered_rows(in_the_middle: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    for batch in range(BATCHES):
+        if batch == BATCHES // 2:
+            in_the_middle()
+        first = batch * ROWS_A_BATCH
+        numbers = [str(number) for number in range(first, first + ROWS_A_BATCH)]
+        yield pa.record_batch({"key": numbers, "value": numbers})
+
+
+def write(cluster: LocalCluster, rows: Iterator[pa.RecordBatch]) -> WrittenRecords:
+    options = WriteOptions.parse({"topic": "t", "kafka.batch.size": "2048"}, cluster.bootstrap_servers)
+    written = SparklogWriter(options, WRITTEN, overwrite=False).write(rows)
+    assert isinstance(written, WrittenRecords)
+    return written
+
+
+def read(cluster: LocalCluster, schema: StructType, **options: str) -> Iterator[pa.RecordBatch]:
+    reader = SparklogReader(
+        ReadOptions.parse({"subscribe": "t"} | options, cluster.bootstrap_servers), schema
+    )
+    for partition in reader.partitions():
+        yield from reader.read(partition)
+
+
+def test_write_while_a_leader_is_killed_has_each_row_once_and_in_order(cluster: LocalCluster) -> None:
+    """Retries keep their sequence numbers across leaders, whatever was in flight."""
+    written = write(cluster, numbered_rows(lambda: kill_a_leader(cluster)))
+    assert written.counts.total() == BATCHES * ROWS_A_BATCH
+    by_partition: dict[int, list[int]] = {}
+    for batch in read(cluster, VALUES_AND_PARTITIONS):
+        numbers = [int(value) for value in batch.column("value").to_pylist()]
+        by_partition.setdefault(batch.column("partition")[0].as_py(), []).extend(numbers)
+    assert all(numbers == sorted(numbers) for numbers in by_partition.values())
+    assert sorted(itertools.chain.from_iterable(by_partition.values())) == list(range(BATCHES * ROWS_A_BATCH))
+
+
+def test_read_while_a_leader_is_killed_has_each_record_once(cluster: LocalCluster) -> None:
+    """The reader goes on with the new leader where it was."""
+    write(cluster, numbered_rows(lambda: None))
+    small_fetches = {"kafka.max.partition.fetch.bytes": "4096"}
+    count = 0
+    killed = False
+    for batch in read(cluster, OFFSETS, **small_fetches):
+        count += batch.num_rows
+        if not killed and count > 1_000:
+            kill_a_leader(cluster)
+            killed = True
+    assert killed
+    assert count == BATCHES * ROWS_A_BATCH
