@@ -8,7 +8,7 @@ ISR proposals are checked and committed as the controller would, in this process
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -244,3 +244,24 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.
     while not condition():
         assert loop.time() < deadline, f"{what}: not within {timeout_s} s"
         await asyncio.sleep(POLL_S)
+
+
+def with_brokers(
+    count: int = 1, config: Mapping[str, str] | None = None
+) -> Callable[[Callable[[Brokers], Awaitable[None]]], Callable[[Path], None]]:
+    """Run an async test with that many brokers, and end it after half a minute whatever happens."""
+
+    def decorate(test: Callable[[Brokers], Awaitable[None]]) -> Callable[[Path], None]:
+        # Not functools.wraps: pytest would look for the wrapped function's parameter.
+        def run(tmp_path: Path) -> None:
+            async def body() -> None:
+                async with asyncio.timeout(30), Brokers(tmp_path, count, config) as brokers:
+                    await test(brokers)
+
+            asyncio.run(body())
+
+        run.__name__ = test.__name__
+        run.__doc__ = test.__doc__
+        return run
+
+    return decorate

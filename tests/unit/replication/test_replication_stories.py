@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from executor.replication.partition_leader import IsrProposalAnswered, PartitionChanged, ProposeIsr, Ticked
 from sparklog.errors import ErrorCode
-
 from tests.unit.replication.memory_log import Node
 
 REPLICAS = (0, 1, 2)

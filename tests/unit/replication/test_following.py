@@ -1,0 +1,239 @@
+"""Followers over real logs, listeners and fetchers: elections, truncation, restarts, deletion."""
+
+import asyncio
+
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+from sparklog.errors import ErrorCode
+from sparklog.metadata.schemas import ConfigRecord, ResourceType
+from tests.unit.replication.brokers import Brokers, until, with_brokers
+from tests.unit.replication.requests import MILLISECOND, batch, fetch, produce, rows
+
+
+def list_offsets(topic: str, timestamp: int, leader_epoch: int = -1) -> ListOffsetsRequest:
+    partition = ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=leader_epoch, timestamp=timestamp
+    )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),),
+        timeout=1000 * MILLISECOND,
+    )
+
+
+def delete_records(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=(DeleteRecordsTopic(name=topic, partitions=(partition,)),), timeout=timeout_ms * MILLISECOND
+    )
+
+
+@with_brokers(count=3)
+async def test_followers_of_a_new_leader_cut_what_it_does_not_have(brokers: Brokers) -> None:
+    """The deposed leader's unacknowledged records go, and all three logs agree to the byte."""
+    topic_id = await brokers.create_topic("t", [(0, 1, 2)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(2)))
+    await brokers.stop(1)
+    await brokers.stop(2)
+    await channel.request(produce(topic_id, batch(3), acks=1))
+    assert brokers.replica(0, topic_id).log.log_end_offset == 5
+    await brokers.stop(0)
+    await brokers.elect(topic_id, 0, leader=1, isr=[1])
+    await brokers.start(1)
+    await brokers.start(2)
+    writer = await brokers.connect(1)
+    (row,) = rows(await writer.request(produce(topic_id, batch(4, b"other"))))
+    assert row.base_offset == 2
+    await brokers.start(0)
+    replicas = [brokers.replica(broker_id, topic_id) for broker_id in range(3)]
+    await until(lambda: {r.log.log_end_offset for r in replicas} == {6}, "the logs agree")
+    regions = [r.log.read(0, max_bytes=1 << 20, up_to_offset=6).region for r in replicas]
+    assert len({region.read() for region in regions if region is not None}) == 1
+
+
+@with_brokers(count=2)
+async def test_follower_back_in_reach_joins_the_isr_again(brokers: Brokers) -> None:
+    """Out of the ISR while away, in it as soon as it has caught up, without another append."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    await brokers.stop(1)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(5)))
+    await brokers.start(1)
+    replica = brokers.replica(0, topic_id)
+    await until(lambda: replica.leader is not None and replica.leader.isr == {0, 1}, "the ISR grows")
+    assert brokers.replica(1, topic_id).log.log_end_offset == 5
+
+
+@with_brokers(count=2)
+async def test_follower_of_one_more_partition_does_not_wait_for_its_held_fetch(brokers: Brokers) -> None:
+    """After an election acks=all must not wait for a long poll that is about other partitions."""
+    await brokers.create_topic("quiet", [(0, 1)])
+    held = next(iter(brokers.brokers[1].replicas._fetchers._fetchers.values()))
+    loop = asyncio.get_running_loop()
+    await until(lambda: held._session_id > 0 and len(held._under_way) == 1, "a fetch is held")
+    topic_id = await brokers.create_topic("busy", [(0, 1)])
+    channel = await brokers.connect(0)
+    started = loop.time()
+    (row,) = rows(await channel.request(produce(topic_id, batch())))
+    assert row.error_code is ErrorCode.none
+    assert loop.time() - started < 0.4, "held fetches last 0.5 s"
+
+
+@with_brokers(count=2)
+async def test_follower_far_behind_starts_again_at_the_leaders_start(brokers: Brokers) -> None:
+    """What it lacks is no longer anywhere."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    await brokers.stop(1)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    channel = await brokers.connect(0)
+    for _ in range(5):
+        await channel.request(produce(topic_id, batch()))
+    (row,) = rows(await channel.request(delete_records("t", 3, timeout_ms=20)))
+    assert row.error_code is ErrorCode.request_timed_out
+    await brokers.start(1)
+    follower = brokers.replica(1, topic_id)
+    await until(lambda: follower.log.log_end_offset == 5, "the follower catches up")
+    assert follower.log.log_start_offset == 3
+
+
+@with_brokers(count=2)
+async def test_delete_records_is_answered_when_the_followers_have_let_go_too(brokers: Brokers) -> None:
+    """The low watermark in the answer holds on every replica."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    for _ in range(4):
+        await channel.request(produce(topic_id, batch()))
+    (row,) = rows(await channel.request(delete_records("t", 3)))
+    assert (row.error_code, row.low_watermark) == (ErrorCode.none, 3)
+    assert brokers.replica(1, topic_id).log.log_start_offset == 3
+    (row,) = rows(await channel.request(delete_records("t", -1)))
+    assert (row.error_code, row.low_watermark) == (ErrorCode.none, 4)
+    (row,) = rows(await channel.request(delete_records("t", 9)))
+    assert row.error_code is ErrorCode.offset_out_of_range
+
+
+@with_brokers(count=2)
+async def test_list_offsets_answers_ends_and_times(brokers: Brokers) -> None:
+    """Start, end, the newest time, a time between, a time after everything, a wrong epoch."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    for _ in range(3):
+        await channel.request(produce(topic_id, batch()))
+
+    async def ask(timestamp: int, leader_epoch: int = -1) -> tuple[ErrorCode, int]:
+        (row,) = rows(await channel.request(list_offsets("t", timestamp, leader_epoch)))
+        return row.error_code, row.offset
+
+    assert await ask(-2) == (ErrorCode.none, 0)
+    assert await ask(-1) == (ErrorCode.none, 3)
+    assert await ask(0) == (ErrorCode.none, 0)
+    assert await ask(1 << 50) == (ErrorCode.none, -1)
+    assert (await ask(-3))[0] is ErrorCode.none
+    assert await ask(-5) == (ErrorCode.none, -1)
+    assert await ask(-1, 7) == (ErrorCode.unknown_leader_epoch, -1)
+
+
+@with_brokers(count=2)
+async def test_list_offsets_of_a_new_leader_waits_for_its_high_watermark(brokers: Brokers) -> None:
+    """The end of the log must not seem to go back after an election (KIP-207)."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch()))
+    await brokers.stop(1)
+    await channel.request(produce(topic_id, batch(), acks=1))
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    (row,) = rows(await channel.request(list_offsets("t", -1)))
+    assert row.error_code is ErrorCode.offset_not_available
+
+
+@with_brokers(count=1)
+async def test_offset_for_leader_epoch_answers_where_epochs_end(brokers: Brokers) -> None:
+    """A consumer that was cut off finds out where its log and this one part (KIP-320)."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(2)))
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    await channel.request(produce(topic_id, batch(3)))
+
+    async def ask(leader_epoch: int) -> tuple[int, int]:
+        partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=1, leader_epoch=leader_epoch)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=(OffsetForLeaderTopic(topic="t", partitions=(partition,)),)
+        )
+        (row,) = rows(await channel.request(request))
+        return row.leader_epoch, row.end_offset
+
+    assert await ask(0) == (0, 2)
+    assert await ask(1) == (1, 5)
+    assert await ask(9) == (-1, -1)
+
+
+@with_brokers(count=2)
+async def test_broker_restarted_cleanly_has_its_records_and_high_watermarks(brokers: Brokers) -> None:
+    """A shutdown closes logs and writes checkpoints; nothing is fetched again."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(7)))
+    follower = brokers.replica(1, topic_id)
+    await until(lambda: follower.high_watermark == 7, "the follower learns the high watermark")
+    await brokers.stop(1)
+    await brokers.stop(0)
+    await brokers.start(1)
+    follower = brokers.replica(1, topic_id)
+    assert (follower.log.log_end_offset, follower.high_watermark) == (7, 7)
+
+
+@with_brokers(count=1)
+async def test_topic_recreated_under_its_name_does_not_show_the_old_records(brokers: Brokers) -> None:
+    """Topic ids keep the two apart (KIP-516), on the disk too."""
+    first = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(first, batch(5)))
+    await brokers.delete_topic(first)
+    second = await brokers.create_topic("t", [(0,)])
+    (row,) = rows(await channel.request(fetch(second, {0: 0})))
+    assert (row.error_code, row.high_watermark) == (ErrorCode.none, 0)
+    (row,) = rows(await channel.request(produce(first, batch())))
+    assert row.error_code is ErrorCode.unknown_topic_id
+
+
+@with_brokers(count=1)
+async def test_topic_deleted_while_its_broker_was_away_is_set_aside_at_start(brokers: Brokers) -> None:
+    """The directory is kept under a name that says so, and a new topic of that name starts empty."""
+    first = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(first, batch(5)))
+    directory = brokers.replica(0, first).log.directory.parent
+    await brokers.stop(0)
+    await brokers.delete_topic(first)
+    second = await brokers.create_topic("t", [(0,)])
+    await brokers.start(0)
+    assert brokers.replica(0, second).log.log_end_offset == 0
+    assert [path.name for path in directory.iterdir() if path.name.endswith("-stray")]
+
+
+@with_brokers(count=1)
+async def test_topic_configuration_changed_is_obeyed_at_once(brokers: Brokers) -> None:
+    """Dynamic configs reach the partitions through the metadata log like everything else."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    await brokers.commit(
+        ConfigRecord(
+            resource_type=ResourceType.TOPIC, resource_name="t", name="max.message.bytes", value="100"
+        )
+    )
+    (row,) = rows(await channel.request(produce(topic_id, batch(value=bytes(200)))))
+    assert row.error_code is ErrorCode.message_too_large
