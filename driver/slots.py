@@ -70,17 +70,17 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
 
 def is_local_mode(spark_context: SparkContext) -> bool:
     """Return whether tasks run in the driver's own JVM."""
-    return re.match(r"local($|\[)", spark_context.master) is not None
+    return re.match(r"local($|\[)", str(spark_context.master)) is not None
 
 
 def _executor_cores(spark_context: SparkContext) -> int:
-    local_cluster = re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,", spark_context.master)
+    local_cluster = re.match(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,", str(spark_context.master))
     if local_cluster:
         return int(local_cluster.group(1))
     configured = spark_context.getConf().get("spark.executor.cores")
     if configured is not None:
         return int(configured)
-    if spark_context.master.startswith("spark://"):
+    if str(spark_context.master).startswith("spark://"):
         raise TooFewTaskSlotsError(
             "spark.executor.cores is not set, so a standalone executor takes all cores of its worker and a "
             "broker can't be kept one to an executor: set spark.executor.cores, or define the resource "

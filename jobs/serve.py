@@ -39,7 +39,8 @@ class StopSignal:
     def __init__(self, spark_context: SparkContext) -> None:
         self._received = threading.Event()
         gateway: Any = spark_context._gateway
-        ensure_callback_server_started(gateway)
+        listen_for_java: Any = ensure_callback_server_started
+        listen_for_java(gateway)
         for name in ("TERM", "INT"):
             signal.signal(signal.Signals[f"SIG{name}"], lambda number, frame: self._received.set())
             gateway.jvm.sun.misc.Signal.handle(gateway.jvm.sun.misc.Signal(name), self)

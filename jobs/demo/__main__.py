@@ -4,12 +4,13 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
@@ -96,7 +97,8 @@ def write_with_kill(story: Story, spark: SparkSession, source: DataFrame, bootst
     started_s = time.monotonic()
     observed = (bootstrap_servers, TOPIC, PARTITIONS, started_s)
     with AcknowledgedObserver(*observed) as acknowledged, ReadingAlong(*observed) as consumer:
-        writer = threading.Thread(target=write, name="write")
+        # Spark finds a registered source through the session that is active on the thread.
+        writer = InheritableThread(write, name="write")
         writer.start()
         killed, killed_s, said_s = "", 0.0, started_s
         while writer.is_alive():

@@ -107,10 +107,11 @@ class ReadingAlong(Observer):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            messages = [m for m in self._consumer.consume(CONSUME_BATCH, timeout=0.1) if m.error() is None]
-            if messages:
+            messages = self._consumer.consume(CONSUME_BATCH, timeout=0.1)
+            values = [value for message in messages if (value := message.value()) and not message.error()]
+            if values:
                 self.totals = Totals(
-                    records=self.totals.records + len(messages),
-                    checksum=self.totals.checksum + sum(zlib.crc32(message.value()) for message in messages),
+                    records=self.totals.records + len(values),
+                    checksum=self.totals.checksum + sum(zlib.crc32(value) for value in values),
                 )
                 self._note(self.totals.records)
