@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -18,7 +18,7 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
 from driver.slots import BrokerSlots
-from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
+from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
 
@@ -114,17 +114,13 @@ class Rack:
         tasks = context.parallelize(self.assignments, len(self.assignments))
         if self._slots.profile is not None:
             tasks = tasks.withResources(self._slots.profile)
-        brokers_run = tasks.barrier().mapPartitions(_run_brokers)
+        brokers_run = tasks.barrier().mapPartitions(run_brokers)
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
         context._jsc.setCallSite(f"Kafka broker {brokers} ({self.name})")
         java_virtual_machine: Any = context._jvm
         served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
         with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:
             return list(ends)
-
-
-def _run_brokers(assigned: Iterable[BrokerAssignment]) -> Iterable[BrokerEnd]:
-    return map(run_broker, assigned)
 
 
 def is_stopped(spark_context: SparkContext) -> bool:

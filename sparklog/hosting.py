@@ -1,6 +1,6 @@
 """The seam between an application and the two sides of its cluster, which never import each other.
 
-`start` runs in the driver and belongs to `driver`; `run_broker` runs in an executor and belongs to
+`start` runs in the driver and belongs to `driver`; `run_brokers` runs in an executor and belongs to
 `executor`. Both are found as entry points of the installed distribution, so this module, which the
 two share, imports neither. What the driver tells a broker's task is a `BrokerAssignment`; what the
 task hands back when it ends is a `BrokerEnd`.
@@ -8,7 +8,7 @@ task hands back when it ends is a `BrokerEnd`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -126,10 +126,12 @@ def start(
     return cluster
 
 
-def run_broker(assignment: BrokerAssignment) -> BrokerEnd:
-    """Be the broker of `assignment` on this thread, which must be the process's main one, until it leaves."""
-    end: BrokerEnd = _side("executor")(assignment)
-    return end
+def run_brokers(assignments: Iterable[BrokerAssignment]) -> Iterator[BrokerEnd]:
+    """Be the broker of each assignment (a task has one) until it leaves.
+
+    Needs the process's main thread, where signals arrive.
+    """
+    return map(_side("executor"), assignments)
 
 
 def _side(name: str) -> Any:
