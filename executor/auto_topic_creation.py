@@ -45,6 +45,11 @@ class AutoTopicCreation:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the controller has been asked for a topic and has not answered."""
+        return bool(self._under_way)
+
     async def close(self) -> None:
         """Forget what is under way."""
         for task in self._tasks:

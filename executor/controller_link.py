@@ -47,7 +47,7 @@ class ControllerLink:
     @property
     def is_connected(self) -> bool:
         """Whether a request can be sent at once."""
-        return self._connected.is_set()
+        return self._channel is not None and not self._channel.closed.done()
 
     @property
     def unreachable_ms(self) -> int:

@@ -1,0 +1,197 @@
+"""The broker as a whole, in this process: how it starts, and every way in which it ends."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
+from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
+
+from driver.controller.server import ControllerServer
+from executor.broker import Broker, BrokerState
+from executor.lifecycle import BrokerRefusedError, BrokerReplacedError
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Deferred, Request
+from tests.unit.executor.controller_script import scripted_controller
+
+NO_TIME = timedelta(0)
+CONFIG = BrokerConfig.from_mapping({}, racks=1)
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[ControllerServer]:
+    """A real controller of cluster `c`."""
+    server = ControllerServer("c", CONFIG, tmp_path / "controller")
+    server.start()
+    yield server
+    server.stop()
+
+
+def new_broker(directory: Path, port: int, states: list[BrokerState] | None = None, **other: Any) -> Broker:
+    return Broker(
+        **{"cluster_id": "c", "node_id": 0, "rack": "r", **other},
+        controller=("127.0.0.1", port),
+        config=CONFIG,
+        directories=[directory],
+        on_state=(lambda state: None) if states is None else states.append,
+    )
+
+
+def port_of(server: ControllerServer) -> int:
+    return int(server.bootstrap_servers.rpartition(":")[2])
+
+
+async def reached(broker: Broker, state: BrokerState) -> None:
+    """Return when the broker is in the state."""
+    async with asyncio.timeout(20):
+        while broker.state is not state:  # noqa: ASYNC110 - states are told to a plain callback
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(broker: Broker) -> Any:
+    """Run the broker until the block ends; then it must end by itself or be stopped."""
+    task = asyncio.create_task(broker.run())
+    try:
+        yield task
+    finally:
+        broker.stop("the test is over")
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
+    controller: ControllerServer, tmp_path: Path
+) -> None:
+    """Start, serve, stop: the life every other test takes for granted."""
+    states: list[BrokerState] = []
+    directory = tmp_path / "data"
+
+    async def scenario() -> None:
+        broker = new_broker(directory, port_of(controller), states)
+        async with running(broker) as task:
+            await reached(broker, BrokerState.RUNNING)
+            assert broker.image.brokers[0].listeners == broker.endpoints
+            broker.stop("enough")
+            await asyncio.wait_for(task, 20)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(broker.endpoints[0].host, broker.endpoints[0].port)
+
+    asyncio.run(scenario())
+    assert states == [
+        BrokerState.STARTING,
+        BrokerState.RECOVERY,
+        BrokerState.RUNNING,
+        BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        BrokerState.SHUTTING_DOWN,
+        BrokerState.NOT_RUNNING,
+    ]
+    opened = LogDirectory.open(directory)
+    assert opened.clean_shutdown
+    assert opened.previous_broker_epoch == controller.image.brokers[0].broker_epoch
+    assert opened.meta is not None
+    assert (opened.meta.cluster_id, opened.meta.node_id) == ("c", 0)
+    opened.close()
+
+
+def test_broker_told_by_the_controller_to_shut_down_leaves(
+    controller: ControllerServer, tmp_path: Path
+) -> None:
+    """That is how `cluster.stop()` reaches brokers on other hosts."""
+
+    async def scenario() -> None:
+        broker = new_broker(tmp_path / "data", port_of(controller))
+        async with running(broker) as task:
+            await reached(broker, BrokerState.RUNNING)
+            controller.shut_down_brokers()
+            await asyncio.wait_for(asyncio.shield(task), 20)
+
+    asyncio.run(scenario())
+
+
+def test_broker_on_anothers_directory_is_refused_by_name(tmp_path: Path) -> None:
+    """Neither another cluster's nor another broker's records may be mixed with this one's."""
+
+    async def scenario(meta: MetaProperties, path: Path) -> None:
+        directory = LogDirectory.open(path)
+        directory.format(meta)
+        with pytest.raises(DirectoryLockedError):
+            await new_broker(path, 1).run()
+        directory.close()
+        with pytest.raises(ForeignDirectoryError):
+            await new_broker(path, 1).run()
+        LogDirectory.open(path).close()
+
+    asyncio.run(scenario(MetaProperties("other", 0, UUID(int=500)), tmp_path / "a"))
+    asyncio.run(scenario(MetaProperties("c", 7, UUID(int=500)), tmp_path / "b"))
+
+
+def test_broker_of_another_cluster_is_refused_by_the_controller(
+    controller: ControllerServer, tmp_path: Path
+) -> None:
+    """The address may be right and the cluster wrong."""
+    with pytest.raises(BrokerRefusedError):
+        asyncio.run(new_broker(tmp_path / "data", port_of(controller), cluster_id="other").run())
+
+
+def test_broker_whose_epoch_was_replaced_ends_with_an_error(tmp_path: Path) -> None:
+    """A zombie must not linger: its directory is wanted, and its clients are misled."""
+
+    async def scenario() -> None:
+        script = {
+            ApiKey.BROKER_REGISTRATION: lambda _: BrokerRegistrationResponse(
+                throttle_time=NO_TIME, error_code=ErrorCode.none, broker_epoch=3
+            ),
+            ApiKey.BROKER_HEARTBEAT: lambda _: BrokerHeartbeatResponse(
+                throttle_time=NO_TIME, error_code=ErrorCode.stale_broker_epoch, should_shut_down=False
+            ),
+            ApiKey.FETCH: _never,
+        }
+        async with scripted_controller(script) as listener:
+            with pytest.raises(BrokerReplacedError):
+                await asyncio.wait_for(new_broker(tmp_path / "data", listener.port).run(), 20)
+
+    asyncio.run(scenario())
+
+
+def test_broker_whose_controller_vanished_stops_when_asked(tmp_path: Path) -> None:
+    """When the driver dies nobody is left to give leave to go; flushing must not wait for it."""
+
+    async def scenario() -> None:
+        server = ControllerServer("c", CONFIG, tmp_path / "controller")
+        server.start()
+        broker = new_broker(tmp_path / "data", port_of(server))
+        async with running(broker) as task:
+            await reached(broker, BrokerState.RUNNING)
+            server.stop()
+            broker.stop("the driver is gone")
+            async with asyncio.timeout(3):
+                await asyncio.shield(task)
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+    asyncio.run(scenario())
+
+
+def test_broker_that_never_found_a_controller_stops_when_asked(tmp_path: Path) -> None:
+    """A task that is cancelled while it starts must end, too."""
+
+    async def scenario() -> None:
+        broker = new_broker(tmp_path / "data", 1)
+        async with running(broker) as task:
+            await reached(broker, BrokerState.STARTING)
+            broker.stop("enough")
+            async with asyncio.timeout(3):
+                await asyncio.shield(task)
+
+    asyncio.run(scenario())
+
+
+def _never(request: Request) -> Deferred:
+    return Deferred()

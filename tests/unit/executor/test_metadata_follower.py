@@ -1,0 +1,266 @@
+"""A broker's copy of the metadata log: what is fetched, kept, replayed and published."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.fetch.v17.response import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+
+from executor.metadata_follower import MetadataDivergedError, MetadataFollower
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.framing import encode_record
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.schemas import (
+    BrokerEndpoint,
+    MetadataRecord,
+    NoOpRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.storage import Log
+from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Deferred, Request
+from tests.unit.executor.controller_script import linked_controller
+
+BROKER = 1
+
+
+def registration(broker_epoch: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=BROKER,
+        incarnation_id=UUID(int=broker_epoch + 1000),
+        broker_epoch=broker_epoch,
+        rack=None,
+        end_points=(BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092, security_protocol=0),),
+        log_dirs=(UUID(int=500),),
+    )
+
+
+def topic(number: int) -> TopicRecord:
+    return TopicRecord(name=f"topic-{number}", topic_id=UUID(int=5000 + number))
+
+
+def batch(base_offset: int, leader_epoch: int, *records: MetadataRecord) -> bytes:
+    return build_batch(
+        [SimpleRecord(value=encode_record(record)) for record in records],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def answer(
+    records: bytes,
+    high_watermark: int,
+    diverging: EpochEndOffset | None = None,
+    error: ErrorCode = ErrorCode.none,
+) -> FetchResponse:
+    partition = PartitionData(
+        partition_index=0,
+        error_code=error,
+        high_watermark=high_watermark,
+        diverging_epoch=diverging or EpochEndOffset(),
+        aborted_transactions=None,
+        records=records,  # type: ignore[arg-type]
+    )
+    return FetchResponse(
+        throttle_time=timedelta(0),
+        error_code=ErrorCode.none,
+        responses=(FetchableTopicResponse(topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=(partition,)),),
+    )
+
+
+class Scene:
+    """A follower, the answers it is to get, and what it made of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = Log.open(
+            directory / f"{CLUSTER_METADATA_TOPIC}-0",
+            BrokerConfig.from_mapping({}).metadata_log_config(),
+            now_ms=0,
+        )
+        self.fetches: list[Any] = []
+        self.answers: list[FetchResponse] = []
+        self.broker_epoch: int | None = None
+        self.published: list[tuple[MetadataImage, MetadataDelta]] = []
+
+    def fetch(self, request: Request) -> Any:
+        """Give the next answer; when there is none left, let the follower wait."""
+        partition = request.body.topics[0].partitions[0]
+        self.fetches.append((partition.fetch_offset, partition.last_fetched_epoch))
+        return self.answers.pop(0) if self.answers else Deferred()
+
+    async def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take note of what the follower publishes."""
+        self.published.append((image, delta))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[MetadataFollower, "asyncio.Task[None]"]]:
+        """Run the follower against the script."""
+        async with linked_controller({ApiKey.FETCH: self.fetch}) as (_, link):
+            follower = MetadataFollower(
+                self.log,
+                link,
+                node_id=BROKER,
+                directory_id=UUID(int=500),
+                broker_epoch=lambda: self.broker_epoch,
+                publish=self.publish,
+            )
+            task = asyncio.create_task(follower.run())
+            try:
+                yield follower, task
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def fetched(self, count: int) -> None:
+        """Return when the follower has sent that many fetches: it is done with the answers before."""
+        async with asyncio.timeout(10):
+            while len(self.fetches) < count:  # noqa: ASYNC110 - the follower runs by itself
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario()
+
+    asyncio.run(main())
+
+
+def test_follower_publishes_nothing_before_its_own_registration(scene: Scene) -> None:
+    """An older image may call this broker leader by virtue of a process that is dead."""
+
+    async def scenario() -> None:
+        scene.broker_epoch = 4
+        scene.answers = [
+            answer(batch(0, 1, registration(0), topic(0), topic(1)), 3),
+            answer(batch(3, 1, NoOpRecord(), registration(4)), 5),
+            answer(batch(5, 1, topic(2)), 6),
+        ]
+        async with scene.running():
+            await scene.fetched(4)
+        assert [image.offset for image, _ in scene.published] == [4, 5]
+        first, everything = scene.published[0]
+        assert first.brokers[BROKER].broker_epoch == 4
+        assert everything.created_topics == {UUID(int=5000), UUID(int=5001)}
+        assert scene.published[1][1].created_topics == {UUID(int=5002)}
+
+    run(scenario)
+
+
+def test_follower_that_learns_its_epoch_last_publishes_without_another_fetch(scene: Scene) -> None:
+    """The registration's answer may come after its record; the next long poll would cost a second."""
+
+    async def scenario() -> None:
+        scene.answers = [answer(batch(0, 1, registration(0)), 1)]
+        async with scene.running() as (follower, _):
+            await scene.fetched(2)
+            assert scene.published == []
+            scene.broker_epoch = 0
+            await follower.registered()
+            assert [image.offset for image, _ in scene.published] == [0]
+
+    run(scenario)
+
+
+def test_follower_keeps_everything_but_replays_only_what_is_committed(scene: Scene) -> None:
+    """Records above the high watermark may never have happened."""
+
+    async def scenario() -> None:
+        scene.broker_epoch = 0
+        scene.answers = [
+            answer(batch(0, 1, registration(0)) + batch(1, 1, topic(0)), 1),
+            answer(b"", 2),
+        ]
+        async with scene.running():
+            await scene.fetched(3)
+        assert scene.fetches == [(0, -1), (2, 1), (2, 1)]
+        assert [image.offset for image, _ in scene.published] == [0, 1]
+        assert scene.log.recovery_point == 2, "what the next fetch acknowledges is on disk"
+
+    run(scenario)
+
+
+def test_follower_with_a_copy_on_disk_fetches_on_from_its_end(scene: Scene) -> None:
+    """A restarted broker has the log already; only what came since travels."""
+
+    async def scenario() -> None:
+        scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)))
+        scene.broker_epoch = 2
+        scene.answers = [answer(batch(2, 2, registration(2)), 3)]
+        async with scene.running():
+            await scene.fetched(2)
+        assert scene.fetches == [(2, 1), (3, 2)]
+        assert [(image.offset, len(image.topics.by_id)) for image, _ in scene.published] == [(2, 1)]
+
+    run(scenario)
+
+
+def test_follower_truncates_a_tail_that_the_controller_does_not_have(scene: Scene) -> None:
+    """What was fetched from a deposed controller and never committed must go."""
+
+    async def scenario() -> None:
+        scene.log.append_as_follower(batch(0, 1, registration(0)))
+        scene.log.append_as_follower(batch(1, 1, topic(0)))
+        scene.broker_epoch = 1
+        scene.answers = [
+            answer(b"", 0, EpochEndOffset(epoch=1, end_offset=1)),
+            answer(batch(1, 2, registration(1)), 2),
+        ]
+        async with scene.running():
+            await scene.fetched(3)
+        assert scene.fetches == [(2, 1), (1, 1), (2, 2)]
+        assert scene.published[0][0].topics.by_id == {}
+
+    run(scenario)
+
+
+def test_follower_whose_replayed_records_the_controller_disowns_stops(scene: Scene) -> None:
+    """The broker has acted on records that are not in the log: nothing it says can be trusted."""
+
+    async def scenario() -> None:
+        scene.broker_epoch = 0
+        scene.answers = [
+            answer(batch(0, 1, registration(0), topic(0)), 2),
+            answer(b"", 2, EpochEndOffset(epoch=1, end_offset=1)),
+        ]
+        async with scene.running() as (_, task):
+            with pytest.raises(MetadataDivergedError):
+                await asyncio.wait_for(asyncio.shield(task), 10)
+
+    run(scenario)
+
+
+def test_follower_survives_errors_that_pass(scene: Scene) -> None:
+    """A controller that is starting, or that has a newer epoch, is asked again."""
+
+    async def scenario() -> None:
+        scene.broker_epoch = 0
+        scene.answers = [
+            answer(b"", -1, error=ErrorCode.unknown_server_error),
+            answer(b"", -1, error=ErrorCode.fenced_leader_epoch),
+            answer(batch(0, 1, registration(0)), 1),
+        ]
+        async with scene.running():
+            await scene.fetched(4)
+        assert len(scene.published) == 1
+
+    run(scenario)
