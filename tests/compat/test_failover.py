@@ -74,6 +74,29 @@ def test_killed_leader_under_an_idempotent_producer_loses_doubles_and_disorders_
     wait_for(lambda: victim in cluster.in_sync(topic), "the killed broker back in the ISR")
 
 
+def test_frozen_leader_is_replaced_and_comes_back_without_harm(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """A process that is stopped, not dead, wakes up believing that it leads: epochs must say otherwise."""
+    topic = new_topic_name("frozen")
+    create_topic(cluster.bootstrap_servers, topic)
+    frozen = cluster.leader(topic)
+    assert frozen is not None
+    produce(cluster.bootstrap_servers, topic, [{"value": b"before"}])
+    cluster.signal(frozen, signal.SIGSTOP)
+    try:
+        wait_for(lambda: cluster.leader(topic) not in (frozen, None), "another leader")
+        others = [b for b in cluster.broker_ids if b != frozen]
+        addresses = ",".join(":".join(map(str, cluster.address(broker_id))) for broker_id in others)
+        produce(addresses, topic, [{"value": b"during"}], **{"enable.idempotence": True})
+    finally:
+        cluster.signal(frozen, signal.SIGCONT)
+    wait_for(lambda: frozen in cluster.in_sync(topic), "the frozen broker back in the ISR")
+    produce(cluster.bootstrap_servers, topic, [{"value": b"after"}])
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 3)
+    assert [message.value() for message in messages] == [b"before", b"during", b"after"]
+
+
 def test_controlled_shutdown_hands_leaderships_over_without_an_error(
     cluster: LocalCluster, new_topic_name: NewName
 ) -> None:
