@@ -1,11 +1,11 @@
 """What the tests with confluent-kafka have in common."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 TIMEOUT_S = 20.0
 
@@ -69,10 +69,9 @@ def consume(
     bootstrap_servers: str,
     assignment: Sequence[TopicPartition],
     count: int,
-    until: Callable[[list[Message]], bool] | None = None,
     **config: Any,
 ) -> list[Message]:
-    """Return the first `count` records of the assigned partitions (or all read when `until` holds)."""
+    """Return the first `count` records that the assigned partitions give."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -86,7 +85,7 @@ def consume(
     try:
         consumer.assign(list(assignment))
         deadline = time.monotonic() + TIMEOUT_S
-        while len(messages) < count and not (until is not None and until(messages)):
+        while len(messages) < count:
             assert time.monotonic() < deadline, f"{len(messages)} of {count} records were read"
             for message in consumer.consume(min(count - len(messages), 10_000), timeout=0.2):
                 assert message.error() is None, message.error()

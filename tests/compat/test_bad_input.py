@@ -184,7 +184,7 @@ def test_bad_batch_is_refused_with_a_named_error_and_not_stored(
         topic_data=(
             TopicProduceData(
                 name=serving,
-                partition_data=(PartitionProduceData(index=0, records=batch),),  # type: ignore[arg-type]
+                partition_data=(PartitionProduceData(index=0, records=batch),),
             ),
         ),
     )
@@ -228,7 +228,7 @@ def test_second_process_on_a_locked_directory_ends_and_says_so(cluster: LocalClu
     try:
         intruder.cluster_id = cluster.cluster_id
         intruder.controller = cluster.controller
-        intruder.broker_directory = lambda _: cluster.broker_directory(0)  # type: ignore[method-assign]
+        intruder.broker_directory = lambda broker_id: cluster.broker_directory(0)  # type: ignore[method-assign]
         intruder.launch(0)
         assert intruder.wait_for_exit(0) != 0
         assert "DirectoryLockedError" in intruder.log_tail(0)

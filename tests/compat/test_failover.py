@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
@@ -31,9 +31,9 @@ def test_killed_leader_under_an_idempotent_producer_loses_doubles_and_disorders_
     acknowledged: list[int] = []
     failed: list[str] = []
 
-    def delivered(number: int, error: object) -> None:
+    def delivered(error: object, message: Message) -> None:
         if error is None:
-            acknowledged.append(number)
+            acknowledged.append(int(message.value() or b""))
         else:
             failed.append(str(error))
 
@@ -51,11 +51,7 @@ def test_killed_leader_under_an_idempotent_producer_loses_doubles_and_disorders_
     for number in range(RECORDS):
         while True:
             try:
-                producer.produce(
-                    topic,
-                    b"%d" % number,
-                    on_delivery=lambda error, _, number=number: delivered(number, error),
-                )
+                producer.produce(topic, b"%d" % number, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.05)

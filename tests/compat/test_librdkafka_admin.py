@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -17,6 +17,8 @@ from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 
 NewName = Callable[[str], str]
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def test_create_and_delete_topic_shows_in_every_brokers_metadata(
@@ -158,10 +160,10 @@ def test_list_offsets_and_delete_records_move_the_start(
         found: int = admin.list_offsets({partition: spec})[partition].result(TIMEOUT_S).offset
         return found
 
-    assert (offset(OffsetSpec.earliest()), offset(OffsetSpec.latest())) == (0, 100)
+    assert (offset(EARLIEST), offset(LATEST)) == (0, 100)
     deleted = admin.delete_records([TopicPartition(topic, 0, 40)])
     assert [future.result(TIMEOUT_S).low_watermark for future in deleted.values()] == [40]
-    assert offset(OffsetSpec.earliest()) == 40
+    assert offset(EARLIEST) == 40
     messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 60)
     assert messages[0].value() == b"40"
 

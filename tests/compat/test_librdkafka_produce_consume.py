@@ -1,6 +1,7 @@
 """Unmodified confluent-kafka producing to and consuming from a live cluster."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -87,8 +88,12 @@ def test_produce_above_max_message_bytes_is_refused_by_the_broker(
     topic = new_topic_name("too-large")
     create_topic(cluster.bootstrap_servers, topic, config={"max.message.bytes": "1000"})
     errors: list[str] = []
+
+    def delivered(error: Any, _: object) -> None:
+        errors.append(error.name())
+
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-    producer.produce(topic, b"x" * 5_000, on_delivery=lambda error, _: errors.append(error.name()))
+    producer.produce(topic, b"x" * 5_000, on_delivery=delivered)
     producer.flush(TIMEOUT_S)
     assert errors == ["MSG_SIZE_TOO_LARGE"]
     produce(cluster.bootstrap_servers, topic, [{"value": b"fits"}])

@@ -86,7 +86,7 @@ def test_init_producer_id_with_transactional_id_is_refused_for_good(
         link = ControllerLink("127.0.0.1", 1, "test")
         return ProducerIdHandler(ProducerIds(link, 1, lambda: 1)).handle(request)
 
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout=MINUTE)  # type: ignore[arg-type]
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout=MINUTE)
     response = ask(ApiKey.INIT_PRODUCER_ID, handle, request)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (error_code, -1, -1)
 
@@ -100,17 +100,17 @@ def test_admin_request_without_a_controller_is_refused_topic_by_topic() -> None:
     """The client must get an answer in its own version, with a code that it retries."""
     request = CreateTopicsRequest(
         topics=tuple(
-            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())  # type: ignore[arg-type]
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
             for name in ("a", "b")
         ),
-        timeout=MINUTE,  # type: ignore[arg-type]
+        timeout=MINUTE,
     )
     response = ask(ApiKey.CREATE_TOPICS, unreachable, request)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("a", ErrorCode.request_timed_out),
         ("b", ErrorCode.request_timed_out),
     ]
-    response = ask(ApiKey.DELETE_TOPICS, unreachable, DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE))  # type: ignore[arg-type]
+    response = ask(ApiKey.DELETE_TOPICS, unreachable, DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE))
     assert [(topic.name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.request_timed_out)
     ]

@@ -74,7 +74,7 @@ def answer(
         high_watermark=high_watermark,
         diverging_epoch=diverging or EpochEndOffset(),
         aborted_transactions=None,
-        records=records,  # type: ignore[arg-type]
+        records=records,
     )
     return FetchResponse(
         throttle_time=timedelta(0),
