@@ -147,7 +147,7 @@ class Broker:
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
             )
-            await replicas.start(time.time_ns() // 1_000_000)
+            await replicas.start(_now_ms())
             leaving.push_async_callback(self._shut_down, replicas, directories)
             services = BrokerServices(
                 cluster_id=self._cluster_id,
@@ -181,6 +181,7 @@ class Broker:
                 directory_id=metadata_directory.directory_id,
                 broker_epoch=lambda: lifecycle.broker_epoch,
                 publish=publish,
+                request_timeout_ms=config.controller_quorum_request_timeout_ms,
             )
             await _until_first_ends(
                 self._live(lifecycle, link, follower),
@@ -200,12 +201,12 @@ class Broker:
         timeout_ms = self._config.controller_quorum_request_timeout_ms
         while True:
             now_ms = _now_ms()
-            self._enter(lifecycle.state)
             self._wake.clear()
             if self._stop_reason is not None:
                 lifecycle.stop_asked(now_ms)
             lifecycle.tick(now_ms)
             lifecycle.controller_gone(link.unreachable_ms)
+            self._enter(lifecycle.state)
             if lifecycle.state is BrokerState.SHUTTING_DOWN:
                 return
             if lifecycle.due_ms > now_ms or not link.is_connected:
@@ -312,7 +313,8 @@ class Broker:
 
     def _open_metadata_log(self) -> Log:
         configured = self._config.metadata_log_dir
-        parent = self._paths[0] if configured is None else Path(configured)
+        # Several brokers of one host are given the same key.
+        parent = self._paths[0] if configured is None else Path(configured) / f"broker-{self.node_id}"
         return Log.open(
             parent / f"{CLUSTER_METADATA_TOPIC}-0",
             self._config.metadata_log_config(),

@@ -36,11 +36,11 @@ from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, BrokerId, Lea
 
 __all__ = ["MetadataDivergedError", "MetadataFollower"]
 
-MAX_WAIT_MS: Final = 1_000
-ANSWER_MARGIN_MS: Final = 5_000
+MAX_WAIT_MS: Final = 500
+"""How long the controller may hold a fetch open."""
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
-REPLAY_CHUNK_BYTES: Final = 1024 * 1024
 RETRY_MS: Final = 100
+REPLAY_CHUNK_BYTES: Final = 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class MetadataFollower:
         directory_id: UUID,
         broker_epoch: Callable[[], BrokerEpoch | None],
         publish: Callable[[MetadataImage, MetadataDelta], Awaitable[None]],
+        request_timeout_ms: int,
     ) -> None:
         self._log = log
         self._link = link
@@ -71,6 +72,7 @@ class MetadataFollower:
         self._directory_id = directory_id
         self._broker_epoch = broker_epoch
         self._publish = publish
+        self._request_timeout_ms = request_timeout_ms
         self._replayed = EMPTY_IMAGE
         self._published = False
         self._leader_epoch: LeaderEpoch | None = log.epochs.latest
@@ -91,7 +93,7 @@ class MetadataFollower:
         """
         while True:
             try:
-                response = await self._link.request(self._fetch(), MAX_WAIT_MS + ANSWER_MARGIN_MS)
+                response = await self._link.request(self._fetch(), MAX_WAIT_MS + self._request_timeout_ms)
             except ControllerUnreachableError as error:
                 logger.info("the metadata log could not be fetched: %s", error)
                 await asyncio.sleep(RETRY_MS / 1000)

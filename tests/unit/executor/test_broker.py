@@ -49,10 +49,12 @@ def port_of(server: ControllerServer) -> int:
     return int(server.bootstrap_servers.rpartition(":")[2])
 
 
-async def reached(broker: Broker, state: BrokerState) -> None:
-    """Return when the broker is in the state."""
+async def reached(broker: Broker, task: "asyncio.Task[None]", state: BrokerState) -> None:
+    """Return when the broker is in the state; raise what ended it before."""
     async with asyncio.timeout(20):
         while broker.state is not state:  # noqa: ASYNC110 - states are told to a plain callback
+            if task.done():
+                task.result()
             await asyncio.sleep(0.002)
 
 
@@ -77,7 +79,7 @@ def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
     async def scenario() -> None:
         broker = new_broker(directory, port_of(controller), states)
         async with running(broker) as task:
-            await reached(broker, BrokerState.RUNNING)
+            await reached(broker, task, BrokerState.RUNNING)
             assert broker.image.brokers[0].listeners == broker.endpoints
             broker.stop("enough")
             await asyncio.wait_for(task, 20)
@@ -109,7 +111,7 @@ def test_broker_told_by_the_controller_to_shut_down_leaves(
     async def scenario() -> None:
         broker = new_broker(tmp_path / "data", port_of(controller))
         async with running(broker) as task:
-            await reached(broker, BrokerState.RUNNING)
+            await reached(broker, task, BrokerState.RUNNING)
             controller.shut_down_brokers()
             await asyncio.wait_for(asyncio.shield(task), 20)
 
@@ -169,7 +171,7 @@ def test_broker_whose_controller_vanished_stops_when_asked(tmp_path: Path) -> No
         server.start()
         broker = new_broker(tmp_path / "data", port_of(server))
         async with running(broker) as task:
-            await reached(broker, BrokerState.RUNNING)
+            await reached(broker, task, BrokerState.RUNNING)
             server.stop()
             broker.stop("the driver is gone")
             async with asyncio.timeout(3):
@@ -185,7 +187,7 @@ def test_broker_that_never_found_a_controller_stops_when_asked(tmp_path: Path) -
     async def scenario() -> None:
         broker = new_broker(tmp_path / "data", 1)
         async with running(broker) as task:
-            await reached(broker, BrokerState.STARTING)
+            await reached(broker, task, BrokerState.STARTING)
             broker.stop("enough")
             async with asyncio.timeout(3):
                 await asyncio.shield(task)

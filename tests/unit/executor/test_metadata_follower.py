@@ -118,6 +118,7 @@ class Scene:
                 directory_id=UUID(int=500),
                 broker_epoch=lambda: self.broker_epoch,
                 publish=self.publish,
+                request_timeout_ms=2_000,
             )
             task = asyncio.create_task(follower.run())
             try:
