@@ -4,13 +4,13 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
@@ -82,44 +82,63 @@ def kill_leader(bootstrap_servers: str, partition: int) -> str:
     return f"broker {leader.id}, leader of {TOPIC}-{partition}"
 
 
-def write_with_kill(story: Story, spark: SparkSession, source: DataFrame, bootstrap_servers: str) -> None:
+class Saboteur:
+    """Kills a leader in the middle of the write, and says how far the write is."""
+
+    def __init__(self, story: Story, acknowledged: AcknowledgedObserver, consumer: ReadingAlong) -> None:
+        self.killed: str | None = None
+        self.killed_s = 0.0
+        self._story = story
+        self._acknowledged = acknowledged
+        self._consumer = consumer
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="saboteur", daemon=True)
+
+    def start(self, bootstrap_servers: str, kill_at_records: float) -> None:
+        """Begin to watch the write."""
+        self._bootstrap_servers = bootstrap_servers
+        self._kill_at_records = kill_at_records
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The write is over."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        said_s = time.monotonic()
+        while not self._over.wait(0.01):
+            if self.killed is None and self._acknowledged.records >= self._kill_at_records:
+                self.killed_s = time.monotonic() - self._acknowledged.started_s
+                self.killed = kill_leader(self._bootstrap_servers, 0)
+                self._story.say(f"  SIGKILL to {self.killed}, at {self._acknowledged.records:,} records")
+            if time.monotonic() - said_s > 1:
+                said_s = time.monotonic()
+                self._story.say(
+                    f"  acknowledged {self._acknowledged.records:,}, consumed {self._consumer.records:,}"
+                )
+
+
+def write_with_kill(story: Story, source: DataFrame, bootstrap_servers: str) -> None:
     """Write `source` while a consumer reads along, killing a leader on the way; draw what was seen."""
     expected = flights.totals(source)
     story.say(f"writing {expected.records:,} flights to {TOPIC}, {PARTITIONS} partitions, keyed by aircraft")
-    failed: list[BaseException] = []
-
-    def write() -> None:
+    observed = (bootstrap_servers, TOPIC, PARTITIONS, time.monotonic())
+    with AcknowledgedObserver(*observed) as acknowledged, ReadingAlong(*observed) as consumer:
+        saboteur = Saboteur(story, acknowledged, consumer)
+        saboteur.start(bootstrap_servers, KILL_AT_FRACTION * expected.records)
         try:
             source.write.format("sparklog").option("topic", TOPIC).mode("append").save()
-        except BaseException as error:
-            failed.append(error)
-
-    started_s = time.monotonic()
-    observed = (bootstrap_servers, TOPIC, PARTITIONS, started_s)
-    with AcknowledgedObserver(*observed) as acknowledged, ReadingAlong(*observed) as consumer:
-        # Spark finds a registered source through the session that is active on the thread.
-        writer = InheritableThread(write, name="write")
-        writer.start()
-        killed, killed_s, said_s = "", 0.0, started_s
-        while writer.is_alive():
-            writer.join(0.01)
-            if not killed and acknowledged.records >= KILL_AT_FRACTION * expected.records:
-                killed_s = time.monotonic() - started_s
-                killed = kill_leader(bootstrap_servers, 0)
-                story.say(f"  SIGKILL to {killed}, at {acknowledged.records:,} records")
-            if time.monotonic() - said_s > 1:
-                said_s = time.monotonic()
-                story.say(f"  acknowledged {acknowledged.records:,}, consumed {consumer.records:,}")
-        seconds = time.monotonic() - started_s
+        finally:
+            saboteur.stop()
+        seconds = time.monotonic() - acknowledged.started_s
         deadline_s = time.monotonic() + CATCH_UP_TIMEOUT_S
-        while consumer.records < expected.records and not failed and time.monotonic() < deadline_s:
+        while consumer.records < expected.records and time.monotonic() < deadline_s:
             time.sleep(0.05)
-    if failed:
-        raise failed[0]
-    story.expect("a leader was killed in the middle of the write", bool(killed), True)
+    story.expect("a leader was killed in the middle of the write", saboteur.killed is not None, True)
     story.expect("count and checksum of the consumer that read along", consumer.totals, expected)
     PICTURE.parent.mkdir(exist_ok=True)
-    draw(PICTURE, acknowledged.timeline, consumer.timeline, killed_s, killed)
+    draw(PICTURE, acknowledged.timeline, consumer.timeline, saboteur.killed_s, saboteur.killed or "nobody")
     story.say(
         f"wrote {expected.records:,} records in {seconds:.1f} s; "
         f"longest pause of a partition's acknowledgements {acknowledged.longest_pause_s():.2f} s"
@@ -155,7 +174,7 @@ def main() -> int:
         story.say(f"bootstrap.servers={cluster.bootstrap_servers}  Spark UI {spark.sparkContext.uiWebUrl}")
         create_topic(cluster.bootstrap_servers)
         source = flights.flight_records(spark).repartition(WRITERS).persist()
-        write_with_kill(story, spark, source, cluster.bootstrap_servers)
+        write_with_kill(story, source, cluster.bootstrap_servers)
         read_back(story, spark, source)
     spark.stop()
     story.say(f"picture: {PICTURE}")

@@ -33,7 +33,7 @@ class Observer:
             }
         )
         self._partitions = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-        self._started_s = started_s
+        self.started_s = started_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
@@ -57,7 +57,7 @@ class Observer:
         return self.timeline[-1][1]
 
     def _note(self, records: int) -> None:
-        self.timeline.append((time.monotonic() - self._started_s, records))
+        self.timeline.append((time.monotonic() - self.started_s, records))
 
     def _run(self) -> None:
         raise NotImplementedError
@@ -82,7 +82,7 @@ class AcknowledgedObserver(Observer):
                     continue
                 if high_watermark > self._high_watermarks[partition.partition]:
                     self._high_watermarks[partition.partition] = high_watermark
-                    self.advances[partition.partition].append(time.monotonic() - self._started_s)
+                    self.advances[partition.partition].append(time.monotonic() - self.started_s)
             self._note(sum(self._high_watermarks.values()))
 
     def longest_pause_s(self) -> float:
