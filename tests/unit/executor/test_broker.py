@@ -52,7 +52,7 @@ def port_of(server: ControllerServer) -> int:
 async def reached(broker: Broker, task: "asyncio.Task[None]", state: BrokerState) -> None:
     """Return when the broker is in the state; raise what ended it before."""
     async with asyncio.timeout(20):
-        while broker.state is not state:  # noqa: ASYNC110 - states are told to a plain callback
+        while broker.state is not state:
             if task.done():
                 task.result()
             await asyncio.sleep(0.002)
