@@ -12,9 +12,10 @@ import datetime
 from typing import Any, Final
 
 from executor.replication.delayed import DelayedOperations
+from executor.replication.epoch_checks import divergence
 from executor.replication.fetch_responses import FetchedPartition, fetch_response
 from executor.replication.fetch_sessions import FetchSessions
-from executor.replication.partition_leader import FollowerFetched, divergence
+from executor.replication.leader_events import FollowerFetched
 from executor.replication.partition_table import PartitionTable
 from executor.replication.readers import Reader
 from executor.replication.replica import Replica

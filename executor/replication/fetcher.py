@@ -27,8 +27,9 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
+from executor.replication.following import FetchedFromLeader
 from executor.replication.partition_follower import AwaitMetadata, PartitionFetch
-from executor.replication.replica import FetchedFromLeader, Replica
+from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
 from sparklog.wire.channel import Channel

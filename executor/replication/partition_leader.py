@@ -14,196 +14,30 @@ Rules it keeps
   incarnation held says nothing about the disk of the present one.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
-(`divergence`), then `FollowerFetched`. Carry effects out in order, before the next event.
+(`epoch_checks.divergence`), then `FollowerFetched`. Carry effects out in order, before the next event.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
+from executor.replication.leader_events import (
+    AdvanceHighWatermark,
+    Appended,
+    BrokersChanged,
+    BrokerStatus,
+    FailWaitingAppends,
+    FollowerFetched,
+    IsrProposalAnswered,
+    LeaderEffect,
+    LeaderEvent,
+    MinInsyncReplicasChanged,
+    PartitionChanged,
+    ProposeIsr,
+    Ticked,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
-
-# --- events -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The leader's own log now ends at `log_end_offset`."""
-
-    log_end_offset: Offset
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerFetched:
-    """A follower asked for `fetch_offset`, and so holds everything below it in this leader's history.
-
-    `broker_epoch` is None when the request carried none (Fetch before version 15).
-    """
-
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch | None
-    fetch_offset: Offset
-    log_start_offset: Offset
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time passed; followers may have fallen behind, a failed proposal may be sent again."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProposeIsr:
-    """Effect: ask the controller for `new_isr`; report with `IsrProposalAnswered`.
-
-    A broker epoch of None is one this leader has not heard from the follower itself.
-    """
-
-    leader_epoch: LeaderEpoch
-    partition_epoch: PartitionEpoch
-    new_isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IsrProposalAnswered:
-    """The controller answered `proposal`; the last three fields mean something only without an error."""
-
-    proposal: ProposeIsr
-    error_code: ErrorCode
-    isr: frozenset[BrokerId]
-    leader_epoch: LeaderEpoch
-    partition_epoch: PartitionEpoch
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionChanged:
-    """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch."""
-
-    partition_epoch: PartitionEpoch
-    replicas: tuple[BrokerId, ...]
-    isr: frozenset[BrokerId]
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
-    """What the metadata log knows of a broker: its incarnation, and whether it may join an ISR."""
-
-    broker_epoch: BrokerEpoch
-    may_join_isr: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BrokersChanged:
-    """The metadata log registered, fenced or unfenced brokers; those missing are not registered."""
-
-    brokers: Mapping[BrokerId, BrokerStatus]
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class MinInsyncReplicasChanged:
-    """The topic's `min.insync.replicas` changed."""
-
-    min_insync_replicas: int
-    now_ms: int
-
-
-LeaderEvent: TypeAlias = (
-    Appended
-    | FollowerFetched
-    | Ticked
-    | IsrProposalAnswered
-    | PartitionChanged
-    | BrokersChanged
-    | MinInsyncReplicasChanged
-)
-
-# --- effects ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AdvanceHighWatermark:
-    """Make everything below `high_watermark` visible, and acknowledge who waits for it."""
-
-    high_watermark: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class FailWaitingAppends:
-    """The ISR fell below min.insync.replicas: who waits for acknowledgement is told, and may retry."""
-
-    isr: frozenset[BrokerId]
-    min_insync_replicas: int
-
-
-LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | FailWaitingAppends
-
-# --- what is asked of a leader besides events -------------------------------------------------------
-
-
-class LeaderEpochHistory(Protocol):
-    """The epochs of a log: which leader epoch wrote which offsets."""
-
-    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest known epoch not above `leader_epoch` and its exclusive end.
-
-        For one older than all that are known: itself, and where the oldest begins. None without any.
-        """
-        ...
-
-
-def check_leader_epoch(requested: LeaderEpoch | None, current: LeaderEpoch) -> None:
-    """Refuse a request that was made for another leadership (KIP-320); None asks for no check.
-
-    Raises:
-        KafkaError: fenced_leader_epoch for an older epoch, unknown_leader_epoch for one not yet seen.
-    """
-    if requested is None or requested == current:
-        return
-    if requested < current:
-        raise KafkaError(
-            ErrorCode.fenced_leader_epoch, f"leader epoch {requested} of the request is older than {current}"
-        )
-    raise KafkaError(
-        ErrorCode.unknown_leader_epoch, f"leader epoch {requested} of the request is newer than {current}"
-    )
-
-
-def divergence(
-    history: LeaderEpochHistory,
-    last_fetched_epoch: LeaderEpoch | None,
-    fetch_offset: Offset,
-    log_start_offset: Offset,
-) -> tuple[LeaderEpoch, Offset] | None:
-    """Return where a reader's log leaves this one, or None while it is a prefix of it (KIP-595).
-
-    The reader has records up to `fetch_offset`, the last of them of `last_fetched_epoch` (None: it has
-    none). The answer is the largest common epoch and its end here; the reader cuts its log by it.
-
-    Raises:
-        KafkaError: offset_out_of_range when the offset is gone or nothing was ever written here.
-    """
-    if last_fetched_epoch is None:
-        return None
-    known = history.end_offset_for(last_fetched_epoch)
-    if known is None:
-        raise KafkaError(
-            ErrorCode.offset_out_of_range,
-            f"the log is empty and knows nothing of leader epoch {last_fetched_epoch}",
-        )
-    if fetch_offset < log_start_offset:
-        raise KafkaError(
-            ErrorCode.offset_out_of_range,
-            f"fetch offset {fetch_offset} is below the log start offset {log_start_offset}",
-        )
-    epoch, end_offset = known
-    return known if epoch < last_fetched_epoch or end_offset < fetch_offset else None
 
 
 @dataclass(slots=True)

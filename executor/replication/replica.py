@@ -11,25 +11,12 @@ nothing and answers KAFKA_STORAGE_ERROR.
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from executor.replication.partition_follower import (
-    AdvanceLogStartOffset,
-    AppendToLog,
-    AwaitMetadata,
-    BackOff,
-    FetchAnswered,
-    FollowerEffect,
-    LogTruncated,
-    MoveHighWatermark,
-    PartitionFollower,
-    RecordsAppended,
-    TruncateFullyAndStartAt,
-    TruncateTo,
-)
-from executor.replication.partition_leader import (
+from executor.replication.epoch_checks import check_leader_epoch
+from executor.replication.following import FetchedFromLeader, Following, LogHistory
+from executor.replication.leader_events import (
     AdvanceHighWatermark,
     Appended,
     BrokerStatus,
@@ -39,16 +26,16 @@ from executor.replication.partition_leader import (
     LeaderEvent,
     MinInsyncReplicasChanged,
     PartitionChanged,
-    PartitionLeader,
     ProposeIsr,
     Ticked,
-    check_leader_epoch,
 )
+from executor.replication.partition_follower import AwaitMetadata, BackOff
+from executor.replication.partition_leader import PartitionLeader
 from executor.replication.partition_settings import PartitionSettings
 from executor.replication.readers import ReadPartition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.records.batch import BatchHeader
 from sparklog.storage.log import AppendInfo, Log
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
 
@@ -78,37 +65,6 @@ class ReplicaHost(Protocol):
         """The replica's log failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedFromLeader:
-    """One partition's part of a fetch response, as a follower got it; offsets are None where not told."""
-
-    leader_epoch: LeaderEpoch
-    fetch_offset: Offset
-    error_code: ErrorCode
-    high_watermark: Offset | None
-    log_start_offset: Offset | None
-    diverging_epoch: tuple[LeaderEpoch, Offset] | None
-    records: bytes | memoryview
-
-
-class _History:
-    """The log's epochs as the machines ask for them: as of the log's present end."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        log = self._log
-        epochs = log.epochs
-        latest = epochs.latest
-        if latest is not None and leader_epoch >= latest:
-            # Nothing was written here in the epochs above the newest.
-            return latest, log.log_end_offset
-        return epochs.end_offset_for(leader_epoch, log.log_end_offset)
-
-
 class Replica:
     """This broker's replica of one partition."""
 
@@ -126,9 +82,9 @@ class Replica:
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.settings = settings
-        self.history = _History(log)
+        self.history = LogHistory(log)
         self.leader: PartitionLeader | None = None
-        self.follower: PartitionFollower | None = None
+        self.follower: Following | None = None
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
         self.partition_epoch: PartitionEpoch | None = None
@@ -188,22 +144,15 @@ class Replica:
             self.partition_epoch = registration.partition_epoch
             return
         self._leave_role(registration)
-        log = self.log
-        self.follower = PartitionFollower(
-            leader_id=registration.leader,
-            leader_epoch=registration.leader_epoch,
-            history=self.history,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            last_epoch=self._last_epoch(),
-            high_watermark=self.high_watermark,
+        self.follower = Following(
+            self.log, registration.leader, registration.leader_epoch, self.high_watermark
         )
         logger.info(
             "%s: following %s in epoch %d from offset %d",
             self.topic_partition,
             "nobody" if registration.leader is None else f"broker {registration.leader}",
             registration.leader_epoch,
-            log.log_end_offset,
+            self.log.log_end_offset,
         )
 
     def resign(self) -> None:
@@ -423,72 +372,16 @@ class Replica:
             KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
                 kafka_storage_error, after which the replica is offline.
         """
-        follower = self.follower
-        if follower is None:
+        following = self.follower
+        if following is None:
             return None
-        effects = follower.handle(
-            FetchAnswered(
-                fetched.leader_epoch,
-                fetched.fetch_offset,
-                fetched.error_code,
-                fetched.high_watermark,
-                fetched.log_start_offset,
-                fetched.diverging_epoch,
-                len(fetched.records) > 0,
-            )
-        )
         try:
-            return self._carry_out_as_follower(follower, effects, fetched.records)
+            return following.take(fetched)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
-
-    def _carry_out_as_follower(
-        self, follower: PartitionFollower, effects: list[FollowerEffect], records: bytes | memoryview
-    ) -> BackOff | AwaitMetadata | None:
-        log = self.log
-        advice: BackOff | AwaitMetadata | None = None
-        for effect in effects:
-            match effect:
-                case AppendToLog():
-                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch))
-                    after = follower.handle(RecordsAppended(log.log_end_offset, self._last_epoch()))
-                    self._carry_out_as_follower(follower, after, b"")
-                case MoveHighWatermark():
-                    self.high_watermark = effect.high_watermark
-                case AdvanceLogStartOffset():
-                    log.advance_log_start_offset(effect.log_start_offset)
-                case TruncateTo():
-                    before = log.log_end_offset
-                    log.truncate_to(effect.offset)
-                    logger.info(
-                        "%s: log truncated from %d to %d by the leader's epochs",
-                        self,
-                        before,
-                        log.log_end_offset,
-                    )
-                    self._carry_out_as_follower(follower, follower.handle(self._truncated()), b"")
-                case TruncateFullyAndStartAt():
-                    logger.warning(
-                        "%s: [%d, %d) does not continue the leader's log, starting again at its start %d",
-                        self,
-                        log.log_start_offset,
-                        log.log_end_offset,
-                        effect.offset,
-                    )
-                    log.truncate_fully_and_start_at(effect.offset)
-                    self.high_watermark = effect.offset
-                    self._carry_out_as_follower(follower, follower.handle(self._truncated()), b"")
-                case BackOff() | AwaitMetadata():
-                    advice = effect
-        return advice
-
-    def _truncated(self) -> LogTruncated:
-        return LogTruncated(self.log.log_start_offset, self.log.log_end_offset, self._last_epoch())
-
-    def _last_epoch(self) -> LeaderEpoch | None:
-        log = self.log
-        return log.epochs.latest if log.log_end_offset > log.log_start_offset else None
+        finally:
+            self.high_watermark = following.high_watermark
 
     # --- both -----------------------------------------------------------------------------------
 
@@ -536,11 +429,3 @@ class Replica:
             "high_watermark": self.high_watermark,
             "offline": self.offline,
         }
-
-
-def _up_to_epoch(records: bytes | memoryview, leader_epoch: LeaderEpoch) -> bytes | memoryview:
-    """Return the batches before the first one of an epoch above `leader_epoch`."""
-    for position, header in iterate_headers(records):
-        if header.partition_leader_epoch > leader_epoch:
-            return memoryview(records)[:position]
-    return records

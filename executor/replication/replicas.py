@@ -26,16 +26,11 @@ from executor.replication.fetch import FetchHandler
 from executor.replication.fetch_sessions import FetchSessions
 from executor.replication.fetchers import Fetchers
 from executor.replication.isr_proposer import IsrProposer
+from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
 from executor.replication.list_offsets import ListOffsetsHandler
 from executor.replication.log_store import LogStore
 from executor.replication.maintenance import Maintenance, MaintenanceIntervals
 from executor.replication.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from executor.replication.partition_leader import (
-    BrokersChanged,
-    BrokerStatus,
-    ProposeIsr,
-    Ticked,
-)
 from executor.replication.partition_settings import PartitionSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.produce import ProduceHandler

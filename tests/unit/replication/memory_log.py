@@ -2,6 +2,15 @@
 
 from dataclasses import dataclass, field
 
+from executor.replication.epoch_checks import divergence
+from executor.replication.leader_events import (
+    AdvanceHighWatermark,
+    Appended,
+    BrokerStatus,
+    FollowerFetched,
+    LeaderEffect,
+    ProposeIsr,
+)
 from executor.replication.partition_follower import (
     AdvanceLogStartOffset,
     AppendToLog,
@@ -14,16 +23,7 @@ from executor.replication.partition_follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from executor.replication.partition_leader import (
-    AdvanceHighWatermark,
-    Appended,
-    BrokerStatus,
-    FollowerFetched,
-    LeaderEffect,
-    PartitionLeader,
-    ProposeIsr,
-    divergence,
-)
+from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 
 

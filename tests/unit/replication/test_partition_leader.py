@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from executor.replication.partition_leader import (
+from executor.replication.epoch_checks import check_leader_epoch, divergence
+from executor.replication.leader_events import (
     AdvanceHighWatermark,
     Appended,
     BrokersChanged,
@@ -15,12 +16,10 @@ from executor.replication.partition_leader import (
     IsrProposalAnswered,
     MinInsyncReplicasChanged,
     PartitionChanged,
-    PartitionLeader,
     ProposeIsr,
     Ticked,
-    check_leader_epoch,
-    divergence,
 )
+from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 
 LAG_MS = 1000

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.replication.partition_leader import IsrProposalAnswered, PartitionChanged, ProposeIsr, Ticked
+from executor.replication.leader_events import IsrProposalAnswered, PartitionChanged, ProposeIsr, Ticked
 from sparklog.errors import ErrorCode
 from tests.unit.replication.memory_log import Node
 

@@ -1,0 +1,131 @@
+"""What a partition leader is told, and what it tells its caller to do.
+
+Events are in the past tense, effects in the imperative; `partition_leader` says in which order.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sparklog.errors import ErrorCode
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+
+# --- events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The leader's own log now ends at `log_end_offset`."""
+
+    log_end_offset: Offset
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFetched:
+    """A follower asked for `fetch_offset`, and so holds everything below it in this leader's history.
+
+    `broker_epoch` is None when the request carried none (Fetch before version 15).
+    """
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None
+    fetch_offset: Offset
+    log_start_offset: Offset
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed; followers may have fallen behind, a failed proposal may be sent again."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeIsr:
+    """Effect: ask the controller for `new_isr`; report with `IsrProposalAnswered`.
+
+    A broker epoch of None is one this leader has not heard from the follower itself.
+    """
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposalAnswered:
+    """The controller answered `proposal`; the last three fields mean something only without an error."""
+
+    proposal: ProposeIsr
+    error_code: ErrorCode
+    isr: frozenset[BrokerId]
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch."""
+
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: frozenset[BrokerId]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """What the metadata log knows of a broker: its incarnation, and whether it may join an ISR."""
+
+    broker_epoch: BrokerEpoch
+    may_join_isr: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged:
+    """The metadata log registered, fenced or unfenced brokers; those missing are not registered."""
+
+    brokers: Mapping[BrokerId, BrokerStatus]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinInsyncReplicasChanged:
+    """The topic's `min.insync.replicas` changed."""
+
+    min_insync_replicas: int
+    now_ms: int
+
+
+LeaderEvent: TypeAlias = (
+    Appended
+    | FollowerFetched
+    | Ticked
+    | IsrProposalAnswered
+    | PartitionChanged
+    | BrokersChanged
+    | MinInsyncReplicasChanged
+)
+
+# --- effects ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHighWatermark:
+    """Make everything below `high_watermark` visible, and acknowledge who waits for it."""
+
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FailWaitingAppends:
+    """The ISR fell below min.insync.replicas: who waits for acknowledgement is told, and may retry."""
+
+    isr: frozenset[BrokerId]
+    min_insync_replicas: int
+
+
+LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | FailWaitingAppends
