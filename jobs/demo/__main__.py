@@ -20,7 +20,8 @@ from jobs.demo.picture import draw
 
 TOPIC = "flights"
 PARTITIONS = 6
-WRITERS = 3
+WRITE_TASKS = 24
+"""More than there are slots, so that the write takes a while and has a middle."""
 KILL_AT_FRACTION = 0.3
 PICTURE = Path("build/demo.png")
 CATCH_UP_TIMEOUT_S = 30.0
@@ -106,14 +107,14 @@ class Saboteur:
         self._thread.join()
 
     def _run(self) -> None:
-        said_s = time.monotonic()
+        said, said_s = 0, 0.0
         while not self._over.wait(0.01):
             if self.killed is None and self._acknowledged.records >= self._kill_at_records:
                 self.killed_s = time.monotonic() - self._acknowledged.started_s
                 self.killed = kill_leader(self._bootstrap_servers, 0)
                 self._story.say(f"  SIGKILL to {self.killed}, at {self._acknowledged.records:,} records")
-            if time.monotonic() - said_s > 1:
-                said_s = time.monotonic()
+            if self._acknowledged.records > said and time.monotonic() - said_s > 1:
+                said, said_s = self._acknowledged.records, time.monotonic()
                 self._story.say(
                     f"  acknowledged {self._acknowledged.records:,}, consumed {self._consumer.records:,}"
                 )
@@ -173,7 +174,7 @@ def main() -> int:
     with sparklog.start(spark) as cluster:
         story.say(f"bootstrap.servers={cluster.bootstrap_servers}  Spark UI {spark.sparkContext.uiWebUrl}")
         create_topic(cluster.bootstrap_servers)
-        source = flights.flight_records(spark).repartition(WRITERS).persist()
+        source = flights.flight_records(spark).repartition(WRITE_TASKS).persist()
         write_with_kill(story, source, cluster.bootstrap_servers)
         read_back(story, spark, source)
     spark.stop()

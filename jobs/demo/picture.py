@@ -37,7 +37,8 @@ def draw(
         (killed_s, 0.05),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        xytext=(6, 0),
+        xytext=(-6, 0),
+        horizontalalignment="right",
         color="#b03030",
     )
     axes.set_xlabel("seconds since the write began")
