@@ -1,6 +1,7 @@
 """The documentation's code that needs a cluster, run against a real one."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_spark(page)], ids=lambda page: page.name)
-def test_page_with_a_cluster_runs_from_top_to_bottom(page: Any, spark: SparkSession) -> None:
+def test_page_with_a_cluster_runs_from_top_to_bottom(page: Path, spark: SparkSession) -> None:
     """A reader pastes the blocks one after the other into a notebook."""
     namespace: dict[str, Any] = {"spark": spark}
     try:
