@@ -3,14 +3,18 @@
 A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
 end of the log; its fetch offset tells the leader what it holds. Records leave as regions of the log's
 files, without passing through Python. A request is answered when it finds `min_bytes`, an error or a
-divergence, or after `max_wait_ms`; until then it waits as its reader's `waiting`. Only partitions that
-have changed since the last answer are looked at and told. Versions 4 to 18; from 13 on topics are named
+divergence, or after `max_wait_ms`; until then it waits as its reader's `waiting`. What has to come from
+the disk first is read beside the loop before the answer leaves. Only partitions that have changed since
+the last answer are looked at and told. Versions 4 to 18; from 13 on topics are named
 by id.
 """
 
+import asyncio
 import datetime
+from concurrent.futures import Executor
 from typing import Any, Final
 
+from executor.replication.cold_reads import is_cold, warm
 from executor.replication.delayed import DelayedOperations
 from executor.replication.epoch_checks import divergence
 from executor.replication.fetch_responses import FetchedPartition, fetch_response
@@ -90,7 +94,7 @@ class Fetch:
     def _answer(self, partitions: list[FetchedPartition]) -> None:
         assert self.deferred is not None
         self._leave()
-        self.deferred.complete(self._handler.response(self, partitions))
+        self._handler.answer(self, partitions, self.deferred)
 
     def _leave(self) -> None:
         self.answered = True
@@ -110,12 +114,14 @@ class FetchHandler:
         table: PartitionTable,
         delayed: DelayedOperations,
         sessions: FetchSessions,
+        executor: Executor,
         *,
         max_response_bytes: int,
     ) -> None:
         self.delayed = delayed
         self.sessions = sessions
         self._table = table
+        self._executor = executor
         self._max_response_bytes = max_response_bytes
 
     def handle(self, request: Request) -> Any:
@@ -133,13 +139,32 @@ class FetchHandler:
         partitions = self.read(fetch, now_ms)
         max_wait_ms = body.max_wait // _MILLISECOND
         if max_wait_ms <= 0 or not reader.partitions or fetch.is_enough(partitions):
-            return self.response(fetch, partitions)
+            return self.answer(fetch, partitions)
         for partition in partitions:
             if partition.replica is not None:
                 partition.read.watch(partition.replica)
         return fetch.wait(reader, now_ms + max_wait_ms)
 
-    def response(self, fetch: Fetch, partitions: list[FetchedPartition]) -> Any:
+    def answer(
+        self, fetch: Fetch, partitions: list[FetchedPartition], deferred: Deferred | None = None
+    ) -> Any:
+        """Complete `deferred`, if there is one, or return the answer; later where the disk is needed."""
+        response = self._response(fetch, partitions)
+        cold = [
+            fetched.region
+            for fetched in partitions
+            if fetched.region is not None and fetched.is_behind and is_cold(fetched.region)
+        ]
+        if cold:
+            later = deferred or Deferred()
+            warmed = asyncio.get_running_loop().run_in_executor(self._executor, warm, cold)
+            warmed.add_done_callback(lambda _: later.complete(response))
+            return later
+        if deferred is not None:
+            deferred.complete(response)
+        return response
+
+    def _response(self, fetch: Fetch, partitions: list[FetchedPartition]) -> Any:
         """Return the response entity, and remember in the session what it tells."""
         reader = fetch.reader
         if self.sessions.contains(reader):
@@ -260,6 +285,7 @@ class FetchHandler:
             return
         fetched.region = result.region
         fetched.size_bytes = len(result.region)
+        fetched.is_behind = result.next_offset < end
         if fetch.read_committed:
             fetched.aborted_transactions = log.aborted_transactions(offset, result.next_offset)
 

@@ -34,6 +34,7 @@ class FetchedPartition:
         "diverging_epoch",
         "error",
         "high_watermark",
+        "is_behind",
         "last_stable_offset",
         "log_start_offset",
         "out_of_bytes",
@@ -49,6 +50,8 @@ class FetchedPartition:
         self.error: KafkaError | None = None
         self.region: FileRegion | None = None
         self.size_bytes = 0
+        self.is_behind = False
+        """The region ends before the log does, so it may be old and no longer in memory."""
         self.high_watermark: Offset = _UNKNOWN
         self.last_stable_offset: Offset = _UNKNOWN
         self.log_start_offset: Offset = _UNKNOWN

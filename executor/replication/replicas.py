@@ -80,7 +80,13 @@ class Replicas:
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
         )
         self._produce = ProduceHandler(table, delayed)
-        self._fetch = FetchHandler(table, delayed, sessions, max_response_bytes=broker_config.fetch_max_bytes)
+        self._fetch = FetchHandler(
+            table,
+            delayed,
+            sessions,
+            self._executor,
+            max_response_bytes=broker_config.fetch_max_bytes,
+        )
         self._list_offsets = ListOffsetsHandler(table, self._executor)
         self._offset_for_leader_epoch = OffsetForLeaderEpochHandler(table)
         self._delete_records = DeleteRecordsHandler(table, delayed)
