@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -99,62 +100,85 @@ class LogDirectory:
         self.meta = meta
 
     def load_all(
-        self, config_for: Callable[[str], LogConfig], now_ms: TimestampMs
+        self, config_for: Callable[[str], LogConfig], now_ms: TimestampMs, *, threads: int = 1
     ) -> dict[TopicPartition, Log]:
         """Open every log below, recovering what an unclean stop left. `config_for` is asked by topic name.
 
-        Removes the clean-shutdown marker and half-deleted `-delete` directories; leaves `-stray` ones, and
-        the metadata log, which is opened by whoever follows the controller (`create_log`).
+        That many `threads` open logs side by side (num.recovery.threads.per.data.dir). Removes the
+        clean-shutdown marker and half-deleted `-delete` directories; leaves `-stray` ones, and the metadata
+        log, which is opened by whoever follows the controller (`create_log`).
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        logs: dict[TopicPartition, Log] = {}
         with storage_errors(f"load {self.path}"):
-            entries = sorted(entry for entry in self.path.iterdir() if entry.is_dir())
+            to_load = {
+                partition: (directory, config_for(partition.topic))
+                for partition, directory in self._log_directories().items()
+            }
+            recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
+            start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT)
+            with ThreadPoolExecutor(threads, "sparklog-recovery") as executor:
+                opening = {
+                    partition: executor.submit(
+                        Log.open,
+                        directory,
+                        config,
+                        recovery_point=recovery_points.get(partition, 0),
+                        log_start_offset=start_offsets.get(partition, 0),
+                        clean=self.clean_shutdown,
+                        now_ms=now_ms,
+                    )
+                    for partition, (directory, config) in to_load.items()
+                }
+                wait(opening.values(), return_when=FIRST_EXCEPTION)
+                executor.shutdown(cancel_futures=True)
             try:
-                for directory in entries:
-                    if directory.name.endswith(DELETE_SUFFIX):
-                        shutil.rmtree(directory)
-                        continue
-                    if directory.name.endswith(STRAY_SUFFIX):
-                        continue
-                    try:
-                        partition = partition_of(directory.name)
-                    except ValueError:
-                        logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
-                        continue
-                    if partition.topic != CLUSTER_METADATA_TOPIC:
-                        logs[partition] = self._open_log(directory, config_for(partition.topic), None, now_ms)
+                logs = {partition: future.result() for partition, future in opening.items()}
             except BaseException:
-                for log in logs.values():
-                    log.close(clean=False)
+                _close_opened(opening.values())
                 raise
             # A crash from now on is unclean.
             (self.path / CLEAN_SHUTDOWN_MARKER).unlink(missing_ok=True)
             sync_directory(self.path)
         return logs
 
+    def _log_directories(self) -> dict[TopicPartition, Path]:
+        """Return the directories of logs to load, having removed those that a deletion left."""
+        found: dict[TopicPartition, Path] = {}
+        for directory in sorted(entry for entry in self.path.iterdir() if entry.is_dir()):
+            if directory.name.endswith(DELETE_SUFFIX):
+                shutil.rmtree(directory)
+            elif not directory.name.endswith(STRAY_SUFFIX):
+                try:
+                    partition = partition_of(directory.name)
+                except ValueError:
+                    logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
+                    continue
+                if partition.topic != CLUSTER_METADATA_TOPIC:
+                    found[partition] = directory
+        return found
+
     def create_log(
         self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig, now_ms: TimestampMs
     ) -> Log:
         """Create (or open, when the directory exists) the log of a partition.
 
+        A new one owes nothing to the checkpoints, which may still name a deleted log.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID.
         """
-        directory = self.path / str(TopicPartition(topic, partition))
-        return self._open_log(directory, config, topic_id, now_ms)
-
-    def _open_log(
-        self, directory: Path, config: LogConfig, topic_id: UUID | None, now_ms: TimestampMs
-    ) -> Log:
-        partition = partition_of(directory.name)
+        topic_partition = TopicPartition(topic, partition)
+        directory = self.path / str(topic_partition)
+        exists = directory.exists()
+        recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT) if exists else {}
+        start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT) if exists else {}
         return Log.open(
             directory,
             config,
-            recovery_point=self._checkpointed(RECOVERY_POINT_CHECKPOINT).get(partition, 0),
-            log_start_offset=self._checkpointed(LOG_START_OFFSET_CHECKPOINT).get(partition, 0),
+            recovery_point=recovery_points.get(topic_partition, 0),
+            log_start_offset=start_offsets.get(topic_partition, 0),
             clean=self.clean_shutdown,
             now_ms=now_ms,
             topic_id=topic_id,
@@ -206,22 +230,46 @@ class LogDirectory:
     ) -> None:
         """Write the recovery-point and log-start-offset checkpoints of `logs`, and the high watermarks.
 
-        `logs` are all those of this directory. A log start offset is written where it is not that of the
-        first segment, as in Kafka.
+        `logs` are all those of this directory.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        recovery_points: dict[TopicPartition, Offset] = {}
-        start_offsets: dict[TopicPartition, Offset] = {}
-        for log in logs:
-            recovery_points[log.topic_partition] = log.recovery_point
-            if log.log_start_offset > log.first_segment_base_offset:
-                start_offsets[log.topic_partition] = log.log_start_offset
-        write_offsets(self.path / RECOVERY_POINT_CHECKPOINT, recovery_points)
-        write_offsets(self.path / LOG_START_OFFSET_CHECKPOINT, start_offsets)
+        logs = list(logs)
+        self.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
+        self.write_log_start_offsets(
+            {
+                log.topic_partition: offset
+                for log in logs
+                if (offset := log_start_offset_to_keep(log)) is not None
+            }
+        )
         if high_watermarks is not None:
-            write_offsets(self.path / REPLICATION_OFFSET_CHECKPOINT, high_watermarks)
+            self.write_high_watermarks(high_watermarks)
+
+    def write_recovery_points(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Write up to where each log of this directory has been fsynced.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        write_offsets(self.path / RECOVERY_POINT_CHECKPOINT, offsets)
+
+    def write_log_start_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Write what `log_start_offset_to_keep` says of the logs of this directory.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        write_offsets(self.path / LOG_START_OFFSET_CHECKPOINT, offsets)
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Write the high watermarks of this directory's replicas.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        write_offsets(self.path / REPLICATION_OFFSET_CHECKPOINT, offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, Offset]:
         """Return the last checkpointed high watermarks; empty when there are none that can be read."""
@@ -254,6 +302,17 @@ class LogDirectory:
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
+
+
+def _close_opened(opening: Iterable[Future[Log]]) -> None:
+    for future in opening:
+        if not future.cancelled() and future.exception() is None:
+            future.result().close(clean=False)
+
+
+def log_start_offset_to_keep(log: Log) -> Offset | None:
+    """Return the log start offset where it is not that of the first segment; only then Kafka writes it."""
+    return log.log_start_offset if log.log_start_offset > log.first_segment_base_offset else None
 
 
 def _read_broker_epoch(marker: Path) -> BrokerEpoch | None:

@@ -1,5 +1,6 @@
 """Locks, identity, checkpoints and the life of logs in a data directory."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -154,6 +155,47 @@ def test_deleted_and_stray_logs_leave_their_names(tmp_path: Path) -> None:
     assert directory.load_all(lambda _: CONFIG, START_MS) == {}
     left = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
     assert left == sorted([stray_path.name, "not a log"])
+    directory.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_log_that_cannot_be_opened_fails_the_load_by_name_and_frees_the_others(
+    tmp_path: Path, threads: int
+) -> None:
+    """The operator mends the one file and starts again; the logs opened beside it must not be in the way."""
+    directory = LogDirectory.open(tmp_path)
+    for partition in range(6):
+        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+    metadata = tmp_path / "t-3" / "partition.metadata"
+    sound = metadata.read_bytes()
+    metadata.write_text("nonsense")
+    gc.collect()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(KafkaError, match=r"t-3.partition\.metadata"):
+        directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
+    gc.collect()  # files are closed when nothing refers to them, and tracebacks do
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    metadata.write_bytes(sound)
+    logs = directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
+    assert [partition.partition for partition in logs] == [0, 1, 2, 3, 4, 5]
+    for log in logs.values():
+        log.close()
+    directory.close()
+
+
+def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> None:
+    """A topic that is made again begins at offset 0, whatever the last checkpoint says of its predecessor."""
+    directory = LogDirectory.open(tmp_path)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    append(log, 5)
+    append(log, 5)
+    log.advance_log_start_offset(5)
+    log.flush()
+    directory.write_checkpoints([log], {log.topic_partition: 10})
+    directory.delete_log(log, START_MS)
+    again = directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
+    again.close()
     directory.close()
 
 
