@@ -15,11 +15,13 @@ from typing import Any, Final, Self
 from sparklog.config.controller_keys import ControllerKeys
 from sparklog.config.definition import (
     INT_MAX,
+    LONG_MAX,
     ConfigError,
     ConfigKey,
     ConfigType,
     at_least,
     config_key,
+    either,
     find_key,
 )
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
@@ -34,8 +36,11 @@ from sparklog.config.log_defaults import LogDefaults
 from sparklog.metadata.registrations import Endpoint
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
+from sparklog.wire.socket_settings import SocketSettings
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
+FLUSH_CHECK_INTERVAL_MS: Final = 1000
+"""How often logs to be flushed by time are looked for when log.flush.scheduler.interval.ms is not set."""
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, which is Kafka's too."""
 
@@ -92,14 +97,18 @@ class BrokerConfig(ControllerKeys, LogDefaults):
     socket_send_buffer_bytes: int = config_key(
         "socket.send.buffer.bytes",
         ConfigType.INT,
-        102400,
-        "SO_SNDBUF of connections; -1 leaves it to the system.",
+        -1,
+        "SO_SNDBUF of connections; -1, unlike Kafka's default, leaves it to the system, which sizes it as a"
+        " connection needs.",
+        either(-1, at_least(1)),
     )
     socket_receive_buffer_bytes: int = config_key(
         "socket.receive.buffer.bytes",
         ConfigType.INT,
-        102400,
-        "SO_RCVBUF of connections; -1 leaves it to the system.",
+        -1,
+        "SO_RCVBUF of connections; -1, unlike Kafka's default, leaves it to the system, which sizes it as a"
+        " connection needs.",
+        either(-1, at_least(1)),
     )
     socket_request_max_bytes: int = config_key(
         "socket.request.max.bytes",
@@ -111,22 +120,32 @@ class BrokerConfig(ControllerKeys, LogDefaults):
     socket_listen_backlog_size: int = config_key(
         "socket.listen.backlog.size",
         ConfigType.INT,
-        50,
-        "How many connections may wait to be accepted.",
+        1024,
+        "How many connections may wait to be accepted; more than Kafka's default, because the thread that"
+        " accepts them also answers requests. The system may allow fewer.",
         at_least(1),
     )
     max_connections: int = config_key(
-        "max.connections", ConfigType.INT, INT_MAX, "How many connections a broker keeps open.", at_least(0)
+        "max.connections",
+        ConfigType.INT,
+        INT_MAX,
+        "How many connections a broker keeps open on all its listeners; further ones are closed at once. A"
+        " listener that the brokers have beside the clients' is excepted.",
+        at_least(0),
     )
     max_connections_per_ip: int = config_key(
         "max.connections.per.ip",
         ConfigType.INT,
         INT_MAX,
-        "How many connections one address may keep open.",
+        "How many connections one address may keep open to a broker; further ones are closed at once.",
         at_least(0),
     )
     connections_max_idle_ms: int = config_key(
-        "connections.max.idle.ms", ConfigType.LONG, 600000, "After how much silence a connection is closed."
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600000,
+        "After how much silence a connection is closed, unless it waits for an answer; -1 for never.",
+        either(-1, at_least(1)),
     )
     request_timeout_ms: int = config_key(
         "request.timeout.ms",
@@ -203,7 +222,11 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         "How long a follower waits for an answer of its leader.",
     )
     replica_socket_receive_buffer_bytes: int = config_key(
-        "replica.socket.receive.buffer.bytes", ConfigType.INT, 65536, "SO_RCVBUF of a follower's connections."
+        "replica.socket.receive.buffer.bytes",
+        ConfigType.INT,
+        -1,
+        "SO_RCVBUF of a follower's connections; -1, unlike Kafka's default, leaves it to the system.",
+        either(-1, at_least(1)),
     )
     replica_fetch_max_bytes: int = config_key(
         "replica.fetch.max.bytes",
@@ -381,6 +404,27 @@ class BrokerConfig(ControllerKeys, LogDefaults):
             max_message_bytes=METADATA_MAX_BATCH_BYTES,
         )
 
+    def socket_settings(self) -> SocketSettings:
+        """Return what listeners ask of their sockets."""
+        return SocketSettings(
+            send_buffer_bytes=_unless_minus_one(self.socket_send_buffer_bytes),
+            receive_buffer_bytes=_unless_minus_one(self.socket_receive_buffer_bytes),
+            listen_backlog_size=self.socket_listen_backlog_size,
+            request_max_bytes=self.socket_request_max_bytes,
+            connections_max_idle_ms=_unless_minus_one(self.connections_max_idle_ms),
+        )
+
+    @property
+    def flush_check_interval_ms(self) -> int:
+        """How often logs are looked for that flush.ms makes due."""
+        interval_ms = self.log_flush_scheduler_interval_ms
+        return FLUSH_CHECK_INTERVAL_MS if interval_ms == LONG_MAX else interval_ms
+
+    @property
+    def replica_receive_buffer_bytes(self) -> int | None:
+        """SO_RCVBUF of a follower's connections, `None` to leave it to the system."""
+        return _unless_minus_one(self.replica_socket_receive_buffer_bytes)
+
     def value(self, name: str) -> Any:
         """Return the value of the key with Kafka's name.
 
@@ -406,6 +450,10 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         on every interface, under `host_name`; port 0 becomes the bound port.
         """
         return advertised_endpoints(self.advertised_listeners or (), bound, host_name)
+
+
+def _unless_minus_one(value: int) -> int | None:
+    return None if value == -1 else value
 
 
 BROKER_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(

@@ -18,33 +18,12 @@ class ControllerKeys:
         ("127.0.0.1:0",),
         "Where the controller, in the driver, listens; port 0 takes a free one.",
     )
-    controller_quorum_fetch_timeout_ms: int = config_key(
-        "controller.quorum.fetch.timeout.ms",
-        ConfigType.INT,
-        2000,
-        "How long a broker goes without an answer to a fetch of the metadata log before it connects anew.",
-        at_least(0),
-    )
     controller_quorum_request_timeout_ms: int = config_key(
         "controller.quorum.request.timeout.ms",
         ConfigType.INT,
         2000,
         "How long a request to the controller may take.",
         at_least(0),
-    )
-    controller_quorum_retry_backoff_ms: int = config_key(
-        "controller.quorum.retry.backoff.ms",
-        ConfigType.INT,
-        20,
-        "The pause before a failed request to the controller is sent again.",
-        at_least(0),
-    )
-    controller_quorum_fetch_max_bytes: int = config_key(
-        "controller.quorum.fetch.max.bytes",
-        ConfigType.INT,
-        1048576,
-        "The most bytes of the metadata log in one answer.",
-        at_least(1),
     )
     broker_heartbeat_interval_ms: int = config_key(
         "broker.heartbeat.interval.ms",
@@ -88,37 +67,4 @@ class ControllerKeys:
         ConfigType.LONG,
         604800000,
         "The longest a segment of the metadata log stays active.",
-    )
-    metadata_log_max_record_bytes_between_snapshots: int = config_key(
-        "metadata.log.max.record.bytes.between.snapshots",
-        ConfigType.LONG,
-        20971520,
-        "How many bytes of metadata records make a new snapshot due.",
-        at_least(1),
-    )
-    metadata_log_max_snapshot_interval_ms: int = config_key(
-        "metadata.log.max.snapshot.interval.ms",
-        ConfigType.LONG,
-        3600000,
-        "After how long a new snapshot is due if there are new records; 0 for never.",
-        at_least(0),
-    )
-    metadata_max_retention_bytes: int = config_key(
-        "metadata.max.retention.bytes",
-        ConfigType.LONG,
-        104857600,
-        "How large metadata log and snapshots may grow before old ones go.",
-    )
-    metadata_max_retention_ms: int = config_key(
-        "metadata.max.retention.ms",
-        ConfigType.LONG,
-        604800000,
-        "How long metadata log and snapshots are kept.",
-    )
-    metadata_max_idle_interval_ms: int = config_key(
-        "metadata.max.idle.interval.ms",
-        ConfigType.INT,
-        500,
-        "How often an idle controller writes a no-op record; 0 for never.",
-        at_least(0),
     )

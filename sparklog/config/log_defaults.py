@@ -108,36 +108,8 @@ class LogDefaults:
         "log.cleanup.policy",
         ConfigType.LIST,
         ("delete",),
-        "Whether old segments are deleted, compacted, both or neither.",
+        "Whether old segments are deleted; with compact alone they are kept, and nothing is compacted.",
         some_of("compact", "delete"),
-    )
-    log_cleaner_delete_retention_ms: int = config_key(
-        "log.cleaner.delete.retention.ms",
-        ConfigType.LONG,
-        86400000,
-        "How long compaction keeps tombstones.",
-        at_least(0),
-    )
-    log_cleaner_min_compaction_lag_ms: int = config_key(
-        "log.cleaner.min.compaction.lag.ms",
-        ConfigType.LONG,
-        0,
-        "How long compaction spares a record.",
-        at_least(0),
-    )
-    log_cleaner_max_compaction_lag_ms: int = config_key(
-        "log.cleaner.max.compaction.lag.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "After how long a record must be considered for compaction.",
-        at_least(1),
-    )
-    log_cleaner_min_cleanable_ratio: float = config_key(
-        "log.cleaner.min.cleanable.ratio",
-        ConfigType.DOUBLE,
-        0.5,
-        "What part of a log must be uncompacted before it is compacted.",
-        between(0, 1),
     )
     log_segment_delete_delay_ms: int = config_key(
         "log.segment.delete.delay.ms",
@@ -150,17 +122,22 @@ class LogDefaults:
         "log.flush.interval.messages",
         ConfigType.LONG,
         LONG_MAX,
-        "After how many records a log is flushed.",
+        "After how many records a log is flushed, within a second; nobody waits for it.",
         at_least(1),
     )
     log_flush_interval_ms: int | None = config_key(
-        "log.flush.interval.ms", ConfigType.LONG, None, "How long records may stay unflushed."
+        "log.flush.interval.ms",
+        ConfigType.LONG,
+        None,
+        "How long a log may go without a flush if there is something to flush;"
+        " log.flush.scheduler.interval.ms if not set.",
     )
     log_flush_scheduler_interval_ms: int = config_key(
         "log.flush.scheduler.interval.ms",
         ConfigType.LONG,
         LONG_MAX,
-        "How often logs that must be flushed are looked for.",
+        "How often logs are looked for that are to be flushed by time; every second if not set.",
+        at_least(1),
     )
     log_flush_offset_checkpoint_interval_ms: int = config_key(
         "log.flush.offset.checkpoint.interval.ms",
@@ -175,12 +152,6 @@ class LogDefaults:
         60000,
         "How often log start offsets go to disk.",
         at_least(0),
-    )
-    log_preallocate: bool = config_key(
-        "log.preallocate",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a segment file takes its full size when it is made.",
     )
     log_message_timestamp_type: str = config_key(
         "log.message.timestamp.type",

@@ -4,7 +4,10 @@ Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic
 broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
 which Kafka writes as -1, is `None`.
 
-`cleanup.policy=compact` is accepted and kept, and retention leaves such topics alone; nothing is compacted.
+Some keys that Kafka's tools and their users set on topics as a matter of course are stored and nothing else:
+they are checked, kept and described, and change nothing. They are those of compaction (retention leaves a
+topic with `cleanup.policy=compact` alone, but nothing is compacted), `preallocate`, and the replicas to
+throttle. The documentation of each says so.
 
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
@@ -20,8 +23,10 @@ from sparklog.config.definition import (
     ConfigError,
     ConfigKey,
     ConfigType,
+    ConfigValue,
     Rule,
     at_least,
+    between,
     find_key,
 )
 from sparklog.config.kafka_keys import KAFKA_TOPIC_KEYS
@@ -29,6 +34,9 @@ from sparklog.storage.log_config import LogConfig
 
 _HOUR_MS: Final = 60 * 60 * 1000
 _MINUTE_MS: Final = 60 * 1000
+
+STORED_ONLY: Final = "Stored for Kafka's tools, without effect:"
+"""How the documentation of a key begins that nothing obeys."""
 
 
 class BrokerSynonym(NamedTuple):
@@ -53,6 +61,14 @@ def _key(
     return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
 
 
+def _stored(
+    name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
+) -> Any:
+    """A topic key that is kept and described, and that nothing obeys; no broker key stands behind it."""
+    key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
+    return field(default=default, metadata={"key": key, "synonyms": ()})
+
+
 def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values: Mapping[str, Any]) -> Any:
     for synonym in synonyms:
         value = values[synonym.name]
@@ -72,7 +88,7 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = _key(
         "cleanup.policy",
-        "Whether old segments are deleted, compacted, both or neither.",
+        "Whether old segments are deleted; with compact alone they are kept, and nothing is compacted.",
         "log.cleanup.policy",
     )
     compression_gzip_level: int | None = _key(
@@ -85,37 +101,28 @@ class TopicConfig:
         "compression.type",
     )
     compression_zstd_level: int = _key("compression.zstd.level", "zstd's level.", "compression.zstd.level")
-    delete_retention_ms: int = _key(
-        "delete.retention.ms", "How long compaction keeps tombstones.", "log.cleaner.delete.retention.ms"
+    delete_retention_ms: int = _stored(
+        "delete.retention.ms", ConfigType.LONG, 86400000, "nothing is compacted", at_least(0)
     )
     file_delete_delay_ms: int = _key(
         "file.delete.delay.ms", "How long a deleted segment's files stay.", "log.segment.delete.delay.ms"
     )
     flush_messages: int | None = _key(
         "flush.messages",
-        "After how many records the log is flushed.",
+        "After how many records the log is flushed, within a second; nobody waits for it.",
         "log.flush.interval.messages",
         unlimited=LONG_MAX,
     )
     flush_ms: int | None = _key(
         "flush.ms",
-        "How long records may stay unflushed.",
+        "How long the log may go without a flush if there is something to flush.",
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
         unlimited=LONG_MAX,
         rule=at_least(0),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "key": ConfigKey(
-                "follower.replication.throttled.replicas",
-                ConfigType.LIST,
-                (),
-                "Kept for Kafka's tools; replication is not throttled.",
-            ),
-            "synonyms": (),
-        },
+    follower_replication_throttled_replicas: tuple[str, ...] = _stored(
+        "follower.replication.throttled.replicas", ConfigType.LIST, (), "replication is not throttled"
     )
     index_interval_bytes: int = _key(
         "index.interval.bytes",
@@ -135,22 +142,11 @@ class TopicConfig:
             "synonyms": (),
         },
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "key": ConfigKey(
-                "leader.replication.throttled.replicas",
-                ConfigType.LIST,
-                (),
-                "Kept for Kafka's tools; replication is not throttled.",
-            ),
-            "synonyms": (),
-        },
+    leader_replication_throttled_replicas: tuple[str, ...] = _stored(
+        "leader.replication.throttled.replicas", ConfigType.LIST, (), "replication is not throttled"
     )
-    max_compaction_lag_ms: int = _key(
-        "max.compaction.lag.ms",
-        "After how long a record must be considered for compaction.",
-        "log.cleaner.max.compaction.lag.ms",
+    max_compaction_lag_ms: int = _stored(
+        "max.compaction.lag.ms", ConfigType.LONG, LONG_MAX, "nothing is compacted", at_least(1)
     )
     max_message_bytes: int = _key(
         "max.message.bytes", "The largest batch of records, compressed.", "message.max.bytes"
@@ -170,19 +166,17 @@ class TopicConfig:
         "Whether records keep their producer's time or get the time of their append.",
         "log.message.timestamp.type",
     )
-    min_cleanable_dirty_ratio: float = _key(
-        "min.cleanable.dirty.ratio",
-        "What part of the log must be uncompacted before it is compacted.",
-        "log.cleaner.min.cleanable.ratio",
+    min_cleanable_dirty_ratio: float = _stored(
+        "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, "nothing is compacted", between(0, 1)
     )
-    min_compaction_lag_ms: int = _key(
-        "min.compaction.lag.ms", "How long compaction spares a record.", "log.cleaner.min.compaction.lag.ms"
+    min_compaction_lag_ms: int = _stored(
+        "min.compaction.lag.ms", ConfigType.LONG, 0, "nothing is compacted", at_least(0)
     )
     min_insync_replicas: int = _key(
         "min.insync.replicas", "The smallest ISR with which acks=all is acknowledged.", "min.insync.replicas"
     )
-    preallocate: bool = _key(
-        "preallocate", "Whether a segment file takes its full size when it is made.", "log.preallocate"
+    preallocate: bool = _stored(
+        "preallocate", ConfigType.BOOLEAN, False, "a segment file grows as it is written"
     )
     retention_bytes: int | None = _key(
         "retention.bytes",

@@ -25,6 +25,10 @@ DIFFERENT_DEFAULTS: Final = {
     "listener.security.protocol.map",
     "listeners",
     "log.dir",
+    "replica.socket.receive.buffer.bytes",
+    "socket.listen.backlog.size",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
 }
 """Where a broker here lives differently from one of Kafka's; each is said in its documentation."""
 

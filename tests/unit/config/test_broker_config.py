@@ -8,6 +8,7 @@ import pytest
 from sparklog.config import BROKER_KEYS, BrokerConfig, ConfigError
 from sparklog.config.broker import BROKER_ATTRIBUTES
 from sparklog.metadata.image import Endpoint
+from sparklog.wire.socket_settings import SocketSettings
 
 
 def test_broker_config_of_nothing_has_loopback_and_kafkas_defaults() -> None:
@@ -39,7 +40,6 @@ def test_broker_config_values_are_read_in_kafkas_notation() -> None:
             "num.partitions": " 12 ",
             "auto.create.topics.enable": "FALSE",
             "log.dirs": "/data/1, /data/2",
-            "log.cleaner.min.cleanable.ratio": "0.25",
             "log.cleanup.policy": "compact,delete",
             "log.retention.ms": "-1",
         }
@@ -47,7 +47,6 @@ def test_broker_config_values_are_read_in_kafkas_notation() -> None:
     assert config.num_partitions == 12
     assert config.auto_create_topics_enable is False
     assert config.data_directories == ("/data/1", "/data/2")
-    assert config.log_cleaner_min_cleanable_ratio == 0.25
     assert config.log_cleanup_policy == ("compact", "delete")
     assert config.log_retention_ms == -1
     assert config.value("num.partitions") == 12
@@ -78,6 +77,8 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("Num.Partitions", "1", "did you mean num.partitions?"),
         ("xyzzy", "1", "no such broker configuration$"),
         ("ssl.keystore.location", "x", "Kafka has this broker configuration, this system does not"),
+        ("log.cleaner.delete.retention.ms", "1", "Kafka has this broker configuration, this system does not"),
+        ("metadata.max.retention.bytes", "1", "Kafka has this broker configuration, this system does not"),
         ("process.roles", "broker", "Kafka has this broker configuration, this system does not"),
         ("node.id", "1", "the cluster sets this"),
         ("broker.rack", "a", "the cluster sets this"),
@@ -88,14 +89,14 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("num.partitions", "", "expected an int"),
         ("log.retention.bytes", "9223372036854775808", "expected a long"),
         ("auto.create.topics.enable", "yes", "expected a boolean"),
-        ("log.cleaner.min.cleanable.ratio", "1.5", "from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "nan", "from 0 to 1"),
         ("log.cleanup.policy", "delete,delete", "none of them twice"),
         ("log.cleanup.policy", "remove", "a list of compact, delete"),
         ("compression.type", "brotli", "one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("compression.gzip.level", "0", "-1, or from 1 to 9"),
         ("log.retention.ms", "0", "-1, or at least 1"),
         ("log.segment.bytes", "100", "at least 1048576"),
+        ("connections.max.idle.ms", "0", "-1, or at least 1"),
+        ("socket.send.buffer.bytes", "-2", "-1, or at least 1"),
         ("replica.fetch.wait.max.ms", "30001", "replica.socket.timeout.ms"),
         ("replica.lag.time.max.ms", "100", "replica.lag.time.max.ms"),
         ("broker.heartbeat.interval.ms", "2000", "half of broker.session.timeout.ms"),
@@ -121,6 +122,39 @@ def test_broker_config_of_a_bad_value_names_key_value_and_remedy(name: str, valu
     with pytest.raises(ConfigError, match=said) as caught:
         BrokerConfig.from_mapping({name: value})
     assert caught.value.key in str(caught.value)
+
+
+def test_broker_config_makes_the_socket_settings() -> None:
+    """Listeners obey the broker's keys; -1 leaves a buffer to the system and idle connections alone."""
+    given = {
+        "socket.send.buffer.bytes": "1",
+        "socket.receive.buffer.bytes": "2",
+        "socket.listen.backlog.size": "3",
+        "socket.request.max.bytes": "4",
+        "connections.max.idle.ms": "5",
+        "replica.socket.receive.buffer.bytes": "6",
+    }
+    config = BrokerConfig.from_mapping(given)
+    assert config.socket_settings() == SocketSettings(
+        send_buffer_bytes=1,
+        receive_buffer_bytes=2,
+        listen_backlog_size=3,
+        request_max_bytes=4,
+        connections_max_idle_ms=5,
+    )
+    assert config.replica_receive_buffer_bytes == 6
+    defaults = BrokerConfig.from_mapping({})
+    assert defaults.socket_settings() == SocketSettings()
+    assert defaults.replica_receive_buffer_bytes is None
+    unlimited = BrokerConfig.from_mapping({"connections.max.idle.ms": "-1"})
+    assert unlimited.socket_settings().connections_max_idle_ms is None
+
+
+def test_broker_config_looks_for_logs_to_flush_every_second_unless_told() -> None:
+    """A topic's flush.ms must have its effect without a broker key that nobody knows."""
+    assert BrokerConfig.from_mapping({}).flush_check_interval_ms == 1000
+    given = BrokerConfig.from_mapping({"log.flush.scheduler.interval.ms": "70"})
+    assert given.flush_check_interval_ms == 70
 
 
 def test_broker_config_listeners_take_names_ports_and_ipv6() -> None:

@@ -125,6 +125,8 @@ def test_compression_level_belongs_to_the_codec(overrides: dict[str, str], expec
         ("segment.bytes", "10", "at least 1048576"),
         ("message.timestamp.type", "createtime", "one of CreateTime, LogAppendTime"),
         ("max.message.bytes", "1k", "expected an int"),
+        ("min.cleanable.dirty.ratio", "1.5", "from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "nan", "from 0 to 1"),
     ],
 )
 def test_topic_config_of_a_bad_value_is_refused_by_name(name: str, value: str, said: str) -> None:
