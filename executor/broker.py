@@ -37,6 +37,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, Metadat
 from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 from sparklog.storage import Log, LogDirectory
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
+from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Features
 from sparklog.wire.server import Listener
 
@@ -147,7 +148,7 @@ class Broker:
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
             )
-            await replicas.start(_now_ms())
+            await replicas.start()
             leaving.push_async_callback(self._shut_down, replicas, directories)
             services = BrokerServices(
                 cluster_id=self._cluster_id,
@@ -261,6 +262,9 @@ class Broker:
         config = self._config
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
+        quotas = ConnectionQuotas(
+            max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip
+        )
         for endpoint in config.listeners:
             listener = await Listener.start(
                 endpoint.host,
@@ -268,8 +272,9 @@ class Broker:
                 broker_apis(services, endpoint.name),
                 name=endpoint.name,
                 features=self._features,
-                max_request_bytes=config.socket_request_max_bytes,
-                max_connections=config.max_connections,
+                settings=config.socket_settings(),
+                quotas=quotas,
+                reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                 accepting=False,
             )
             leaving.push_async_callback(listener.close)

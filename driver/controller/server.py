@@ -25,6 +25,7 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Features
 from sparklog.wire.server import Listener
 
@@ -186,8 +187,8 @@ class ControllerServer:
             handlers.table(),
             name="controller",
             features=self._features,
-            max_request_bytes=self._config.socket_request_max_bytes,
-            max_connections=self._config.max_connections,
+            settings=self._config.socket_settings(),
+            quotas=ConnectionQuotas(max_connections=self._config.max_connections),
         )
         self._port = listener.port
         handlers.endpoint = Endpoint("CONTROLLER", self._host, self._port)

@@ -49,7 +49,7 @@ _SESSION_ERRORS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """The `replica.fetch...` part of the broker's configuration."""
+    """The `replica.fetch...` and `replica.socket...` parts of the broker's configuration."""
 
     max_wait_ms: int
     min_bytes: int
@@ -57,6 +57,8 @@ class FetcherSettings:
     partition_max_bytes: int
     backoff_ms: int
     socket_timeout_ms: int
+    socket_receive_buffer_bytes: int | None
+    """None leaves it to the system."""
 
 
 class _Asked(NamedTuple):
@@ -160,6 +162,7 @@ class Fetcher:
                         f"broker-{self._broker_id}-fetcher",
                         connect_timeout_ms=self._settings.socket_timeout_ms,
                         request_timeout_ms=self._settings.socket_timeout_ms,
+                        receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
                     )
                 await self._round(self._channel)
                 backoff_ms = _FIRST_BACKOFF_MS

@@ -43,6 +43,7 @@ class Fetchers:
             partition_max_bytes=config.replica_fetch_max_bytes,
             backoff_ms=config.replica_fetch_backoff_ms,
             socket_timeout_ms=config.replica_socket_timeout_ms,
+            socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}

@@ -29,12 +29,12 @@ class LogStore:
         self._high_watermarks: dict[TopicPartition, Offset] = {}
         self._places: dict[Log, LogDirectory] = {}
 
-    async def load(self, config_for: Callable[[str], LogConfig]) -> None:
+    async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
         """Open every log of every directory, recovering what an unclean stop left."""
         loop = asyncio.get_running_loop()
         loaded = await asyncio.gather(
             *(
-                loop.run_in_executor(self._executor, _load, directory, config_for)
+                loop.run_in_executor(self._executor, _load, directory, config_for, threads_per_directory)
                 for directory in self.directories
             )
         )
@@ -104,9 +104,10 @@ class LogStore:
 
 
 def _load(
-    directory: LogDirectory, config_for: Callable[[str], LogConfig]
+    directory: LogDirectory, config_for: Callable[[str], LogConfig], threads: int
 ) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, Offset]]:
-    return directory.load_all(config_for, _wall_ms()), directory.read_high_watermarks()
+    logs = directory.load_all(config_for, _wall_ms(), threads=threads)
+    return logs, directory.read_high_watermarks()
 
 
 def _wall_ms() -> int:

@@ -1,24 +1,32 @@
 """What logs need from time to time: retention, flushing, checkpoints, forgotten files.
 
-`due` says what is due at a time; the caller runs it. Retention decides on the loop (it changes the log)
-and unlinks beside it; fsyncs and checkpoint files are written beside it, one run at a time, so that a slow
-disk delays the next run and nothing else.
+`tick` starts what is due. Retention decides on the loop (it changes the log) and unlinks beside it; fsyncs
+and checkpoint files are written beside it, one run at a time, so that a slow disk delays the next run and
+nothing else. Nobody who appends waits for a flush: what makes a record safe is its replicas.
+
+Order for the caller: `start` when every log of the directories has its replica or was set aside. Before
+that nothing is done, and the checkpoints stay as they are: written early, they would leave logs out.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
+from executor.replication.log_checkpoints import Checkpoint, CheckpointIntervals, LogCheckpoints
 from executor.replication.replica import Replica
 from sparklog.errors import KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+CHECK_INTERVAL_MS: Final = 1000
+"""How often logs are looked at for something to flush and for checkpoints that say too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +34,9 @@ class MaintenanceIntervals:
     """How often each kind of work is done, in milliseconds."""
 
     retention_ms: int
-    checkpoint_ms: int
-    flush_ms: int | None
-    """None leaves flushing to the operating system, as Kafka's default does."""
+    checkpoints: CheckpointIntervals
+    flush_by_time_ms: int
+    """How often logs are looked for that are to be flushed by flush.ms."""
 
 
 class Maintenance:
@@ -44,54 +52,64 @@ class Maintenance:
     ) -> None:
         self._replicas = replicas
         self._directories = directories
-        self._directory_of = directory_of
         self._intervals = intervals
         self._executor = executor
-        self._retention_due_ms = self._checkpoint_due_ms = 0
-        self._flush_due_ms: int | None = None
+        self._check_interval_ms = min(CHECK_INTERVAL_MS, intervals.flush_by_time_ms)
+        self._checkpoints = LogCheckpoints(
+            replicas, directories, directory_of, intervals.checkpoints, executor
+        )
+        self._retention_due_ms = self._check_due_ms = self._flush_by_time_due_ms = 0
+        self._flushed_ms: WeakKeyDictionary[Replica, int] = WeakKeyDictionary()
+        """When logs were last flushed, or first seen with something to flush."""
+        self._started = False
         self._running: asyncio.Task[None] | None = None
 
     def start(self, now_ms: int) -> None:
         """Count the intervals from now on."""
-        intervals = self._intervals
-        self._retention_due_ms = now_ms + intervals.retention_ms
-        self._checkpoint_due_ms = now_ms + intervals.checkpoint_ms
-        self._flush_due_ms = None if intervals.flush_ms is None else now_ms + intervals.flush_ms
+        self._started = True
+        self._retention_due_ms = now_ms + self._intervals.retention_ms
+        self._check_due_ms = now_ms
+        self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
+        self._checkpoints.start(now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Start what is due, unless the last run has not ended."""
-        if self._running is not None:
+        if not self._started or self._running is not None:
             return
-        work = []
-        if now_ms >= self._retention_due_ms:
+        looks = now_ms >= self._check_due_ms
+        if looks:
+            self._check_due_ms = now_ms + self._check_interval_ms
+        retention = now_ms >= self._retention_due_ms
+        if retention:
             self._retention_due_ms = now_ms + self._intervals.retention_ms
-            work.append(self.apply_retention)
-        if self._flush_due_ms is not None and now_ms >= self._flush_due_ms:
-            self._flush_due_ms = now_ms + (self._intervals.flush_ms or 0)
-            work.append(self.flush)
-        if now_ms >= self._checkpoint_due_ms:
-            self._checkpoint_due_ms = now_ms + self._intervals.checkpoint_ms
-            work.append(self.write_checkpoints)
-        if work:
-            self._running = asyncio.get_running_loop().create_task(self._run(work))
+        to_flush = self._to_flush(now_ms) if looks else []
+        checkpoints = self._checkpoints.due(now_ms, compare=looks)
+        if retention or to_flush or checkpoints:
+            run = self._run(retention, to_flush, checkpoints)
+            self._running = asyncio.get_running_loop().create_task(run)
 
     async def stop(self) -> None:
         """Wait for the run under way."""
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(self, work: Sequence[Callable[[], object]]) -> None:
+    async def _run(
+        self, retention: bool, to_flush: Sequence[Replica], checkpoints: Sequence[Checkpoint]
+    ) -> None:
         try:
-            for step in work:
-                await step()  # type: ignore[misc]
+            if retention:
+                await self._apply_retention()
+            await self._flush(to_flush)
+            await self._checkpoints.write(checkpoints)
         finally:
             self._running = None
 
-    async def apply_retention(self) -> None:
-        """Drop old segments of every log, then unlink what was dropped long enough ago."""
+    async def _apply_retention(self) -> None:
+        """Drop old segments and producers of every log, then unlink what was dropped long enough ago."""
         wall_ms = time.time_ns() // 1_000_000
         for replica in [replica for replica in self._replicas if not replica.offline]:
             start_before = replica.log.log_start_offset
+            replica.log.remove_expired_producers(wall_ms)
             try:
                 replica.log.delete_old_segments(wall_ms, replica.high_watermark)
             except (KafkaError, OSError) as error:
@@ -106,50 +124,44 @@ class Maintenance:
         for log in logs:
             try:
                 log.delete_files_due(wall_ms)
-            except OSError as error:
+            except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted segments were not removed: %s", log.directory, error)
         for directory in self._directories:
             try:
                 directory.remove_directories_due(wall_ms)
-            except OSError as error:
+            except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)
 
-    async def flush(self) -> None:
-        """fsync every log that has something to flush."""
-        loop = asyncio.get_running_loop()
-        for replica in list(self._replicas):
-            log = replica.log
+    def _to_flush(self, now_ms: int) -> list[Replica]:
+        """Return the replicas whose logs are due by flush.messages or flush.ms."""
+        by_time = now_ms >= self._flush_by_time_due_ms
+        if by_time:
+            self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
+        due = []
+        for replica in self._replicas:
+            log, flush_ms = replica.log, replica.settings.flush_ms
             if replica.offline or log.recovery_point >= log.log_end_offset:
                 continue
-            try:
-                await loop.run_in_executor(self._executor, log.flush)
-            except (KafkaError, OSError) as error:
-                replica.fail_if_storage(error)
+            if log.flush_due:
+                due.append(replica)
+            elif flush_ms is not None:
+                unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
+                if by_time and unflushed_ms >= flush_ms:
+                    due.append(replica)
+        for replica in due:
+            self._flushed_ms[replica] = now_ms
+        return due
+
+    async def _flush(self, replicas: Sequence[Replica]) -> None:
+        loop = asyncio.get_running_loop()
+        for replica in replicas:
+            if not replica.offline:
+                try:
+                    await loop.run_in_executor(self._executor, replica.log.flush)
+                except (KafkaError, OSError) as error:
+                    replica.fail_if_storage(error)
 
     async def write_checkpoints(self) -> None:
-        """Write recovery points, log start offsets and high watermarks of every directory."""
-        logs: dict[int, list[Log]] = {}
-        high_watermarks: dict[int, dict[TopicPartition, Offset]] = {}
-        for replica in self._replicas:
-            if not replica.offline:
-                place = self._directories.index(self._directory_of(replica.log))
-                logs.setdefault(place, []).append(replica.log)
-                high_watermarks.setdefault(place, {})[replica.topic_partition] = replica.high_watermark
-        loop = asyncio.get_running_loop()
-        for place, directory in enumerate(self._directories):
-            await loop.run_in_executor(
-                self._executor,
-                _write_checkpoints,
-                directory,
-                logs.get(place, []),
-                high_watermarks.get(place, {}),
-            )
-
-
-def _write_checkpoints(
-    directory: LogDirectory, logs: Sequence[Log], high_watermarks: Mapping[TopicPartition, Offset]
-) -> None:
-    try:
-        directory.write_checkpoints(logs, high_watermarks)
-    except (KafkaError, OSError) as error:
-        logger.error("%s: checkpoints were not written: %s", directory.path, error)
+        """Write recovery points, log start offsets and high watermarks of every directory, once started."""
+        if self._started:
+            await self._checkpoints.write_all()

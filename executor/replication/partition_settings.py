@@ -27,6 +27,8 @@ class PartitionSettings:
     codec_level: int | None
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    flush_ms: int | None
+    """How long the log may go without a flush; None leaves flushing to the operating system."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> "PartitionSettings":
@@ -38,4 +40,5 @@ class PartitionSettings:
             codec_level=config.compression_level,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            flush_ms=config.flush_ms,
         )

@@ -28,6 +28,7 @@ from executor.replication.fetchers import Fetchers
 from executor.replication.isr_proposer import IsrProposer
 from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
 from executor.replication.list_offsets import ListOffsetsHandler
+from executor.replication.log_checkpoints import CheckpointIntervals
 from executor.replication.log_store import LogStore
 from executor.replication.maintenance import Maintenance, MaintenanceIntervals
 from executor.replication.offset_for_leader_epoch import OffsetForLeaderEpochHandler
@@ -96,8 +97,12 @@ class Replicas:
             self._store.directory_of,
             MaintenanceIntervals(
                 retention_ms=broker_config.log_retention_check_interval_ms,
-                checkpoint_ms=broker_config.replica_high_watermark_checkpoint_interval_ms,
-                flush_ms=broker_config.log_flush_interval_ms,
+                checkpoints=CheckpointIntervals(
+                    high_watermarks_ms=broker_config.replica_high_watermark_checkpoint_interval_ms,
+                    recovery_points_ms=broker_config.log_flush_offset_checkpoint_interval_ms,
+                    log_start_offsets_ms=broker_config.log_flush_start_offset_checkpoint_interval_ms,
+                ),
+                flush_by_time_ms=broker_config.flush_check_interval_ms,
             ),
             self._executor,
         )
@@ -105,10 +110,9 @@ class Replicas:
         self.handle_produce: Callable[[Request], Any] = self._produce.handle
         self.handle_fetch: Callable[[Request], Any] = self._fetch.handle
 
-    async def start(self, now_ms: int) -> None:
-        """Load every log of every directory, off the loop. `now_ms` is the loop's monotonic time."""
-        await self._store.load(self._settings_for_unknown)
-        self._maintenance.start(now_ms)
+    async def start(self) -> None:
+        """Load every log of every directory, off the loop."""
+        await self._store.load(self._settings_for_unknown, self._config.num_recovery_threads_per_data_dir)
 
     # --- requests -------------------------------------------------------------------------------
 
@@ -168,6 +172,7 @@ class Replicas:
                 self._change_role(replica, topic.partitions[partition])
         if first:
             await self._store.set_strays_aside()
+            self._maintenance.start(self._delayed.now_ms())
         await self._fetchers.reconcile()
 
     def _apply_brokers(self, image: MetadataImage, now_ms: int) -> None:

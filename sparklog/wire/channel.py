@@ -85,8 +85,11 @@ class Channel:
         connect_timeout_ms: int = 10_000,
         request_timeout_ms: int = 30_000,
         max_response_bytes: int = 1 << 30,
+        receive_buffer_bytes: int | None = None,
     ) -> Self:
         """Return a connected channel; `request_timeout_ms` is the default of its requests.
+
+        `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given.
 
         Raises:
             KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`.
@@ -94,7 +97,7 @@ class Channel:
         connected: socket.socket | None = None
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                connected = await _connect_to_first(host, port)
+                connected = await _connect_to_first(host, port, receive_buffer_bytes)
         except TimeoutError:
             raise KafkaError(
                 ErrorCode.network_exception, f"{host}:{port} did not accept within {connect_timeout_ms} ms"
@@ -262,13 +265,15 @@ class Channel:
             oldest.future.set_result(response)
 
 
-async def _connect_to_first(host: str, port: int) -> socket.socket:
+async def _connect_to_first(host: str, port: int, receive_buffer_bytes: int | None) -> socket.socket:
     """Return a socket connected to the first address of `host` that accepts."""
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         candidate = socket.socket(family, kind, protocol)
         candidate.setblocking(False)
+        if receive_buffer_bytes is not None:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         try:
             await loop.sock_connect(candidate, address)
         except OSError as error:

@@ -16,6 +16,7 @@ from sparklog.wire.api_versions import ApiVersionsHandler
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.buffers import BufferPool
 from sparklog.wire.connection import Connection, Route
+from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import request_codec
 from sparklog.wire.requests import (
     NO_RESPONSE,
@@ -27,6 +28,7 @@ from sparklog.wire.requests import (
     RawResponse,
     Request,
 )
+from sparklog.wire.socket_settings import SocketSettings
 
 __all__ = [
     "NO_RESPONSE",
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
+_IDLE_CHECKS: Final = 4
+"""How often idle connections are looked for within connections.max.idle.ms."""
 
 
 class Listener:
@@ -56,25 +60,31 @@ class Listener:
         *,
         name: str,
         features: Callable[[], Features] | None,
-        max_request_bytes: int,
-        max_connections: int,
+        settings: SocketSettings,
+        quotas: ConnectionQuotas,
+        reserved: bool,
         max_outstanding_requests: int,
-        connections_max_idle_ms: int,
         accepting: bool,
     ) -> None:
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
-        self.max_request_bytes = max_request_bytes
+        self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
-        self._max_connections = max_connections
+        self._quotas = quotas
+        self._reserved = reserved
         self._listening = listening
         self._routes = _routes(apis, features)
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, str] = {}
+        """With the address each one is counted under."""
+        self._idle_since: dict[Connection, float] = {}
+        """When connections were last seen to have had something to do (seconds of the loop's clock)."""
         self._to_flush: list[Connection] = []
-        self._idle_check_s = connections_max_idle_ms / 2000
-        self._timer = self.loop.call_later(self._idle_check_s, self._close_idle)
+        self._timer: asyncio.TimerHandle | None = None
+        if settings.connections_max_idle_ms is not None:
+            max_idle_s = settings.connections_max_idle_ms / 1000
+            self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
         self._accepting = False
         if accepting:
             self.accept_connections()
@@ -88,22 +98,24 @@ class Listener:
         *,
         name: str = "listener",
         features: Callable[[], Features] | None = None,
-        max_request_bytes: int = 104_857_600,
-        max_connections: int = 2_147_483_647,
+        settings: SocketSettings | None = None,
+        quotas: ConnectionQuotas | None = None,
+        reserved: bool = False,
         max_outstanding_requests: int = 256,
-        connections_max_idle_ms: int = 600_000,
         accepting: bool = True,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
-        The limits are Kafka's socket.request.max.bytes, max.connections and connections.max.idle.ms;
-        `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
-        the address is bound, but connections wait in the kernel's queue until `accept_connections`.
+        The listeners of a broker share their `quotas` (none: no bound), and close at once what goes beyond;
+        `reserved` excepts one from the bound on all connections. `max_outstanding_requests` bounds the
+        unanswered requests of one connection. With `accepting` false the address is bound, but connections
+        wait in the kernel's queue until `accept_connections`.
 
         Raises:
             OSError: the address cannot be resolved or bound.
             ValueError: the table promises a version that cannot be read or written.
         """
+        settings = settings or SocketSettings()
         loop = asyncio.get_running_loop()
         resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = resolved[0]
@@ -111,17 +123,22 @@ class Listener:
         try:
             listening.setblocking(False)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets inherit these; the receive buffer's must be known before a connection is made.
+            if settings.receive_buffer_bytes is not None:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+            if settings.send_buffer_bytes is not None:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
             listening.bind(address)
-            listening.listen(1024)
+            listening.listen(settings.listen_backlog_size)
             return cls(
                 listening,
                 apis,
                 name=name,
                 features=features,
-                max_request_bytes=max_request_bytes,
-                max_connections=max_connections,
+                settings=settings,
+                quotas=quotas or ConnectionQuotas(),
+                reserved=reserved,
                 max_outstanding_requests=max_outstanding_requests,
-                connections_max_idle_ms=connections_max_idle_ms,
                 accepting=accepting,
             )
         except BaseException:
@@ -141,7 +158,8 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting, send what the sockets take of the answers there are, and close every connection."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._listening.fileno() >= 0:
             self.loop.remove_reader(self._listening.fileno())
             self._listening.close()
@@ -176,7 +194,10 @@ class Listener:
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget a connection."""
-        self._connections.discard(connection)
+        address = self._connections.pop(connection, None)
+        if address is not None:
+            self._idle_since.pop(connection, None)
+            self._quotas.closed(address)
 
     def _flush_all(self) -> None:
         connections, self._to_flush = self._to_flush, []
@@ -197,28 +218,30 @@ class Listener:
                 self.loop.call_later(_ACCEPT_RETRY_S, self._accept_again)
                 return
             peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-            if len(self._connections) >= self._max_connections:
-                logger.warning(
-                    "%s: refusing %s: max.connections=%d reached", self.name, peer, self._max_connections
-                )
+            exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
+            if exhausted is not None:
+                logger.warning("%s: refusing %s: %s reached", self.name, peer, exhausted)
                 accepted.close()
                 continue
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.add(Connection(self, accepted, peer))
+            self._quotas.opened(address[0])
+            self._connections[Connection(self, accepted, peer)] = address[0]
 
     def _accept_again(self) -> None:
         if self._listening.fileno() >= 0:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
-    def _close_idle(self) -> None:
+    def _close_idle(self, max_idle_s: float) -> None:
+        now_s = self.loop.time()
         for connection in list(self._connections):
-            if connection.active:
+            if connection.active or not connection.idle:
                 connection.active = False
-            elif connection.idle:
+                self._idle_since[connection] = now_s
+            elif now_s - self._idle_since[connection] >= max_idle_s:
                 logger.info("%s: closing %s, idle for connections.max.idle.ms", self.name, connection.peer)
                 connection.close()
-        self._timer = self.loop.call_later(self._idle_check_s, self._close_idle)
+        self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
 
 
 def _routes(

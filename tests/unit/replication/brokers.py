@@ -102,7 +102,7 @@ class Brokers:
             _Proposer(self, broker_id),
             loop,
         )
-        await broker.replicas.start(int(loop.time() * 1000))
+        await broker.replicas.start()
         replicas = broker.replicas
         apis = {
             ApiKey.PRODUCE: Api(3, 13, replicas.handle_produce),

@@ -13,8 +13,10 @@ from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequest
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request, encode_response
 from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
+from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
@@ -367,7 +369,7 @@ def test_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
 
     async def scenario() -> None:
         apis = {ApiKey.HEARTBEAT: Api(0, 4, handler)}
-        async with serving(apis, connections_max_idle_ms=100) as listener:
+        async with serving(apis, settings=SocketSettings(connections_max_idle_ms=100)) as listener:
             idle, waiting = await RawClient.connect(listener), await RawClient.connect(listener)
             waiting.send(heartbeat())
             assert await idle.closed_by_server()
@@ -382,7 +384,7 @@ def test_connections_beyond_the_bound_are_refused_and_the_others_served() -> Non
     """max.connections keeps one host from taking every descriptor."""
 
     async def scenario() -> None:
-        async with serving(HEARTBEAT_ONLY, max_connections=2) as listener:
+        async with serving(HEARTBEAT_ONLY, quotas=ConnectionQuotas(max_connections=2)) as listener:
             clients: list[RawClient] = []
             for _ in range(2):
                 clients.append(await RawClient.connect(listener))

@@ -14,6 +14,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_varint
 from sparklog.wire.server import Api
+from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
@@ -148,7 +149,8 @@ def test_frame_far_larger_than_the_first_buffer_arrives_whole() -> None:
         return answer_heartbeat(request)
 
     async def scenario() -> None:
-        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}, max_request_bytes=8_000_000) as listener:
+        settings = SocketSettings(request_max_bytes=8_000_000)
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}, settings=settings) as listener:
             client = await RawClient.connect(listener)
             names = ["".join(chr(97 + (i * step) % 26) for i in range(size)) for size, step in SIZES]
             client.send(*(heartbeat(0, name) for name in names))

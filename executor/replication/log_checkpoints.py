@@ -1,0 +1,140 @@
+"""The checkpoint files of the data directories: when they are written, and what they say.
+
+Each kind has an interval of its own. A file that says too little costs time after a crash, so that may wait.
+One that says too much would have recovery trust what was never fsynced, or a topic that was made again begin
+where its predecessor did; it is written as soon as that is seen (`due` compares every second or so): after a
+truncation, and when a log came to be under a name that a file still has.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from executor.replication.replica import Replica
+from sparklog.errors import KafkaError
+from sparklog.storage.log import Log
+from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_keep
+from sparklog.types import Offset, TopicPartition
+
+__all__ = ["Checkpoint", "CheckpointIntervals", "LogCheckpoints"]
+
+logger = logging.getLogger(__name__)
+
+Write = Callable[[LogDirectory, Mapping[TopicPartition, Offset]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointIntervals:
+    """How often each kind of checkpoint is written, in milliseconds."""
+
+    high_watermarks_ms: int
+    recovery_points_ms: int
+    log_start_offsets_ms: int
+
+
+class Checkpoint:
+    """One kind of checkpoint, over all directories."""
+
+    def __init__(self, interval_ms: int, offset_of: Callable[[Replica], Offset | None], write: Write) -> None:
+        self.interval_ms = interval_ms
+        self.offset_of = offset_of
+        """What a file is to say of a replica; `None` for nothing."""
+        self.write: Final = write
+        self.written: dict[TopicPartition, Offset] = {}
+        """What the files say."""
+        self.due_ms = 0
+
+    def says_too_much(self, replicas: Iterable[Replica]) -> bool:
+        """Whether a file has a higher offset than its replica."""
+        for replica in replicas:
+            written = self.written.get(replica.topic_partition)
+            if written is not None and not replica.offline:
+                offset = self.offset_of(replica)
+                if offset is None or offset < written:
+                    return True
+        return False
+
+
+class LogCheckpoints:
+    """The checkpoints of one broker. Not to be written twice at a time."""
+
+    def __init__(
+        self,
+        replicas: Iterable[Replica],
+        directories: Sequence[LogDirectory],
+        directory_of: Callable[[Log], LogDirectory],
+        intervals: CheckpointIntervals,
+        executor: Executor,
+    ) -> None:
+        self._replicas = replicas
+        self._directories = directories
+        self._directory_of = directory_of
+        self._executor = executor
+        self._kinds = (
+            Checkpoint(
+                intervals.recovery_points_ms,
+                lambda replica: replica.log.recovery_point,
+                LogDirectory.write_recovery_points,
+            ),
+            Checkpoint(
+                intervals.log_start_offsets_ms,
+                lambda replica: log_start_offset_to_keep(replica.log),
+                LogDirectory.write_log_start_offsets,
+            ),
+            Checkpoint(
+                intervals.high_watermarks_ms,
+                lambda replica: replica.high_watermark,
+                LogDirectory.write_high_watermarks,
+            ),
+        )
+
+    def start(self, now_ms: int) -> None:
+        """Have every file written at the next occasion, since it may name what is gone."""
+        for kind in self._kinds:
+            kind.due_ms = now_ms
+
+    def due(self, now_ms: int, *, compare: bool) -> Sequence[Checkpoint]:
+        """Return what is to be given to `write`, and count its intervals anew.
+
+        With `compare`, the files are also held against the replicas.
+        """
+        due = [
+            kind
+            for kind in self._kinds
+            if now_ms >= kind.due_ms or (compare and kind.says_too_much(self._replicas))
+        ]
+        for kind in due:
+            kind.due_ms = now_ms + kind.interval_ms
+        return due
+
+    async def write_all(self) -> None:
+        """Write every file."""
+        await self.write(self._kinds)
+
+    async def write(self, kinds: Sequence[Checkpoint]) -> None:
+        """Write the files of these kinds, beside the loop."""
+        replicas: dict[LogDirectory, list[Replica]] = {directory: [] for directory in self._directories}
+        for replica in self._replicas:
+            if not replica.offline:
+                replicas[self._directory_of(replica.log)].append(replica)
+        loop = asyncio.get_running_loop()
+        for kind in kinds:
+            written: dict[TopicPartition, Offset] = {}
+            failed = False
+            for directory in self._directories:
+                offsets = {
+                    replica.topic_partition: offset
+                    for replica in replicas[directory]
+                    if (offset := kind.offset_of(replica)) is not None
+                }
+                try:
+                    await loop.run_in_executor(self._executor, kind.write, directory, offsets)
+                except (KafkaError, OSError) as error:
+                    failed = True
+                    logger.error("%s: a checkpoint was not written: %s", directory.path, error)
+                else:
+                    written |= offsets
+            kind.written = kind.written | written if failed else written

@@ -1,0 +1,62 @@
+"""A broker of a given configuration, in this process: what its connections and its logs see of it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driver.controller.server import ControllerServer
+from executor.broker import Broker, BrokerState
+from sparklog.config import BrokerConfig
+from sparklog.errors import KafkaError
+from sparklog.wire.channel import Channel
+
+
+async def until(condition: Callable[[], bool], broker: "asyncio.Task[None]") -> None:
+    """Return when it holds; raise what ended the broker before."""
+    async with asyncio.timeout(20):
+        while not condition():
+            if broker.done():
+                broker.result()
+            await asyncio.sleep(0.005)
+
+
+def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: Path) -> None:
+    """A key that is accepted reaches what it is about, on the clock the broker really runs by."""
+    given = {"max.connections.per.ip": "1", "replica.high.watermark.checkpoint.interval.ms": "50"}
+    config = BrokerConfig.from_mapping(given, racks=1)
+    controller = ControllerServer("c", config, tmp_path / "controller")
+    controller.start()
+
+    async def scenario() -> None:
+        broker = Broker(
+            cluster_id="c",
+            node_id=0,
+            rack="r",
+            controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
+            config=config,
+            directories=[tmp_path / "data"],
+        )
+        task = asyncio.create_task(broker.run())
+        try:
+            await until(lambda: broker.state is BrokerState.RUNNING, task)
+            port = broker.endpoints[0].port
+            first = await Channel.connect("127.0.0.1", port, "test")
+            await first.negotiate()
+            second = await Channel.connect("127.0.0.1", port, "test")
+            with pytest.raises(KafkaError, match="NETWORK_EXCEPTION"):
+                await second.negotiate()
+            checkpoint = tmp_path / "data" / "replication-offset-checkpoint"
+            for _ in range(2):
+                await until(checkpoint.exists, task)
+                checkpoint.unlink()
+            first.close()
+        finally:
+            broker.stop("the test is over")
+            await asyncio.gather(task, return_exceptions=True)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        controller.stop()

@@ -1,0 +1,203 @@
+"""What happens to logs as time passes: flushes, checkpoints. Time is what the tests say."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from executor.replication.replicas import Replicas
+from sparklog.errors import ErrorCode
+from sparklog.storage.checkpoints import read_offsets
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import TopicPartition
+from tests.unit.replication.brokers import Brokers, until, with_brokers
+from tests.unit.replication.requests import batch, produce, rows
+from tests.unit.wire.open_sockets import connected_to, open_sockets
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+FAR = str(10**9)
+
+
+class NoProposals:
+    """For a broker that leads nothing."""
+
+    def propose(self, *arguments: object) -> None:
+        raise AssertionError(arguments)
+
+
+class Clock:
+    """Ticks of broker 0."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.brokers = brokers
+        self.now_ms = int(asyncio.get_running_loop().time() * 1000)
+
+    def tick(self, later_ms: int = 0) -> None:
+        self.now_ms += later_ms
+        self.brokers.brokers[0].replicas.tick(self.now_ms)
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Tick until it holds: a tick does nothing while what an earlier one started has not ended."""
+
+        def holds() -> bool:
+            self.tick()
+            return condition()
+
+        await until(holds, what)
+
+    async def written(self, *names: str) -> set[str]:
+        """Tick until these checkpoints are there; return which are, and remove them."""
+
+        def there() -> set[str]:
+            return {path.name for path in directory_of(self.brokers).glob("*-offset-checkpoint")}
+
+        await self.until(lambda: there() >= set(names), f"{names} in {directory_of(self.brokers)}")
+        found = there()
+        for name in found:
+            (directory_of(self.brokers) / name).unlink()
+        return found
+
+
+def directory_of(brokers: Brokers) -> Path:
+    return brokers.brokers[0].directory.path
+
+
+async def append(brokers: Brokers, topic_id: UUID, count: int) -> None:
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(produce(topic_id, batch(count))))
+    assert row.error_code is ErrorCode.none
+
+
+@with_brokers()
+async def test_log_is_flushed_after_as_many_records_as_flush_messages_says(brokers: Brokers) -> None:
+    """Who has no replicas can have the disk instead."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"flush.messages": "3"})
+    clock = Clock(brokers)
+    log = brokers.replica(0, topic_id).log
+    await append(brokers, topic_id, 2)
+    clock.tick(1000)
+    await clock.written(HIGH_WATERMARKS)
+    assert log.recovery_point == 0
+    await append(brokers, topic_id, 1)
+    clock.tick(1000)
+    await clock.until(lambda: log.recovery_point == 3, "a flush")
+
+
+@with_brokers(config={"log.flush.interval.ms": "600000"})
+async def test_log_is_flushed_after_flush_ms_of_its_topic_before_that_of_the_broker(brokers: Brokers) -> None:
+    """A topic's own flush.ms must not need the broker's."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"flush.ms": "5000"})
+    other_id = await brokers.create_topic("u", [(0,)])
+    clock = Clock(brokers)
+    log, other = brokers.replica(0, topic_id).log, brokers.replica(0, other_id).log
+    await append(brokers, topic_id, 2)
+    await append(brokers, other_id, 2)
+    clock.tick(1000)
+    await clock.written(HIGH_WATERMARKS)
+    clock.tick(4999)
+    clock.tick(1)
+    assert (log.recovery_point, other.recovery_point) == (0, 0)
+    clock.tick(1000)
+    await clock.until(lambda: log.recovery_point == 2, "a flush")
+    assert other.recovery_point == 0
+
+
+@with_brokers(
+    config={
+        "replica.high.watermark.checkpoint.interval.ms": "1000",
+        "log.flush.offset.checkpoint.interval.ms": "2000",
+        "log.flush.start.offset.checkpoint.interval.ms": "3000",
+    }
+)
+async def test_each_checkpoint_is_written_at_its_own_interval(brokers: Brokers) -> None:
+    """High watermarks change all the time, the others seldom."""
+    clock = Clock(brokers)
+    clock.tick(1000)
+    everything = {RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS}
+    assert await clock.written(*everything) == everything
+    clock.tick(1000)
+    assert await clock.written(HIGH_WATERMARKS) == {HIGH_WATERMARKS}
+    clock.tick(1000)
+    assert await clock.written(RECOVERY_POINTS, HIGH_WATERMARKS) == {RECOVERY_POINTS, HIGH_WATERMARKS}
+    clock.tick(1000)
+    assert await clock.written(LOG_START_OFFSETS, HIGH_WATERMARKS) == {LOG_START_OFFSETS, HIGH_WATERMARKS}
+
+
+@with_brokers(
+    config={
+        "replica.high.watermark.checkpoint.interval.ms": FAR,
+        "log.flush.offset.checkpoint.interval.ms": FAR,
+        "log.flush.start.offset.checkpoint.interval.ms": FAR,
+    }
+)
+async def test_checkpoints_of_a_truncated_or_replaced_log_are_written_at_once(brokers: Brokers) -> None:
+    """Recovery would trust what was never fsynced, and cut a new topic at the old one's start."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    await append(brokers, topic_id, 2)
+    await append(brokers, topic_id, 3)
+    replica = brokers.replica(0, topic_id)
+    replica.log.flush()
+    replica.log.advance_log_start_offset(1)
+    partition = TopicPartition("t", 0)
+
+    def said() -> list[int | None]:
+        names = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+        return [read_offsets(directory_of(brokers) / name).get(partition) for name in names]
+
+    clock = Clock(brokers)
+    clock.tick(1000)
+    await clock.until(lambda: said() == [5, 1, 5], "the first checkpoints")
+    replica.log.truncate_to(2)
+    clock.tick(1000)
+    await clock.until(lambda: said() == [2, 1, 5], "the recovery point of the truncated log")
+    await brokers.delete_topic(topic_id)
+    await brokers.create_topic("t", [(0,)])
+    clock.tick(1000)
+    await clock.until(lambda: said() == [0, None, 0], "the checkpoints of the new log")
+
+
+@with_brokers(config={"num.recovery.threads.per.data.dir": "3"})
+async def test_logs_opened_by_several_threads_are_all_there_after_a_restart(brokers: Brokers) -> None:
+    """Opening side by side must not mix partitions up."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 8)
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, *(batch(count) for count in range(1, 9))))
+    await brokers.stop(0)
+    await brokers.start(0)
+    await brokers.commit()
+    ends = [brokers.replica(0, topic_id, partition).log.log_end_offset for partition in range(8)]
+    assert ends == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@with_brokers(count=2, config={"replica.socket.receive.buffer.bytes": "15000"})
+async def test_follower_asks_for_the_receive_buffer_that_is_configured(brokers: Brokers) -> None:
+    """A window fit for the link between two sites; Linux doubles the number."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    await append(brokers, topic_id, 1)
+    with open_sockets(connected_to(brokers.brokers[0].listener.port)) as connections:
+        sizes = {item.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for item in connections}
+    assert 30_000 in sizes
+
+
+@with_brokers()
+async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Brokers) -> None:
+    """A broker that finds no controller knows no partitions; it must not forget their deleted records."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    await append(brokers, topic_id, 2)
+    await append(brokers, topic_id, 3)
+    brokers.replica(0, topic_id).log.advance_log_start_offset(2)
+    directory = directory_of(brokers)
+    await brokers.stop(0)
+    before = {path.name: path.read_bytes() for path in directory.glob("*-offset-checkpoint")}
+    assert len(before) == 3
+    opened = LogDirectory.open(directory)
+    loop = asyncio.get_running_loop()
+    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), loop)
+    await replicas.start()
+    replicas.tick(int(loop.time() * 1000) + 10**6)
+    await replicas.shutdown()
+    opened.close()
+    assert {path.name: path.read_bytes() for path in directory.glob("*-offset-checkpoint")} == before
