@@ -17,7 +17,10 @@ from sparklog.metadata.image import BrokerRegistration, MetadataImage, Partition
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
-__all__ = ["Cluster"]
+__all__ = ["CONTROLLER_ID", "Cluster"]
+
+CONTROLLER_ID: Final[BrokerId] = 1_000_000
+"""The driver's node id: above those of all brokers, which are counted from 0."""
 
 ELIGIBLE_LEADER_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"

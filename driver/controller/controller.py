@@ -24,6 +24,7 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 from driver.controller import brokers
 from driver.controller.alter_partition import alter_partition
@@ -34,7 +35,7 @@ from driver.controller.create_topics import create_topics
 from driver.controller.decision import Decision
 from driver.controller.delete_topics import delete_topics
 from driver.controller.elections import balance, elect_leaders
-from driver.controller.producer_ids import allocate_producer_ids
+from driver.controller.producer_ids import allocate_producer_ids, init_producer_id
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import (
@@ -174,6 +175,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         AlterConfigsRequest: _timeless(alter_configs),
         AlterPartitionRequest: _timeless(alter_partition),
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
+        InitProducerIdRequest: _timeless(init_producer_id),
         ElectLeadersRequest: _timeless(elect_leaders),
     }
 )

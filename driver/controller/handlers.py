@@ -18,14 +18,15 @@ from kio.schema.describe_topic_partitions.v0.response import (
 )
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
+from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.commits import Commits
 from driver.controller.controller import Controller
 from driver.controller.decision import Decision
 from driver.controller.departures import Departures
 from driver.controller.metadata_fetches import MetadataFetches
-from driver.controller.metadata_log import CONTROLLER_ID
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.coordinator_responses import handle_find_coordinator
 from sparklog.metadata.image import Endpoint, MetadataImage
 from sparklog.metadata.responses import (
     ControllerNode,
@@ -54,6 +55,10 @@ _CHANGES: Final = (
     ApiKey.ELECT_LEADERS,
 )
 """What clients may ask to be changed, directly or through a broker."""
+_DIRECT_CHANGES: Final = (ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.INIT_PRODUCER_ID)
+"""What is not forwarded: brokers ask it for themselves, or, the last, answer it themselves."""
+_LAST_VERSIONS: Final = {ApiKey.INIT_PRODUCER_ID: 5}
+"""What comes after is for two-phase commit (KIP-939), which Kafka does not advertise yet."""
 _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""
 
@@ -97,18 +102,20 @@ class Handlers:
     def table(self) -> dict[ApiKey, Api]:
         """Return the listener's table."""
         handlers: dict[ApiKey, Callable[[Request], Response | Deferred]] = {
-            **dict.fromkeys([*_CHANGES, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION], self._change),
+            **dict.fromkeys([*_CHANGES, *_DIRECT_CHANGES], self._change),
             **dict.fromkeys(self._queries, self._query),
             ApiKey.BROKER_REGISTRATION: self._from_broker,
             ApiKey.BROKER_HEARTBEAT: self._from_broker,
             ApiKey.FETCH: self._fetch,
             ApiKey.ENVELOPE: self._envelope,
+            ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         }
         table = {}
         for api_key, handler in handlers.items():
             versions = known_versions(api_key)
             first = _FIRST_FETCH_VERSION if api_key is ApiKey.FETCH else versions.min_version
-            table[api_key] = Api(first, versions.max_version, handler)
+            last = _LAST_VERSIONS.get(api_key, versions.max_version)
+            table[api_key] = Api(first, last, handler)
         return table
 
     def decide(self, decision: Decision) -> None:

@@ -18,7 +18,8 @@ from kio.schema.fetch.v18.response import (
     PartitionData,
 )
 
-from driver.controller.metadata_log import CONTROLLER_ID, MetadataLog
+from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.metadata_log import MetadataLog
 from sparklog.errors import ErrorCode
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.requests import Deferred, Response

@@ -22,6 +22,7 @@ from uuid import uuid4
 from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
 from kio.serial import entity_writer
 
+from driver.controller.cluster import CONTROLLER_ID
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
@@ -34,12 +35,9 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.meta_properties import MetaProperties
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TopicPartition
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset, TopicPartition
 
-__all__ = ["CONTROLLER_ID", "MetadataLog", "ReplayedBatch"]
-
-CONTROLLER_ID: Final[BrokerId] = 1_000_000
-"""The driver's node id: above those of all brokers, which are counted from 0."""
+__all__ = ["MetadataLog", "ReplayedBatch"]
 
 _LEADER_CHANGE_KEY: Final = struct.pack(">hh", 0, 2)
 """Version 0 of a control record's key, and its type."""

@@ -10,13 +10,13 @@ from typing import Final
 from executor.auto_topic_creation import AutoTopicCreation
 from executor.forwarding import Forwarder
 from executor.handlers.admin import FORWARDED_APIS, AdminHandlers
-from executor.handlers.coordinator import handle_find_coordinator
 from executor.handlers.describe import DescribeHandlers
 from executor.handlers.metadata import MetadataHandler
 from executor.handlers.producer_ids import ProducerIdHandler
 from executor.producer_ids import ProducerIds
 from executor.replication.replicas import Replicas
 from sparklog.config import BrokerConfig
+from sparklog.metadata.coordinator_responses import handle_find_coordinator
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey

@@ -15,10 +15,10 @@ from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from executor.controller_link import ControllerLink
 from executor.forwarding import Forwarder
 from executor.handlers.admin import AdminHandlers
-from executor.handlers.coordinator import handle_find_coordinator
 from executor.handlers.producer_ids import ProducerIdHandler
 from executor.producer_ids import ProducerIds
 from sparklog.errors import ErrorCode
+from sparklog.metadata.coordinator_responses import handle_find_coordinator
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Api, Handler
