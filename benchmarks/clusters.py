@@ -153,7 +153,10 @@ def _process(
 
 
 def _is_executor(process: psutil.Process) -> bool:
-    return any("CoarseGrainedExecutorBackend" in argument for argument in process.cmdline())
+    try:
+        return any("CoarseGrainedExecutorBackend" in argument for argument in process.cmdline())
+    except psutil.NoSuchProcess:  # a script of Spark's that has ended meanwhile
+        return False
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,11 +1,11 @@
 """sparklog: a Kafka cluster that lives inside one Spark application.
 
-    import sparklog
+import sparklog
 
-    cluster = sparklog.start(spark)
-    cluster.bootstrap_servers        # for any Kafka client
-    df.write.format("sparklog").option("topic", "events").save()
-    spark.read.format("sparklog").option("subscribe", "events").load()
+cluster = sparklog.start(spark)
+cluster.bootstrap_servers        # for any Kafka client
+df.write.format("sparklog").option("topic", "events").save()
+spark.read.format("sparklog").option("subscribe", "events").load()
 """
 
 from sparklog.hosting import Cluster, StartError, start
