@@ -17,6 +17,7 @@ from benchmarks.java_libraries import maven_at_hand
 
 PARTITIONS = 3
 BASELINE = "Apache Kafka"
+CONSUME_PASSES = 5
 SIZES = ((100, 2_000_000), (1_000, 300_000))
 """Bytes a record, and how many records."""
 
@@ -83,7 +84,12 @@ def consume(record_bytes: int, records: int) -> Case:
         with TOPICS.one(cluster) as topic:
             clients.librdkafka_performance(cluster, topic, records=records // 2, record_bytes=record_bytes)
             rate = clients.consume(
-                cluster, topic, partitions=PARTITIONS, records=records // 2, record_bytes=record_bytes
+                cluster,
+                topic,
+                partitions=PARTITIONS,
+                records=records // 2,
+                record_bytes=record_bytes,
+                passes=CONSUME_PASSES,
             )
         name = f"consume {record_bytes} B"
         return [

@@ -126,9 +126,9 @@ def end_to_end_latency(cluster: ClusterUnderTest, topic: str, *, records: int) -
 
 
 def consume(
-    cluster: ClusterUnderTest, topic: str, *, partitions: int, records: int, record_bytes: int
+    cluster: ClusterUnderTest, topic: str, *, partitions: int, records: int, record_bytes: int, passes: int
 ) -> Rate:
-    """Read every record of `topic` with librdkafka, partitions assigned."""
+    """Read every record of `topic` with librdkafka, partitions assigned, `passes` times over."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -141,19 +141,19 @@ def consume(
             "fetch.wait.max.ms": 100,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     cpu_before_s = cluster.brokers_cpu_s()
     started_s = time.monotonic()
-    received = 0
-    while received < records:
-        batch = consumer.consume(10_000, timeout=1.0)
-        received += len(batch)
-        if time.monotonic() - started_s > CLIENT_TIMEOUT_S:
-            raise RuntimeError(f"consumed {received} of {records} records in {CLIENT_TIMEOUT_S:.0f} s")
+    for _ in range(passes):
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        received = 0
+        while received < records:
+            received += len(consumer.consume(10_000, timeout=1.0))
+            if time.monotonic() - started_s > CLIENT_TIMEOUT_S:
+                raise RuntimeError(f"consumed {received} of {records} records in {CLIENT_TIMEOUT_S:.0f} s")
     seconds = time.monotonic() - started_s
     cpu_s = cluster.brokers_cpu_s() - cpu_before_s
     consumer.close()
-    return Rate(records / seconds, 0.0, 0.0, cpu_s, records * record_bytes)
+    return Rate(passes * records / seconds, 0.0, 0.0, cpu_s, passes * records * record_bytes)
 
 
 def _java(main: str, *arguments: str, check: bool = True) -> str:
