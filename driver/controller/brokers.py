@@ -42,7 +42,7 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["fence", "fence_expired", "heartbeat", "register", "start_controlled_shutdown"]
+__all__ = ["fence", "fence_expired", "heartbeat", "register"]
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
         records += fence(cluster, registration, "it asked to leave, or has no log directory left")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
-        records += start_controlled_shutdown(cluster, registration, session)
+        records += _start_controlled_shutdown(cluster, registration, session)
     if not records and not want_fence:
         records += _offline_directories(cluster, registration, request.offline_log_dirs)
     if shut_down:
@@ -157,7 +157,7 @@ def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
     return []
 
 
-def start_controlled_shutdown(
+def _start_controlled_shutdown(
     cluster: Cluster, registration: BrokerRegistration, session: Session
 ) -> list[MetadataRecord]:
     """Return the records that take an unfenced broker's leaderships away and give it no new ones."""

@@ -111,14 +111,6 @@ class Controller:
             return Decision([], None)
         return Decision(brokers.fence(self._cluster, registration, "its process has ended"), None)
 
-    def start_controlled_shutdown(self, broker_id: BrokerId, now_ms: int) -> Decision:
-        """Move a broker's leaderships away although it has not asked; its heartbeats tell it to leave."""
-        registration = self.image.brokers.get(broker_id)
-        if registration is None or not self._cluster.is_active(broker_id):
-            return Decision([], None)
-        session = self._cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
-        return Decision(brokers.start_controlled_shutdown(self._cluster, registration, session), None)
-
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
 

@@ -110,14 +110,6 @@ class ControllerServer:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
         self._call(lambda running: running.departures.suspect(broker_id))
 
-    def start_controlled_shutdown(self, broker_id: BrokerId) -> None:
-        """Move the broker's leaderships away and tell it to leave, as when its executor is decommissioned."""
-
-        def shut_down(running: _Running) -> None:
-            running.handlers.decide(running.controller.start_controlled_shutdown(broker_id, now_ms()))
-
-        self._call(shut_down)
-
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down."""
         self._call(lambda running: running.controller.shut_down_brokers())

@@ -94,8 +94,9 @@ def test_fenced_broker_cannot_join(conversation: Conversation) -> None:
 
 
 def test_broker_in_controlled_shutdown_cannot_join(conversation: Conversation) -> None:
-    """It is about to leave."""
-    conversation.take(conversation.controller.start_controlled_shutdown(2, 0))
+    """It is about to leave, and waits only for another to lead what it led."""
+    conversation.create(creatable("u", assignments={0: (2, 0)}))
+    assert not conversation.heartbeat(2, want_shut_down=True).reply.should_shut_down
     assert error_of(conversation.propose(0, (0, 1, 2)).reply) is ErrorCode.ineligible_replica
 
 

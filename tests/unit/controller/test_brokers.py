@@ -261,20 +261,11 @@ def test_controlled_shutdown_of_broker_without_leaderships_is_granted_at_once() 
     assert decision.reply.should_shut_down
 
 
-def test_controlled_shutdown_from_outside_is_told_by_heartbeat() -> None:
-    """A broker on a decommissioned executor does not know that it has to go."""
-    conversation = Conversation().start(0, 1)
-    conversation.create(creatable("t", assignments={0: (0, 1)}))
-    conversation.take(conversation.controller.start_controlled_shutdown(0, conversation.now_ms))
-    assert conversation.partition().leader == 1
-    conversation.heartbeat(1)
-    assert conversation.heartbeat(0).reply.should_shut_down
-
-
 def test_controlled_shutdown_of_broker_that_loses_its_session_still_ends() -> None:
     """It was on its way out: nothing may bring it back but a new registration."""
     conversation = Conversation().start(0, 1)
-    conversation.take(conversation.controller.start_controlled_shutdown(0, conversation.now_ms))
+    conversation.create(creatable("t", assignments={0: (0, 1)}))
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
     conversation.take(conversation.controller.broker_gone(0, conversation.epoch(0)))
     decision = conversation.heartbeat(0)
     assert (decision.records, decision.reply.should_shut_down) == ([], True)
