@@ -17,6 +17,8 @@ ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+NEAR_MISS: Final = 0.8
+"""How alike a key and an unknown name must be for the one to be a slip of the other (difflib's ratio)."""
 
 
 class ConfigType(IntEnum):
@@ -162,7 +164,7 @@ def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[
         return key
     if name in known_to_kafka:
         raise ConfigError(name, None, f"Kafka has this {kind} configuration, this system does not; remove it")
-    nearest = get_close_matches(name, keys, n=1, cutoff=0.5)
+    nearest = get_close_matches(name.lower(), keys, n=1, cutoff=NEAR_MISS)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     raise ConfigError(name, None, f"no such {kind} configuration{hint}")
 

@@ -7,6 +7,8 @@ Rule: nothing but loopback is listened on unless the configuration names the add
 (in Kafka: every interface) is refused; 0.0.0.0 or :: says it aloud.
 """
 
+import contextlib
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -14,10 +16,18 @@ from typing import Final, NamedTuple
 from sparklog.config.definition import ConfigError
 from sparklog.metadata.registrations import Endpoint, SecurityProtocol
 
-WILDCARD_HOSTS: Final = frozenset({"0.0.0.0", "::"})
 _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether `host` stands for every interface: something to listen on, but not to connect to."""
+    with contextlib.suppress(OSError):
+        return socket.inet_aton(host) == bytes(4)
+    with contextlib.suppress(OSError):
+        return socket.inet_pton(socket.AF_INET6, host) in (bytes(16), bytes(10) + b"\xff\xff" + bytes(4))
+    return False
 
 
 class HostPort(NamedTuple):
@@ -83,7 +93,7 @@ def parse_listeners(
         raise ConfigError(key, "", "expected at least one NAME://host:port")
     if key == "advertised.listeners":
         for endpoint in endpoints:
-            if endpoint.host in WILDCARD_HOSTS:
+            if is_wildcard(endpoint.host):
                 raise ConfigError(key, endpoint.host, "clients cannot connect to it; name a reachable host")
     return tuple(endpoints)
 
@@ -92,7 +102,7 @@ def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
     """Return the addresses of controller.quorum.bootstrap.servers.
 
     Raises:
-        ConfigError: an entry is not host:port, or there is none.
+        ConfigError: an entry is not host:port, or stands for every interface; or there is none.
     """
     key = "controller.quorum.bootstrap.servers"
     servers = []
@@ -100,6 +110,13 @@ def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
         host, port = _split_address(key, value, value)
         if not host:
             raise ConfigError(key, value, "the host is missing")
+        if is_wildcard(host):
+            raise ConfigError(
+                key,
+                value,
+                "brokers and clients are told this address and cannot connect to it; name the driver's host, or"
+                " one of its addresses, as they reach it",
+            )
         servers.append(HostPort(host, port))
     if not servers:
         raise ConfigError(key, "", "expected host:port")
@@ -116,7 +133,7 @@ def advertised_endpoints(
         explicit = by_name.get(endpoint.name)
         if explicit is not None:
             result.append(replace(explicit, port=explicit.port or endpoint.port))
-        elif endpoint.host in WILDCARD_HOSTS:
+        elif is_wildcard(endpoint.host):
             result.append(replace(endpoint, host=host_name))
         else:
             result.append(endpoint)

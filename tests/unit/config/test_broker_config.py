@@ -75,7 +75,11 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
     [
         ("log.retention.hour", "1", "no such broker configuration; did you mean log.retention.hours?"),
         ("Num.Partitions", "1", "did you mean num.partitions?"),
+        ("num_partitions", "1", "did you mean num.partitions?"),
+        ("autoCreateTopicsEnable", "true", "did you mean auto.create.topics.enable?"),
         ("xyzzy", "1", "no such broker configuration$"),
+        ("zookeeper.connect", "localhost", "no such broker configuration$"),
+        ("bootstrap.servers", "localhost:9092", "no such broker configuration$"),
         ("ssl.keystore.location", "x", "Kafka has this broker configuration, this system does not"),
         ("log.cleaner.delete.retention.ms", "1", "Kafka has this broker configuration, this system does not"),
         ("metadata.max.retention.bytes", "1", "Kafka has this broker configuration, this system does not"),
@@ -110,11 +114,16 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("listeners", "OUTSIDE://127.0.0.1:9092", "has no protocol for OUTSIDE"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "used twice"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
+        ("advertised.listeners", "PLAINTEXT://[0::0]:9092", "clients cannot connect"),
         ("advertised.listeners", "SASL_SSL://h:9092", "only PLAINTEXT"),
         ("listener.security.protocol.map", "A:TLS", "NAME:PROTOCOL pairs"),
         ("inter.broker.listener.name", "INSIDE", "no listener has this name"),
         ("controller.quorum.bootstrap.servers", "driver", "expected a port"),
         ("controller.quorum.bootstrap.servers", ":9093", "host is missing"),
+        ("controller.quorum.bootstrap.servers", "0.0.0.0:9093", "name the driver's host"),
+        ("controller.quorum.bootstrap.servers", "0:9093", "name the driver's host"),
+        ("controller.quorum.bootstrap.servers", "[::]:9093", "name the driver's host"),
+        ("controller.quorum.bootstrap.servers", "[::ffff:0.0.0.0]:9093", "name the driver's host"),
     ],
 )
 def test_broker_config_of_a_bad_value_names_key_value_and_remedy(name: str, value: str, said: str) -> None:
