@@ -109,7 +109,8 @@ def start(
         brokers_per_rack: Brokers that start and fail together.
         log_directories: Where brokers keep their logs, on the machines that they run on; each broker
             has a `broker-<id>` of its own in each. Without them logs are temporary: they are removed
-            when the cluster stops.
+            when the cluster stops. Those that are named are kept, records and all, but a later start
+            cannot take them up again yet: it is a new cluster, and refuses them.
         config: Kafka's configuration keys, as a mapping or as the path of a properties file.
 
     Raises:
