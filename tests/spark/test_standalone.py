@@ -30,14 +30,18 @@ def environment_archive() -> Path:
     return REPOSITORY / "dist" / "sparklog-environment.tar.gz"
 
 
+def spark_environment() -> dict[str, str]:
+    """Return an environment for Spark's own processes: its defaults, whose logs say when they are up."""
+    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
+    return {**inherited, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Master and three Workers as processes on loopback; the Master's address."""
     directory = tmp_path_factory.mktemp("standalone")
     environment = {
-        **os.environ,
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **spark_environment(),
         "SPARK_WORKER_OPTS": (
             "-Dspark.worker.resource.broker.amount=1 "
             f"-Dspark.worker.resource.broker.discoveryScript={DISCOVERY_SCRIPT}"
@@ -107,7 +111,7 @@ def submit(master: str, archive: Path) -> subprocess.Popen[str]:
             *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
             *(str(REPOSITORY / "jobs" / "serve.py"), str(REPOSITORY / "conf" / "broker.properties")),
         ],
-        env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=spark_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
