@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -89,8 +90,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def submit(master: str, archive: Path) -> subprocess.Popen[str]:
-    """Submit jobs/serve.py as docs/deploy.md says."""
+def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]:
+    """Submit jobs/serve.py as docs/deploy.md says; what it logs goes to `errors`."""
     properties = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -113,21 +114,22 @@ def submit(master: str, archive: Path) -> subprocess.Popen[str]:
         ],
         env=spark_environment(),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         text=True,
     )
 
 
 @pytest.mark.timeout(300)
 def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_status_0(
-    master: str, environment_archive: Path
+    master: str, environment_archive: Path, tmp_path: Path
 ) -> None:
     """What an operator does: submit, read the address, use it, SIGTERM."""
-    with submit(master, environment_archive) as application:
+    log = tmp_path / "serve.log"
+    with log.open("w") as errors, submit(master, environment_archive, errors) as application:
         try:
             assert application.stdout is not None
             line = application.stdout.readline()
-            assert line.startswith("bootstrap.servers="), application.communicate(timeout=STOP_TIMEOUT_S)
+            assert line.startswith("bootstrap.servers="), log.read_text()
             bootstrap_servers = line.strip().partition("=")[2]
             admin = AdminClient({"bootstrap.servers": bootstrap_servers})
             admin.create_topics([NewTopic("events", 1, 3)])["events"].result(10)
