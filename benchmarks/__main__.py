@@ -108,7 +108,7 @@ def latency(cluster: ClusterUnderTest) -> list[Figure]:
         rate = clients.producer_performance(
             cluster, topic, records=50_000, record_bytes=100, records_per_s=5_000, batch_bytes=None
         )
-        p50_ms, p99_ms = clients.end_to_end_latency(cluster, topic, records=2_000)
+        p50_ms, p99_ms = clients.end_to_end_latency(cluster.bootstrap_servers, topic, records=2_000)
     return [
         Figure("acknowledgement at 5,000 records/s, p50", "ms", rate.p50_ms, True),
         Figure("acknowledgement at 5,000 records/s, p99", "ms", rate.p99_ms, True, bar="<= 1.0"),

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from benchmarks.clusters import ClusterUnderTest
-from benchmarks.java_libraries import kafka_class_path
+from benchmarks.java_libraries import run_kafka_program
 
 CLIENT_TIMEOUT_S = 300.0
 
@@ -46,12 +45,12 @@ def producer_performance(
     if batch_bytes is not None:
         properties.append(f"batch.size={batch_bytes}")
     cpu_before_s = cluster.brokers_cpu_s()
-    output = _java(
+    output = run_kafka_program(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
         *("--throughput", str(records_per_s), "--bootstrap-server", cluster.bootstrap_servers),
         *("--command-property", *properties),
-    )
+    ).stdout
     summary = output.strip().splitlines()[-1]
     rate = re.search(r"([\d.]+) records/sec.* ([\d.]+) ms 50th.* ([\d.]+) ms 99th", summary)
     if rate is None:
@@ -108,20 +107,25 @@ def librdkafka_performance(
     )
 
 
-def end_to_end_latency(cluster: ClusterUnderTest, topic: str, *, records: int) -> tuple[float, float]:
-    """Run Kafka's own EndToEndLatency with acks=all; return p50 and p99 in milliseconds."""
+def end_to_end_latency(bootstrap_servers: str, topic: str, *, records: int) -> tuple[float, float]:
+    """Run Kafka's own EndToEndLatency with acks=all; return p50 and p99 in milliseconds.
+
+    Raises:
+        RuntimeError: it did not get every record back as it sent it.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".properties") as properties:
         # The tool commits offsets at its end, after its figures; a cluster without groups refuses that.
         properties.write("default.api.timeout.ms=2000\nrequest.timeout.ms=1500\n")
         properties.flush()
-        output = _java(
+        finished = run_kafka_program(
             "org.apache.kafka.tools.EndToEndLatency",
-            *(cluster.bootstrap_servers, topic, str(records), "all", "100", properties.name),
+            *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", str(records)),
+            *("--producer-acks", "all", "--record-size", "100", "--command-config", properties.name),
             check=False,
         )
-    percentiles = re.search(r"50th = ([\d.]+), 99th = ([\d.]+)", output)
+    percentiles = re.search(r"50th = ([\d.]+), 99th = ([\d.]+)", finished.stdout)
     if percentiles is None:
-        raise RuntimeError(f"EndToEndLatency said: {output[-2000:]}")
+        raise RuntimeError(f"EndToEndLatency said: {(finished.stdout + finished.stderr)[-2000:]}")
     return float(percentiles[1]), float(percentiles[2])
 
 
@@ -154,14 +158,3 @@ def consume(
     cpu_s = cluster.brokers_cpu_s() - cpu_before_s
     consumer.close()
     return Rate(passes * records / seconds, 0.0, 0.0, cpu_s, passes * records * record_bytes)
-
-
-def _java(main: str, *arguments: str, check: bool = True) -> str:
-    completed = subprocess.run(
-        ["java", "-Xmx512m", "-cp", kafka_class_path(), main, *arguments],
-        check=check,
-        capture_output=True,
-        text=True,
-        timeout=CLIENT_TIMEOUT_S,
-    )
-    return completed.stdout

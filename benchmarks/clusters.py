@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.java_libraries import kafka_class_path
+from benchmarks.java_libraries import kafka_command, run_kafka_program
 
 BROKERS = 3
 START_TIMEOUT_S = 120.0
@@ -98,7 +98,6 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
 @contextlib.contextmanager
 def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
     """Start Apache Kafka: three combined controllers and brokers, 1 GB heaps."""
-    class_path = kafka_class_path()
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-kafka-")))
         ports = _free_ports(2 * BROKERS)
@@ -120,15 +119,10 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
                 "offsets.topic.replication.factor=3\n"
                 "group.initial.rebalance.delay.ms=0\n"
             )
-            java = ["java", "-Xmx1g", "-Xms1g", "-cp", class_path]
-            subprocess.run(
-                [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)],
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+            run_kafka_program("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
             log = stack.enter_context((directory / f"{node}.log").open("w"))
             # Killed, since a combined node that is asked to stop waits for a quorum that has stopped already.
-            command = [*java, "kafka.Kafka", str(properties)]
+            command = kafka_command("kafka.Kafka", str(properties), java_options=("-Xmx1g", "-Xms1g"))
             stack.enter_context(_process(command, log, log, signal.SIGKILL))
         bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports[:BROKERS])
         _wait_for_brokers(bootstrap_servers)

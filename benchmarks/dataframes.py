@@ -14,7 +14,7 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from benchmarks.java_libraries import connector_jars
+from benchmarks.java_libraries import fetch_connector
 from sparklog import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
@@ -45,7 +45,7 @@ def _session(side: str) -> SparkSession:
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "ERROR")
     if side == "connector":
-        builder = builder.config("spark.jars", connector_jars())
+        builder = builder.config("spark.jars", fetch_connector())
     spark = builder.getOrCreate()
     if side == "sparklog":
         dataframe.register(spark)

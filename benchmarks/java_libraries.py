@@ -1,82 +1,160 @@
-"""Apache Kafka and Spark's Kafka connector from Maven, kept in build/java; nothing is shipped with us."""
+"""Apache Kafka and Spark's Kafka connector from Maven, kept in build/java; nothing is shipped with us.
 
+Benchmarks compare with them and tests run them against a cluster of ours. Ask `maven_at_hand` first, or take
+`LibrariesUnavailableError` for an answer.
+"""
+
+import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-KAFKA_VERSION = "4.3.1"
+__all__ = [
+    "FETCH_TIMEOUT_S",
+    "LibrariesUnavailableError",
+    "fetch_connector",
+    "fetch_kafka",
+    "kafka_command",
+    "maven_at_hand",
+    "run_kafka_program",
+]
+
+KAFKA_VERSION: Final = "4.3.1"
+KAFKA: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-nop:1.7.36",
+)
 # The newest connector that is published; it runs on the newest Spark.
-CONNECTOR = (
+CONNECTOR: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-DIRECTORY = Path("build/java")
+DIRECTORY: Final = Path(__file__).absolute().parent.parent / "build" / "java"
+FETCH_TIMEOUT_S: Final = 300.0
+PROGRAM_TIMEOUT_S: Final = 300.0
+JAVA_OPTIONS: Final = ("-Xmx512m",)
 
-_POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>benchmarks</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+
+class LibrariesUnavailableError(RuntimeError):
+    """Maven is not there, or could not fetch what was asked for; says what it said."""
 
 
 def maven_at_hand() -> bool:
-    """Return whether libraries can be fetched."""
-    return shutil.which("mvn") is not None
+    """Return whether libraries can be fetched and run."""
+    return shutil.which("mvn") is not None and shutil.which(_java()) is not None
 
 
-def kafka_class_path() -> str:
-    """Fetch Kafka's server and tools once; return a class path.
+def fetch_kafka() -> Path:
+    """Fetch Kafka's server and tools once; return the directory of their jars.
 
     Raises:
-        subprocess.CalledProcessError: Maven can't fetch them.
+        LibrariesUnavailableError: they can't be fetched.
     """
-    directory = (DIRECTORY / f"kafka-{KAFKA_VERSION}").absolute()
-    if not (directory / ".complete").exists():
+    return _fetch(f"kafka-{KAFKA_VERSION}", KAFKA, with_dependencies=True)
+
+
+def fetch_connector() -> str:
+    """Fetch Spark's Kafka connector once; return its jars as `spark.jars` takes them.
+
+    Raises:
+        LibrariesUnavailableError: they can't be fetched.
+    """
+    # What else it depends on is Spark's own.
+    directory = _fetch("connector", CONNECTOR, with_dependencies=False)
+    return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
+
+
+def kafka_command(main_class: str, *arguments: str, java_options: Sequence[str] = JAVA_OPTIONS) -> list[str]:
+    """Return the command that runs a program of Kafka's; fetches Kafka if that was not done before.
+
+    Raises:
+        LibrariesUnavailableError: Kafka can't be fetched.
+    """
+    return [_java(), *java_options, "-cp", f"{fetch_kafka()}/*", main_class, *arguments]
+
+
+def run_kafka_program(
+    main_class: str, *arguments: str, check: bool = True, timeout_s: float = PROGRAM_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Kafka's to its end; return its status and what it printed.
+
+    Raises:
+        LibrariesUnavailableError: Kafka can't be fetched.
+        RuntimeError: the program failed and `check` is set; shows the end of what it printed.
+        subprocess.TimeoutExpired: it ran for longer than `timeout_s`, and was killed.
+    """
+    finished = subprocess.run(
+        kafka_command(main_class, *arguments), check=False, capture_output=True, text=True, timeout=timeout_s
+    )
+    if check and finished.returncode != 0:
+        said = (finished.stdout + finished.stderr)[-4000:]
+        raise RuntimeError(f"{main_class} ended with status {finished.returncode}:\n{said}")
+    return finished
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def _fetch(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> Path:
+    directory = DIRECTORY / name
+    # Written last, so an interrupted fetch is taken up again.
+    complete = directory / ".complete"
+    if not complete.exists():
+        if not maven_at_hand():
+            raise LibrariesUnavailableError("Maven and Java are needed, and are not both on the path")
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "pom.xml").write_text(_POM)
+        (directory / "pom.xml").write_text(_pom(name, artifacts, with_dependencies=with_dependencies))
         _maven(
             "dependency:copy-dependencies",
             f"-DoutputDirectory={directory}",
             "-DincludeScope=runtime",
             directory=directory,
         )
-        (directory / ".complete").touch()
-    return f"{directory}/*"
+        complete.touch()
+    return directory
 
 
-def connector_jars() -> str:
-    """Fetch Spark's Kafka connector once; return its jars as `spark.jars` takes them.
-
-    Raises:
-        subprocess.CalledProcessError: Maven can't fetch them.
-    """
-    directory = (DIRECTORY / "connector").absolute()
-    if not (directory / ".complete").exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        for artifact in CONNECTOR:
-            _maven(
-                "dependency:copy",
-                f"-Dartifact={artifact}",
-                f"-DoutputDirectory={directory}",
-                directory=directory,
-            )
-        (directory / ".complete").touch()
-    return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
+def _pom(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> str:
+    nothing_else = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    )
+    dependencies = []
+    for artifact in artifacts:
+        group_id, artifact_id, version = artifact.split(":")
+        dependencies.append(
+            f"    <dependency><groupId>{group_id}</groupId><artifactId>{artifact_id}</artifactId>"
+            f"<version>{version}</version>{'' if with_dependencies else nothing_else}</dependency>\n"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0">\n'
+        "  <modelVersion>4.0.0</modelVersion>\n"
+        f"  <groupId>sparklog.java</groupId><artifactId>{name}</artifactId><version>1</version>\n"
+        f"  <dependencies>\n{''.join(dependencies)}  </dependencies>\n"
+        "</project>\n"
+    )
 
 
 def _maven(*arguments: str, directory: Path) -> None:
-    subprocess.run(["mvn", "-q", "-B", *arguments], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    try:
+        fetched = subprocess.run(
+            ["mvn", "-q", "-B", *arguments],
+            cwd=directory,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LibrariesUnavailableError(
+            f"Maven did not fetch {directory.name} within {FETCH_TIMEOUT_S:.0f} s"
+        ) from error
+    if fetched.returncode != 0:
+        said = (fetched.stdout + fetched.stderr).strip()[:2000]
+        raise LibrariesUnavailableError(f"Maven can't fetch {directory.name}: {said}")

@@ -1,14 +1,32 @@
-"""One cluster of three brokers for every test that does not break it."""
+"""One cluster of three brokers for every test that does not break it; Java libraries where Maven has them."""
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
+from benchmarks.java_libraries import (
+    FETCH_TIMEOUT_S,
+    LibrariesUnavailableError,
+    fetch_connector,
+    fetch_kafka,
+    run_kafka_program,
+)
 from tests.cluster import LocalCluster
+from tests.compat.kafka_programs import KafkaProgram
 
 # Small sessions, so that what dies is replaced soon; nothing else differs from a user's cluster.
 CONFIG = {"min.insync.replicas": "2", "num.partitions": "1"}
+FETCHING_FIXTURES: Final = {"kafka_program", "connector_jars"}
+JAVA_TEST_TIMEOUT_S: Final = 120.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that may be the first to fetch Java libraries the time for it."""
+    for item in items:
+        if FETCHING_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(JAVA_TEST_TIMEOUT_S + FETCH_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +41,22 @@ def new_topic_name() -> Callable[[str], str]:
     """Return names that no other test uses."""
     numbers = itertools.count()
     return lambda prefix: f"{prefix}-{next(numbers)}"
+
+
+@pytest.fixture(scope="session")
+def kafka_program() -> KafkaProgram:
+    """Run Kafka's own Java programs; who needs them is skipped where Maven has them not."""
+    try:
+        fetch_kafka()
+    except LibrariesUnavailableError as error:
+        pytest.skip(str(error))
+    return run_kafka_program
+
+
+@pytest.fixture(scope="session")
+def connector_jars() -> str:
+    """Spark's own Kafka connector, as `spark.jars` takes it; skips as `kafka_program` does."""
+    try:
+        return fetch_connector()
+    except LibrariesUnavailableError as error:
+        pytest.skip(str(error))

@@ -1,22 +1,14 @@
 """Our configuration keys against the documentation that Kafka generates from its own definitions."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from html import unescape
 from typing import Final
 
-import pytest
-
-from benchmarks.java_libraries import kafka_class_path, maven_at_hand
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
 from sparklog.config.topic import TOPIC_SYNONYMS
-
-pytestmark = pytest.mark.skipif(
-    not maven_at_hand() or not shutil.which("java"), reason="needs Maven and Java"
-)
+from tests.compat.kafka_programs import KafkaProgram
 
 DIFFERENT_DEFAULTS: Final = {
     "broker.heartbeat.interval.ms",
@@ -33,15 +25,8 @@ DIFFERENT_DEFAULTS: Final = {
 """Where a broker here lives differently from one of Kafka's; each is said in its documentation."""
 
 
-def kafkas(main_class: str) -> Mapping[str, Mapping[str, str]]:
+def documented(html: str) -> Mapping[str, Mapping[str, str]]:
     """Return the documented properties of each key."""
-    html = subprocess.run(
-        ["java", "-cp", kafka_class_path(), main_class],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
     keys = {}
     for name, table in re.findall(r'<h4><a id="([^"]+)">.*?<tbody>(.*?)</tbody>', html, re.DOTALL):
         keys[name] = {
@@ -70,16 +55,18 @@ def check(ours: Mapping[str, ConfigKey], theirs: Mapping[str, Mapping[str, str]]
             assert numbers[2] is None or numbers[2] in key.rule.allowed, key.name
 
 
-def test_broker_keys_have_kafkas_names_types_limits_and_defaults() -> None:
+def test_broker_keys_have_kafkas_names_types_limits_and_defaults(kafka_program: KafkaProgram) -> None:
     """A file for Kafka's brokers must mean the same here."""
-    theirs = kafkas("kafka.server.KafkaConfig")
+    theirs = documented(kafka_program("kafka.server.KafkaConfig").stdout)
     check(BROKER_KEYS, theirs)
     assert set(theirs) == KAFKA_BROKER_KEYS
 
 
-def test_topic_keys_have_kafkas_names_types_limits_defaults_and_broker_keys() -> None:
+def test_topic_keys_have_kafkas_names_types_limits_defaults_and_broker_keys(
+    kafka_program: KafkaProgram,
+) -> None:
     """And a topic's configuration as well, with the broker key each one follows."""
-    theirs = kafkas("org.apache.kafka.storage.internals.log.LogConfig")
+    theirs = documented(kafka_program("org.apache.kafka.storage.internals.log.LogConfig").stdout)
     check(TOPIC_KEYS, theirs)
     assert set(theirs) == KAFKA_TOPIC_KEYS
     for name, synonyms in TOPIC_SYNONYMS.items():

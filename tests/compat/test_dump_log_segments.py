@@ -1,32 +1,28 @@
-"""Kafka's own DumpLogSegments reads every file a log leaves, and finds nothing wrong with it."""
+"""Kafka's own DumpLogSegments reads every file that logs and clusters leave, and finds nothing wrong."""
 
-import re
-import shutil
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.java_libraries import kafka_class_path, maven_at_hand
+from sparklog.metadata.framing import decode_record
+from sparklog.records.batch import iterate_headers
+from sparklog.records.builder import read_records
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.kafka_programs import (
+    DUMPED_SUFFIXES,
+    KafkaProgram,
+    as_kafka_shows_it,
+    check_files,
+    dump_metadata,
+    files_of_logs,
+)
+from tests.compat.librdkafka import create_topic, produce
 from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
-COMPLAINTS = (
-    "Mismatches",
-    "Found timestamp mismatch",
-    "out of order timestamp",
-    "Exception",
-)
-
-
-@pytest.fixture(scope="module")
-def class_path() -> str:
-    """Kafka's jars, where Maven can get them."""
-    if not (maven_at_hand() and shutil.which("java")):
-        pytest.skip("needs mvn and java on the path")
-    return kafka_class_path()
 
 
 def write_log(directory: Path, *, crash: bool) -> None:
@@ -62,35 +58,100 @@ def write_log(directory: Path, *, crash: bool) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "recovered"])
-def test_dump_log_segments_accepts_every_file(tmp_path: Path, class_path: str, crash: bool) -> None:
+def test_dump_log_segments_accepts_every_file(
+    tmp_path: Path, kafka_program: KafkaProgram, crash: bool
+) -> None:
     """Operators inspect and repair with Kafka's tools; they must work on these directories."""
     write_log(tmp_path / "t-0", crash=crash)
-    suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-    files = sorted(str(path) for path in (tmp_path / "t-0").iterdir() if path.suffix in suffixes)
-    assert {Path(file).suffix for file in files} == set(suffixes)
-    for options in (["--deep-iteration"], ["--index-sanity-check"], ["--verify-index-only"]):
-        finished = subprocess.run(
-            [
-                "java",
-                "-cp",
-                class_path,
-                "org.apache.kafka.tools.DumpLogSegments",
-                *options,
-                "--files",
-                ",".join(files),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+    files = files_of_logs(tmp_path)
+    assert {file.suffix for file in files} == set(DUMPED_SUFFIXES)
+    check_files(kafka_program, files)
+
+
+@pytest.fixture(scope="module")
+def stopped_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_program: KafkaProgram) -> Path:
+    """The directory of a cluster that rolled segments, lost a broker, took it back, and was stopped."""
+    directory = tmp_path_factory.mktemp("cluster")
+    records = [{"key": b"%d" % number, "value": b"%0999d" % number} for number in range(2_500)]
+    with LocalCluster(brokers=3, directory=directory) as cluster:
+        create_topic(
+            cluster.bootstrap_servers,
+            "t",
+            partitions=2,
+            config={"segment.bytes": str(2**20), "index.interval.bytes": "512"},
         )
-        output = finished.stdout + finished.stderr
-        assert finished.returncode == 0, output[-2000:]
-        assert not [complaint for complaint in COMPLAINTS if complaint in output], output[-2000:]
-        # It takes the first offset of every segment but offset 0's for a gap, on Kafka's own files too.
-        assert set(re.findall(r"(\S+) is followed by", output)) <= {"-1"}
-        assert all(f"Dumping {file}" in output for file in files)
-        if options == ["--index-sanity-check"]:
-            assert output.count("passed sanity check.") + output.count("is empty.") == sum(
-                "index" in Path(file).suffix and "txn" not in file for file in files
-            )
+        produce(cluster.bootstrap_servers, "t", records, **{"enable.idempotence": True, "batch.size": 5_000})
+        leader = cluster.leader("t")
+        assert leader is not None
+        cluster.kill(leader)
+        produce(cluster.bootstrap_servers, "t", records, **{"compression.type": "zstd"})
+        cluster.restart(leader)
+        wait_for(lambda: all(len(cluster.in_sync("t", number)) == 3 for number in (0, 1)), "all in sync")
+        produce(cluster.bootstrap_servers, "t", records[:100], **{"compression.type": "snappy"})
+    return directory
+
+
+def test_dump_log_segments_accepts_every_log_of_a_stopped_cluster(
+    stopped_cluster: Path, kafka_program: KafkaProgram
+) -> None:
+    """What followers, recoveries and a shutdown leave is read as well, not only what one log wrote."""
+    logs = [
+        stopped_cluster / f"broker-{broker}" / f"t-{partition}" for broker in range(3) for partition in (0, 1)
+    ]
+    assert all(len(list(log.glob("*.log"))) > 1 for log in logs), "segments were to be rolled"
+    check_files(kafka_program, files_of_logs(stopped_cluster))
+
+
+def metadata_records(segment: bytes) -> list[Any]:
+    """Return the records of a metadata log's segment as we read them."""
+    return [
+        decode_record(record.value or b"")
+        for position, header in iterate_headers(segment)
+        if not header.is_control
+        for record in read_records(segment, header, position)
+    ]
+
+
+def test_metadata_decoder_shows_the_whole_history_that_every_broker_has_a_copy_of(
+    stopped_cluster: Path, kafka_program: KafkaProgram
+) -> None:
+    """What was decided, and when, can be read with Kafka's tool, from any node that is left."""
+    original = stopped_cluster / "controller" / "__cluster_metadata-0" / f"{0:020}.log"
+    decided = metadata_records(original.read_bytes())
+    assert dump_metadata(kafka_program, original) == [as_kafka_shows_it(record) for record in decided]
+    assert {
+        "FeatureLevelRecord",
+        "RegisterBrokerRecord",
+        "BrokerRegistrationChangeRecord",
+        "TopicRecord",
+        "ConfigRecord",
+        "PartitionRecord",
+        "ProducerIdsRecord",
+        "PartitionChangeRecord",
+    } == {type(record).__name__ for record in decided}
+    copies = [
+        path.read_bytes() for path in stopped_cluster.glob(f"broker-*/__cluster_metadata-0/{0:020}.log")
+    ]
+    assert len(copies) == 3
+    # A broker that left first may lack the end, which says that others left.
+    assert all(original.read_bytes().startswith(copy) for copy in copies)
+    assert all("PartitionChangeRecord" in {type(r).__name__ for r in metadata_records(c)} for c in copies)
+
+
+def test_storage_tool_knows_a_brokers_directory(
+    stopped_cluster: Path, kafka_program: KafkaProgram, tmp_path: Path
+) -> None:
+    """Kafka's own reader of meta.properties takes the directory for one of Kafka's."""
+    properties = tmp_path / "broker.properties"
+    properties.write_text(
+        "process.roles=broker\n"
+        "node.id=1\n"
+        "controller.quorum.voters=3000@127.0.0.1:1\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://127.0.0.1:0\n"
+        f"log.dirs={stopped_cluster / 'broker-1'}\n"
+    )
+    output = kafka_program("kafka.tools.StorageTool", "info", "--config", str(properties)).stdout
+    assert "Found metadata: {cluster.id=test-" in output
+    assert "node.id=1, version=1}" in output
+    assert "problem" not in output

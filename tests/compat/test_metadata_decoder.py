@@ -1,17 +1,8 @@
 """Kafka's own DumpLogSegments reads a metadata log of ours, every record type, field by field."""
 
-import base64
-import json
-import shutil
-import subprocess
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
-import pytest
-
-from benchmarks.java_libraries import kafka_class_path, maven_at_hand
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
@@ -36,6 +27,7 @@ from sparklog.metadata.schemas import (
     UnregisterBrokerRecord,
 )
 from sparklog.records.builder import SimpleRecord, build_batch
+from tests.compat.kafka_programs import KafkaProgram, as_kafka_shows_it, dump_metadata
 
 TOPIC_ID = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 DIRECTORY = UUID(int=77)
@@ -106,44 +98,13 @@ RECORDS: tuple[MetadataRecord, ...] = (
 )
 
 
-def as_kafka_shows_it(value: Any) -> Any:
-    """Return an entity or a field as Kafka's JSON converters write it."""
-    match value:
-        case UUID():
-            return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-        case tuple():
-            return [as_kafka_shows_it(item) for item in value]
-        case None | bool() | int() | str():
-            return value
-    shown = {}
-    for item in fields(value):
-        field_value = getattr(value, item.name)
-        if "tag" in item.metadata and field_value == item.default:
-            continue
-        first, *rest = item.name.split("_")
-        shown[first + "".join(word.capitalize() for word in rest)] = as_kafka_shows_it(field_value)
-    return shown
-
-
-@pytest.mark.skipif(not maven_at_hand() or not shutil.which("java"), reason="needs Maven and Java")
-def test_kafkas_metadata_decoder_shows_every_record_as_it_was_written(tmp_path: Path) -> None:
+def test_kafkas_metadata_decoder_shows_every_record_as_it_was_written(
+    tmp_path: Path, kafka_program: KafkaProgram
+) -> None:
     """Golden bytes could be wrong in the same way on both sides of a test; Kafka's reader could not."""
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
     segment = directory / "00000000000000000000.log"
     values = [SimpleRecord(value=encode_record(record), timestamp_ms=1) for record in RECORDS]
     segment.write_bytes(build_batch(values, base_offset=0, leader_epoch=1))
-    dump_log_segments = ["java", "-cp", kafka_class_path(), "org.apache.kafka.tools.DumpLogSegments"]
-    dump = subprocess.run(
-        [*dump_log_segments, "--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(segment)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    shown = [json.loads(line[line.index("{") :]) for line in dump.stdout.splitlines() if '"type"' in line]
-    assert [record["data"] for record in shown] == [as_kafka_shows_it(record) for record in RECORDS]
-    assert [record["version"] for record in shown] == [record.__version__ for record in RECORDS]
-    assert [record["type"].replace("_", "").lower() for record in shown] == [
-        type(record).__name__.lower() for record in RECORDS
-    ]
+    assert dump_metadata(kafka_program, segment) == [as_kafka_shows_it(record) for record in RECORDS]
