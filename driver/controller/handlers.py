@@ -37,7 +37,7 @@ from sparklog.metadata.responses import (
     topics_to_create,
 )
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
-from sparklog.wire.apis import ApiKey, known_versions
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.frames import RequestHeader, decode_request, encode_response
 from sparklog.wire.requests import Api, Deferred, Request, Response
 from sparklog.wire.versions import upgrade
@@ -57,8 +57,6 @@ _CHANGES: Final = (
 """What clients may ask to be changed, directly or through a broker."""
 _DIRECT_CHANGES: Final = (ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.INIT_PRODUCER_ID)
 """What is not forwarded: brokers ask it for themselves, or, the last, answer it themselves."""
-_LAST_VERSIONS: Final = {ApiKey.INIT_PRODUCER_ID: 5}
-"""What comes after is for two-phase commit (KIP-939), which Kafka does not advertise yet."""
 _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""
 
@@ -110,13 +108,13 @@ class Handlers:
             ApiKey.ENVELOPE: self._envelope,
             ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         }
-        table = {}
-        for api_key, handler in handlers.items():
-            versions = known_versions(api_key)
-            first = _FIRST_FETCH_VERSION if api_key is ApiKey.FETCH else versions.min_version
-            last = _LAST_VERSIONS.get(api_key, versions.max_version)
-            table[api_key] = Api(first, last, handler)
-        return table
+        return {
+            api_key: Api(
+                *CLIENT_VERSIONS.get(api_key, known_versions(api_key)),
+                handlers.get(api_key, _only_brokers_serve),
+            )
+            for api_key in (*handlers, *CLIENT_VERSIONS)
+        }
 
     def decide(self, decision: Decision) -> None:
         """Commit a decision that nobody waits for."""
@@ -209,6 +207,8 @@ class Handlers:
             )
 
     def _fetch(self, request: Request) -> Response | Deferred:
+        if request.api_version < _FIRST_FETCH_VERSION:
+            return _only_brokers_serve(request)
         body = upgrade(request.body)
         self._note_position(body)
         return self._fetches.fetch(body, now_ms())
@@ -243,6 +243,18 @@ class Handlers:
         if header.api_key not in (*_CHANGES, *self._queries):
             raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
         return ApiKey(header.api_key)
+
+
+def _only_brokers_serve(request: Request) -> Response:
+    """Answer what is advertised here for the brokers' sake, and no client sends here by the metadata it has.
+
+    Raises:
+        KafkaError: always; the connection is closed, and the client looks up where to turn.
+    """
+    raise KafkaError(
+        ErrorCode.not_leader_or_follower,
+        f"{request.connection.peer} asks here for {ApiKey(request.api_key).name}, which brokers serve",
+    )
 
 
 def _enveloped(header: RequestHeader, reply: Any) -> EnvelopeResponse:

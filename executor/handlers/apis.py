@@ -1,11 +1,7 @@
-"""What a broker's listener serves: which APIs, at which versions, by which handler.
+"""What a broker's listener serves: which handler answers which API."""
 
-The versions are those of Kafka 4.3. ApiVersions is answered by the listener itself, from this table.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from executor.auto_topic_creation import AutoTopicCreation
 from executor.forwarding import Forwarder
@@ -19,32 +15,10 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.coordinator_responses import handle_find_coordinator
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.requests import Api, Handler
 
-__all__ = ["VERSIONS", "BrokerServices", "broker_apis"]
-
-VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
-    ApiKey.PRODUCE: (3, 13),
-    ApiKey.FETCH: (4, 18),
-    ApiKey.LIST_OFFSETS: (1, 11),
-    ApiKey.METADATA: (0, 13),
-    ApiKey.FIND_COORDINATOR: (0, 6),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 6),
-    ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    ApiKey.DESCRIBE_CONFIGS: (1, 4),
-    ApiKey.ALTER_CONFIGS: (0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
-    ApiKey.CREATE_PARTITIONS: (0, 3),
-    ApiKey.ELECT_LEADERS: (0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ApiKey.DESCRIBE_CLUSTER: (0, 2),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
-}
-"""The versions that are advertised, both ends inclusive."""
+__all__ = ["BrokerServices", "broker_apis"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +70,4 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }
-    return {api_key: Api(*versions, handlers[api_key]) for api_key, versions in VERSIONS.items()}
+    return {api_key: Api(*versions, handlers[api_key]) for api_key, versions in CLIENT_VERSIONS.items()}

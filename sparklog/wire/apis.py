@@ -3,9 +3,11 @@
 Sources: `ApiKeys.java` for the names, kio's schema index for versions and types.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
@@ -119,6 +121,34 @@ class SupportedVersions(NamedTuple):
         """
         low, high = max(self.min_version, other.min_version), min(self.max_version, other.max_version)
         return SupportedVersions(low, high) if low <= high else None
+
+
+CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: SupportedVersions(3, 13),
+        ApiKey.FETCH: SupportedVersions(4, 18),
+        ApiKey.LIST_OFFSETS: SupportedVersions(1, 11),
+        ApiKey.METADATA: SupportedVersions(0, 13),
+        ApiKey.FIND_COORDINATOR: SupportedVersions(0, 6),
+        ApiKey.CREATE_TOPICS: SupportedVersions(2, 7),
+        ApiKey.DELETE_TOPICS: SupportedVersions(1, 6),
+        ApiKey.DELETE_RECORDS: SupportedVersions(0, 2),
+        ApiKey.INIT_PRODUCER_ID: SupportedVersions(0, 5),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: SupportedVersions(2, 4),
+        ApiKey.DESCRIBE_CONFIGS: SupportedVersions(1, 4),
+        ApiKey.ALTER_CONFIGS: SupportedVersions(0, 2),
+        ApiKey.DESCRIBE_LOG_DIRS: SupportedVersions(1, 5),
+        ApiKey.CREATE_PARTITIONS: SupportedVersions(0, 3),
+        ApiKey.ELECT_LEADERS: SupportedVersions(0, 2),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: SupportedVersions(0, 1),
+        ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: SupportedVersions(0, 0),
+    }
+)
+"""What clients are offered, by brokers and at the bootstrap address alike (the versions of Kafka 4.3).
+
+Some clients, kafka-python among them, take the versions of the first address for those of the cluster.
+"""
 
 
 @cache

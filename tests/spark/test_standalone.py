@@ -128,9 +128,11 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
     with log.open("w") as errors, submit(master, environment_archive, errors) as application:
         try:
             assert application.stdout is not None
-            line = application.stdout.readline()
-            assert line.startswith("bootstrap.servers="), log.read_text()
-            bootstrap_servers = line.strip().partition("=")[2]
+            # spark-submit merges what the driver's Python logs into its own standard output.
+            announced = (re.fullmatch(r"bootstrap\.servers=(\S+)\n", line) for line in application.stdout)
+            address = next(filter(None, announced), None)
+            assert address is not None, log.read_text()
+            bootstrap_servers = address[1]
             admin = AdminClient({"bootstrap.servers": bootstrap_servers})
             admin.create_topics([NewTopic("events", 1, 3)])["events"].result(10)
             ports = {broker.port for broker in admin.list_topics(timeout=10).brokers.values()}
