@@ -59,6 +59,8 @@ class FetcherSettings:
     socket_timeout_ms: int
     socket_receive_buffer_bytes: int | None
     """None leaves it to the system."""
+    warn_after_ms: int
+    """How long a leader may be gone before that is worth a warning; see `Fetcher`."""
 
 
 class _Asked(NamedTuple):
@@ -75,7 +77,12 @@ class _UnderWay(NamedTuple):
 
 
 class Fetcher:
-    """Follows one leader for some partitions."""
+    """Follows one leader for some partitions.
+
+    When a whole cluster is stopped, leaders go while their followers have not been told yet. So a lost or
+    refused connection is only noted at first; it is warned of when it lasts longer than it takes the
+    controller to tell this broker to go too, or to follow another.
+    """
 
     def __init__(
         self,
@@ -149,7 +156,7 @@ class Fetcher:
 
     async def _run(self) -> None:
         backoff_ms = _FIRST_BACKOFF_MS
-        failing = False
+        failing = _Failing(self.leader_id, self._settings.warn_after_ms)
         while True:
             await self._has_work.wait()
             if not self._replicas:
@@ -166,11 +173,9 @@ class Fetcher:
                     )
                 await self._round(self._channel)
                 backoff_ms = _FIRST_BACKOFF_MS
-                failing = False
+                failing.over()
             except KafkaError as error:
-                level = logging.DEBUG if failing else logging.WARNING
-                logger.log(level, "fetching from broker %d failed: %s", self.leader_id, error)
-                failing = True
+                failing.failed(error)
                 self._end_session()
                 if self._channel is not None:
                     self._channel.close()
@@ -350,6 +355,32 @@ class Fetcher:
         self._forgotten.clear()
         self._under_way.clear()
         self._due.update(dict.fromkeys(self._replicas))
+
+
+class _Failing:
+    """What is logged of a series of failed rounds: the first, and once that it is worth a warning."""
+
+    def __init__(self, leader_id: BrokerId, warn_after_ms: int) -> None:
+        self._leader_id = leader_id
+        self._warn_after_s = warn_after_ms / 1000
+        self._since_s: float | None = None
+        self._warned = False
+
+    def failed(self, error: KafkaError) -> None:
+        now_s = time.monotonic()
+        first = self._since_s is None
+        if self._since_s is None:
+            self._since_s = now_s
+        level = logging.INFO if first else logging.DEBUG
+        lasts = now_s - self._since_s >= self._warn_after_s
+        if not self._warned and (lasts or error.error_code is not ErrorCode.network_exception):
+            self._warned = True
+            level = logging.WARNING
+        logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
+
+    def over(self) -> None:
+        self._since_s = None
+        self._warned = False
 
 
 def _fetched(partition: Any, asked: PartitionFetch) -> FetchedFromLeader:

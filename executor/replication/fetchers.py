@@ -44,6 +44,8 @@ class Fetchers:
             backoff_ms=config.replica_fetch_backoff_ms,
             socket_timeout_ms=config.replica_socket_timeout_ms,
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
+            # One interval until this broker is told, one for the leader to be gone before its time.
+            warn_after_ms=2 * config.broker_heartbeat_interval_ms,
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}

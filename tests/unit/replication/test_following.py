@@ -1,6 +1,7 @@
 """Followers over real logs, listeners and fetchers: elections, truncation, restarts, deletion."""
 
 import asyncio
+import logging
 
 from kio.schema.delete_records.v2.request import (
     DeleteRecordsPartition,
@@ -237,3 +238,28 @@ async def test_topic_configuration_changed_is_obeyed_at_once(brokers: Brokers) -
     )
     (row,) = rows(await channel.request(produce(topic_id, batch(value=bytes(200)))))
     assert row.error_code is ErrorCode.message_too_large
+
+
+@with_brokers(count=2, config={"broker.heartbeat.interval.ms": "100"})
+async def test_lost_leader_is_noted_at_once_and_warned_of_when_it_stays_away(brokers: Brokers) -> None:
+    """A leader that leaves with a whole cluster is no cause for alarm; one that nobody replaces is."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("executor.replication.fetcher")
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(1)))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        await brokers.stop(0)
+        await until(
+            lambda: any(record.levelno == logging.WARNING for record in records), "the follower warns"
+        )
+    finally:
+        logger.setLevel(logging.NOTSET)
+        logger.removeHandler(handler)
+    noted, warned = (record for record in records if "fetching from broker 0" in record.getMessage())
+    assert noted.levelno == logging.INFO
+    assert warned.created - noted.created >= 0.2

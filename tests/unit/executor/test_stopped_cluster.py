@@ -1,0 +1,21 @@
+"""Brokers that are told to stop all together, as processes: what they log on their way out."""
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.cluster import LocalCluster
+
+PARTITIONS = 6
+
+
+def test_brokers_of_a_stopped_cluster_leave_without_a_warning() -> None:
+    """They are told one by one, so followers lose leaders that have gone; warnings would be false alarms."""
+    with LocalCluster(brokers=3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("t", PARTITIONS, 3)])["t"].result(10)
+        cluster.controller.shut_down_brokers()
+        assert [cluster.wait_for_exit(broker_id) for broker_id in cluster.broker_ids] == [0, 0, 0]
+        logs = [cluster.log_path(broker_id).read_text() for broker_id in cluster.broker_ids]
+    assert all(f"{PARTITIONS} logs closed" in log for log in logs)
+    lines = [line for log in logs for line in log.splitlines()]
+    assert [line for line in lines if " WARNING " in line or " ERROR " in line] == []
