@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from driver import preflight
@@ -15,9 +16,10 @@ from driver.cluster import SparkCluster
 from driver.controller.server import ControllerServer
 from driver.slots import broker_slots, is_local_mode
 from sparklog import dataframe
-from sparklog.config import BrokerConfig, read_properties
+from sparklog.config import BrokerConfig, HostPort, read_properties
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
+from sparklog.storage import DirectoryLockedError
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +45,11 @@ def start(
         directories = [temporary_directory]
     slots = broker_slots(context)
     preflight.check_slots(slots, racks * brokers_per_rack)
+    preflight.check_addresses(context, broker_config, racks * brokers_per_rack)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
+    address = broker_config.controller_quorum_bootstrap_servers[0]
     try:
-        address = broker_config.controller_quorum_bootstrap_servers[0]
         controller = ControllerServer(
             cluster_id, broker_config, directories[0] / "controller", address.host, address.port
         )
@@ -54,10 +57,11 @@ def start(
     except BaseException as error:
         if temporary_directory is not None:
             shutil.rmtree(temporary_directory, ignore_errors=True)
-        if isinstance(error, KafkaError):
-            raise StartError(_why_not(error)) from error
+        if isinstance(error, KafkaError | DirectoryLockedError | OSError):
+            raise StartError(_why_not(error, address)) from error
         raise
     controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
+    log_level = _broker_log_level(context)
     assignments = [
         [
             BrokerAssignment(
@@ -69,6 +73,7 @@ def start(
                 configuration=broker_config.raw,
                 directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
                 temporary=temporary_directory is not None,
+                log_level=log_level,
             )
             for node_id in range(rack * brokers_per_rack, (rack + 1) * brokers_per_rack)
         ]
@@ -93,7 +98,19 @@ def _configuration(
     return configuration
 
 
-def _why_not(error: KafkaError) -> str:
+def _broker_log_level(context: SparkContext) -> int:
+    # In local mode brokers write to the application's own terminal or notebook, so its level counts.
+    return logging.getLogger("sparklog").getEffectiveLevel() if is_local_mode(context) else logging.INFO
+
+
+def _why_not(error: KafkaError | DirectoryLockedError | OSError, address: HostPort) -> str:
+    if isinstance(error, OSError):
+        return (
+            f"the controller can't listen on controller.quorum.bootstrap.servers={address}: "
+            f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
+        )
+    if isinstance(error, DirectoryLockedError):
+        return f"the controller can't start: {error}"
     if error.error_code is ErrorCode.inconsistent_cluster_id:
         return (
             f"{error.message}: a cluster is never formed over the directories of another one, since that "

@@ -28,6 +28,8 @@ FAILURES_BEFORE_START_ALLOWED = 5
 """A cluster whose jobs failed this often before it was up will not come up."""
 LEAVE_TIMEOUT_S = 20.0
 """How long brokers may take to flush and leave before Spark is asked to kill their tasks."""
+KILL_TIMEOUT_S = 10.0
+"""How long Spark may take for that before the cluster is given up as it is."""
 
 
 class SparkCluster:
@@ -88,7 +90,11 @@ class SparkCluster:
             raise
 
     def stop(self) -> None:
-        """Let every broker flush and leave, then end the controller. Idempotent, from any thread."""
+        """Let every broker flush and leave, then end the controller. Idempotent, from any thread.
+
+        Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, however many racks there are,
+        and however many do not leave.
+        """
         with self._lock:
             if self._stopped:
                 return
@@ -96,14 +102,14 @@ class SparkCluster:
         for rack in self._racks:
             rack.expect_end()
         self._controller.shut_down_brokers()
-        deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
-        for rack in self._racks:
-            if not rack.join(max(0.0, deadline_s - time.monotonic())):
-                logger.warning(
-                    "%s did not leave within %.0f s; its tasks are killed", rack.name, LEAVE_TIMEOUT_S
-                )
+        if late := _not_ended(self._racks, LEAVE_TIMEOUT_S):
+            logger.warning(
+                "%s did not leave within %.0f s; their tasks are killed", _names(late), LEAVE_TIMEOUT_S
+            )
+            for rack in late:
                 rack.cancel()
-                rack.join(LEAVE_TIMEOUT_S)
+            if late := _not_ended(late, KILL_TIMEOUT_S):
+                logger.error("Spark did not end the jobs of %s within %.0f s", _names(late), KILL_TIMEOUT_S)
         self._controller.stop()
         if self._temporary_directory is not None:
             shutil.rmtree(self._temporary_directory, ignore_errors=True)
@@ -156,3 +162,13 @@ class SparkCluster:
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
+
+
+def _not_ended(racks: Sequence[Rack], timeout_s: float) -> list[Rack]:
+    """Return the racks that have not ended when all together were given `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    return [rack for rack in racks if not rack.join(max(0.0, deadline_s - time.monotonic()))]
+
+
+def _names(racks: Sequence[Rack]) -> str:
+    return ", ".join(rack.name for rack in racks)

@@ -12,9 +12,12 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
+from driver.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.slots import BrokerSlots, is_local_mode
+from sparklog.config import BrokerConfig
 from sparklog.hosting import (
     DynamicAllocationError,
+    LoopbackAddressError,
     NoWritableDirectoryError,
     StartError,
     TooFewTaskSlotsError,
@@ -103,4 +106,42 @@ def check_slots(slots: BrokerSlots, broker_count: int) -> None:
         logger.warning(
             "the brokers take every core of this application; its own Spark jobs will not run until there is "
             "one more executor, or until brokers ask for a resource instead of cores (docs/deploy.md)"
+        )
+
+
+def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:
+    """Check that nothing is on loopback that executors on other hosts must reach, or be reached at.
+
+    Only now, when the executors have registered, is it known where they are.
+
+    Raises:
+        LoopbackAddressError: Something is.
+    """
+    if is_local_mode(spark_context):
+        return
+    hosts = executor_hosts(spark_context, broker_count)
+    elsewhere = sorted(host for host in hosts if not is_this_machine(host))
+    if not elsewhere:
+        return
+    remedies = []
+    controller = config.controller_quorum_bootstrap_servers[0]
+    if is_loopback(controller.host):
+        driver_host = spark_context.getConf().get("spark.driver.host")
+        remedies.append(
+            f"controller.quorum.bootstrap.servers is {controller}: set it to the driver's host as the others "
+            f"know it, {driver_host}:0 for instance"
+        )
+    # Clients are told of the first listener, followers of the inter-broker one.
+    needed = {config.listeners[0].name, config.inter_broker_listener}
+    for endpoint in config.advertised_endpoints(config.listeners, host_name=elsewhere[0]):
+        if endpoint.name in needed and is_loopback(endpoint.host):
+            remedies.append(
+                f"brokers would be known as {endpoint.name}://{endpoint.host}:{endpoint.port}: set listeners "
+                f"to {endpoint.name}://0.0.0.0:0 (every interface), or name hosts in advertised.listeners"
+            )
+    if remedies:
+        raise LoopbackAddressError(
+            f"executors run on other hosts ({', '.join(elsewhere)}), for which loopback is not this machine; "
+            f"{'; '.join(remedies)}. Whoever reaches these addresses can read and write everything "
+            "(docs/deploy.md)"
         )

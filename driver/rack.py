@@ -2,10 +2,12 @@
 
 A barrier job that loses a task fails as a whole and at once, and Spark does not try it again. So each
 rack is a fault domain: its supervisor submits the job anew, with back-off, for as long as the cluster
-runs, and the other racks never notice. A task that ends without an exception was told to leave, or was
-refused for a reason that no other attempt changes (`BrokerEnd.refusal`).
+runs, and the other racks never notice. A task that ends without an exception left with the whole cluster,
+or was refused for a reason that no other attempt changes (`BrokerEnd.refusal`); one whose broker left alone,
+on a signal, fails and so is started again.
 """
 
+import contextlib
 import logging
 import re
 import threading
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
@@ -65,33 +67,47 @@ class Rack:
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Have Spark kill what is left of the job."""
-        self._slots.spark_context.cancelJobGroup(self._job_group)
+        """Have Spark kill what is left of the job, unless its application has ended anyway."""
+        with contextlib.suppress(Py4JError):
+            if not is_stopped(self._slots.spark_context):
+                self._slots.spark_context.cancelJobGroup(self._job_group)
 
     def _supervise(self) -> None:
+        try:
+            self._keep_up()
+        finally:
+            self._on_ended()
+
+    def _keep_up(self) -> None:
         attempt = 0
         backoff_s = FIRST_BACKOFF_S
-        while not self._stopping.is_set() and not is_stopped(self._slots.spark_context):
+        while not self._is_over():
             attempt += 1
             started_s = time.monotonic()
             try:
                 if not self._wait_for_slots():
-                    break
-                for end in self._run_job(attempt):
-                    if end.refusal is not None:
-                        self._on_refused(f"broker {end.node_id} of {self.name}: {end.refusal}")
-                        self._stopping.set()
-            except Py4JError as error:
-                if self._stopping.is_set() or is_stopped(self._slots.spark_context):
-                    break
+                    return
+                ends = self._run_job(attempt)
+            except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
+                if self._is_over():
+                    return
                 cause = _cause(error)
-                logger.warning("%s failed, attempt %d: %s", self.name, attempt, cause)
-                self._on_failed(self, cause)
-                if time.monotonic() - started_s > STEADY_S:
-                    backoff_s = FIRST_BACKOFF_S
-                self._stopping.wait(backoff_s)
-                backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
-        self._on_ended()
+            else:
+                refusals = [end for end in ends if end.refusal is not None]
+                for end in refusals:
+                    self._on_refused(f"broker {end.node_id} of {self.name}: {end.refusal}")
+                if refusals or self._is_over():
+                    return
+                cause = "its brokers left as if the cluster ended"
+            logger.warning("%s failed, attempt %d: %s", self.name, attempt, cause)
+            self._on_failed(self, cause)
+            if time.monotonic() - started_s > STEADY_S:
+                backoff_s = FIRST_BACKOFF_S
+            self._stopping.wait(backoff_s)
+            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or is_stopped(self._slots.spark_context)
 
     def _wait_for_slots(self) -> bool:
         # Spark checks a barrier job's slots every 15 s when there are too few, so look before submitting.
@@ -126,10 +142,13 @@ class Rack:
 def is_stopped(spark_context: SparkContext) -> bool:
     """Return whether the application has ended."""
     java_context = spark_context._jsc
-    return java_context is None or bool(java_context.sc().isStopped())
+    try:
+        return java_context is None or bool(java_context.sc().isStopped())
+    except Py4JNetworkError:  # there is no JVM any more
+        return True
 
 
-def _cause(error: Py4JError) -> str:
+def _cause(error: Exception) -> str:
     # The message holds the worker's traceback between Java's; its last exception says what went wrong.
     text = str(error)
     causes = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", text, flags=re.MULTILINE)

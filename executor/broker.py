@@ -13,7 +13,6 @@ cannot be replayed, has nothing to hand over and does the rest.
 import asyncio
 import contextlib
 import logging
-import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -62,7 +61,10 @@ def _now_ms() -> int:
 
 
 class Broker:
-    """A Kafka broker on the running asyncio loop."""
+    """A Kafka broker on the running asyncio loop.
+
+    Listeners on every interface are advertised under `host_name`, by which others reach this host.
+    """
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Broker:
         controller: tuple[str, int],
         config: BrokerConfig,
         directories: Sequence[Path],
+        host_name: str,
         on_state: Callable[[BrokerState], None] = lambda state: None,
     ) -> None:
         self.node_id = node_id
@@ -83,6 +86,7 @@ class Broker:
         self._controller = controller
         self._config = config.with_identity(node_id, rack)
         self._paths = list(directories)
+        self._host_name = host_name
         self._on_state = on_state
         self._state = BrokerState.NOT_RUNNING
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,6 +105,16 @@ class Broker:
         """The cluster as this broker acts on it."""
         return self._image
 
+    @property
+    def cluster_ended(self) -> bool:
+        """Whether it left because the whole cluster ends; without that it is wanted back."""
+        return self._lifecycle is not None and self._lifecycle.cluster_ended
+
+    @property
+    def stop_reason(self) -> str | None:
+        """What `stop` was given; None if it was not called."""
+        return self._stop_reason
+
     def stop(self, reason: str) -> None:
         """Begin a controlled shutdown; safe from any thread and from a signal handler; idempotent."""
         if self._stop_reason is None:
@@ -113,7 +127,9 @@ class Broker:
         """Start, serve until told to leave, and leave; returns after a clean shutdown.
 
         Raises:
-            DirectoryLockedError, ForeignDirectoryError: (storage) a directory is another's.
+            ForeignDirectoryError: (storage) a directory is another's.
+            DirectoryLockedError: (storage) a live process holds one; nothing has happened yet, and `run` may
+                be called again.
             BrokerRefusedError: the controller will not have this broker, whatever it retries.
             BrokerReplacedError: another incarnation has this broker's place.
             KafkaError: the metadata log cannot be replayed, or a disk failed at the start.
@@ -280,7 +296,7 @@ class Broker:
             leaving.push_async_callback(listener.close)
             listeners.append(listener)
             bound.append(replace(endpoint, port=listener.port))
-        self.endpoints = config.advertised_endpoints(tuple(bound), socket.getfqdn())
+        self.endpoints = config.advertised_endpoints(tuple(bound), self._host_name)
         return listeners
 
     def _features(self) -> Features:

@@ -1,38 +1,55 @@
 """The barrier task that is a broker: a Python worker of an executor, for as long as the cluster runs.
 
 Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over: SIGHUP comes
-from its daemon when the executor goes, SIGTERM from an operator. When the daemon itself dies the worker
-lives on under another parent, which no signal tells; so the parent is watched.
+from its daemon when the executor goes, SIGTERM from an operator. When the daemon itself dies the worker lives
+on under another parent, which no signal tells; so the parent is watched. A broker that leaves in such a
+way, while the cluster goes on, is wanted back: its task fails, so that it is started again, and its
+directories stay.
 """
 
 import asyncio
+import ipaddress
 import logging
 import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
+
+from pyspark import BarrierTaskContext
 
 from executor.broker import Broker, BrokerState
 from executor.lifecycle import BrokerRefusedError
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
-from sparklog.storage import ForeignDirectoryError
+from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
 
 logger = logging.getLogger(__name__)
 
 PARENT_POLL_S = 0.5
+LOCK_POLL_S = 0.05
+LOCK_TIMEOUT_S = 5.0
+"""How long the task before this one may hold the directories: Spark lets a killed one live for 2 s."""
+
+
+class BrokerLeftError(Exception):
+    """The broker left in order, but alone: the cluster goes on and wants it back."""
 
 
 def run(assignment: BrokerAssignment) -> BrokerEnd:
     """Be the broker of `assignment` until it leaves.
 
-    Returns with a refusal what no other attempt would change; raises what another attempt may, so that
-    Spark fails the job and the rack's supervisor submits it again.
+    Returns when the whole cluster leaves, and with a refusal what no other attempt would change; raises
+    what another attempt may, so that Spark fails the job and the rack's supervisor submits it again.
+
+    Raises:
+        BrokerLeftError: The broker was told to leave by a signal, or lost its executor.
+        Exception: Whatever `Broker.run` raises and another attempt may not.
     """
     logging.basicConfig(
         stream=sys.stderr,
-        level=logging.INFO,
+        level=assignment.log_level,
         format=f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s",
         force=True,
     )
@@ -48,6 +65,8 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
 
 
 async def _serve(assignment: BrokerAssignment) -> None:
+    task = BarrierTaskContext.get()
+    address = task.getTaskInfos()[task.partitionId()].address
     broker = Broker(
         cluster_id=assignment.cluster_id,
         node_id=assignment.node_id,
@@ -55,6 +74,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         controller=(assignment.controller_host, assignment.controller_port),
         config=BrokerConfig.from_mapping(assignment.configuration),
         directories=[Path(directory) for directory in assignment.directories],
+        host_name=host_name(address, assignment.controller_host),
         on_state=_log_state,
     )
     loop = asyncio.get_running_loop()
@@ -62,9 +82,41 @@ async def _serve(assignment: BrokerAssignment) -> None:
         loop.add_signal_handler(leave_signal, broker.stop, leave_signal.name)
     watch = asyncio.create_task(_leave_with_parent(broker))
     try:
-        await broker.run()
+        await _run_when_unlocked(broker)
     finally:
         watch.cancel()
+    if not broker.cluster_ended:
+        raise BrokerLeftError(f"broker {broker.node_id} left alone: {broker.stop_reason}")
+
+
+def host_name(executor_address: str, controller_host: str) -> str:
+    """Return how others reach this host, given what Spark's driver knows the executor by (`host:port`).
+
+    That is the address from which the executor came to the driver. If it is a loopback one, they share a
+    host, and the controller's name for it is known to be good.
+    """
+    host = executor_address.rpartition(":")[0].strip("[]")
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    return controller_host if is_loopback else host
+
+
+async def _run_when_unlocked(broker: Broker) -> None:
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    waiting = False
+    while True:
+        try:
+            await broker.run()
+            return
+        except DirectoryLockedError as error:
+            if time.monotonic() > deadline_s or broker.stop_reason is not None:
+                raise
+            if not waiting:
+                logger.info("waiting for the task before this one to end: %s", error)
+                waiting = True
+        await asyncio.sleep(LOCK_POLL_S)
 
 
 async def _leave_with_parent(broker: Broker) -> None:

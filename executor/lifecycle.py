@@ -97,6 +97,8 @@ class BrokerLifecycle:
         """What the last answered heartbeat said."""
         self.failure: BrokerRefusedError | BrokerReplacedError | None = None
         """Why the broker had to go, if it was not asked to."""
+        self.cluster_ended = False
+        """Whether the broker goes because all do: nobody is left who would start it again."""
         self.due_ms = now_ms
         """When the next request is to be sent."""
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -154,6 +156,9 @@ class BrokerLifecycle:
         self._lease_start_ms = self._sent_ms
         self.is_fenced = is_fenced
         if should_shut_down:
+            # One broker's own leave is granted with a fence; when all are told to go, nobody is fenced.
+            asked = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self.cluster_ended = not (asked and is_fenced)
             self.state = BrokerState.SHUTTING_DOWN
             return
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
@@ -197,6 +202,7 @@ class BrokerLifecycle:
     def controller_gone(self, for_ms: int) -> None:
         """There has been no connection to the controller for so long: nobody will give leave to go."""
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and for_ms >= self._heartbeat_interval_ms:
+            self.cluster_ended = True
             self.state = BrokerState.SHUTTING_DOWN
 
     def tick(self, now_ms: int) -> None:

@@ -39,6 +39,10 @@ class NoWritableDirectoryError(StartError):
     """No directory to keep logs in."""
 
 
+class LoopbackAddressError(StartError):
+    """Executors are on other hosts than the driver, and an address that they need is a loopback one."""
+
+
 class BrokerRefusedError(StartError):
     """A broker ended for a reason that trying again would not change."""
 
@@ -57,7 +61,9 @@ class BrokerAssignment:
     directories: tuple[str, ...]
     """The broker's own directories, one in each of `log.dirs`."""
     temporary: bool
-    """Whether the directories are removed when the broker leaves in order."""
+    """Whether the directories are removed when the broker leaves with the whole cluster."""
+    log_level: int
+    """What the broker logs to the task's stderr, as a level of Python's logging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class BrokerEnd:
 
     node_id: BrokerId
     refusal: str | None
-    """Why no other attempt can succeed; `None` after an orderly leave."""
+    """Why no other attempt can succeed; `None` if the whole cluster leaves."""
 
 
 class Cluster(Protocol):

@@ -16,8 +16,8 @@ class ControllerKeys:
         "controller.quorum.bootstrap.servers",
         ConfigType.LIST,
         ("127.0.0.1:0",),
-        "Where the controller, in the driver, listens, and what brokers and clients are told: a name or address"
-        " of the driver's host, never 0.0.0.0; port 0 takes a free one.",
+        "Where the controller, in the driver, listens, and what brokers and clients are told: a name or"
+        " address of the driver's host, never 0.0.0.0; port 0 takes a free one.",
     )
     controller_quorum_request_timeout_ms: int = config_key(
         "controller.quorum.request.timeout.ms",

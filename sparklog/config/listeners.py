@@ -114,8 +114,8 @@ def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
             raise ConfigError(
                 key,
                 value,
-                "brokers and clients are told this address and cannot connect to it; name the driver's host, or"
-                " one of its addresses, as they reach it",
+                "brokers and clients are told this address and cannot connect to it; name the driver's host,"
+                " or one of its addresses, as they reach it",
             )
         servers.append(HostPort(host, port))
     if not servers:

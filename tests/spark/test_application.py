@@ -131,6 +131,7 @@ def test_start_with_an_unwritable_directory_names_it(spark: SparkSession, tmp_pa
         ({"min.insync.replica": "2"}, "min.insync.replicas"),
         ({"num.partitions": "many"}, "num.partitions"),
         ({"zookeeper.connect": "localhost"}, "zookeeper.connect"),
+        ({"controller.quorum.bootstrap.servers": "0.0.0.0:9092"}, "name the driver's host"),
     ],
 )
 def test_start_with_a_wrong_key_or_value_names_it(
@@ -139,6 +140,12 @@ def test_start_with_a_wrong_key_or_value_names_it(
     """A misspelt key that is ignored is a wrong cluster that looks right."""
     with pytest.raises(ConfigError, match=message):
         sparklog.start(spark, config=config)
+
+
+def test_start_at_an_address_that_is_not_the_drivers_names_the_key(spark: SparkSession) -> None:
+    """The driver may be on another machine than the file was written for."""
+    with pytest.raises(sparklog.StartError, match=r"controller\.quorum\.bootstrap\.servers=192\.0\.2\.1:0"):
+        sparklog.start(spark, config={"controller.quorum.bootstrap.servers": "192.0.2.1:0"})
 
 
 @pytest.mark.parametrize("racks", [0, -1, 1.5])

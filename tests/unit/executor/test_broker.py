@@ -37,9 +37,8 @@ def controller(tmp_path: Path) -> Iterator[ControllerServer]:
 
 def new_broker(directory: Path, port: int, states: list[BrokerState] | None = None, **other: Any) -> Broker:
     return Broker(
-        **{"cluster_id": "c", "node_id": 0, "rack": "r", **other},
+        **{"cluster_id": "c", "node_id": 0, "rack": "r", "host_name": "127.0.0.1", "config": CONFIG, **other},
         controller=("127.0.0.1", port),
-        config=CONFIG,
         directories=[directory],
         on_state=(lambda state: None) if states is None else states.append,
     )
@@ -83,6 +82,7 @@ def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
             assert broker.image.brokers[0].listeners == broker.endpoints
             broker.stop("enough")
             await asyncio.wait_for(task, 20)
+            assert not broker.cluster_ended
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(broker.endpoints[0].host, broker.endpoints[0].port)
 
@@ -114,6 +114,7 @@ def test_broker_told_by_the_controller_to_shut_down_leaves(
             await reached(broker, task, BrokerState.RUNNING)
             controller.shut_down_brokers()
             await asyncio.wait_for(asyncio.shield(task), 20)
+            assert broker.cluster_ended
 
     asyncio.run(scenario())
 
@@ -133,6 +134,41 @@ def test_broker_on_anothers_directory_is_refused_by_name(tmp_path: Path) -> None
 
     asyncio.run(scenario(MetaProperties("other", 0, UUID(int=500)), tmp_path / "a"))
     asyncio.run(scenario(MetaProperties("c", 7, UUID(int=500)), tmp_path / "b"))
+
+
+def test_broker_on_every_interface_is_known_by_the_name_it_was_given(
+    controller: ControllerServer, tmp_path: Path
+) -> None:
+    """What a machine calls itself need not be a name that others resolve."""
+    config = BrokerConfig.from_mapping({"listeners": "PLAINTEXT://0.0.0.0:0"}, racks=1)
+
+    async def scenario() -> None:
+        broker = new_broker(tmp_path / "data", port_of(controller), config=config, host_name="localhost")
+        async with running(broker) as task:
+            await reached(broker, task, BrokerState.RUNNING)
+            (endpoint,) = controller.image.brokers[0].listeners
+            assert endpoint.host == "localhost"
+            _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_broker_runs_once_the_process_before_it_lets_its_directory_go(
+    controller: ControllerServer, tmp_path: Path
+) -> None:
+    """A killed task lives on for seconds; the next one may ask again without starting anew."""
+    before = LogDirectory.open(tmp_path / "data")
+
+    async def scenario() -> None:
+        broker = new_broker(tmp_path / "data", port_of(controller))
+        with pytest.raises(DirectoryLockedError):
+            await broker.run()
+        before.close()
+        async with running(broker) as task:
+            await reached(broker, task, BrokerState.RUNNING)
+
+    asyncio.run(scenario())
 
 
 def test_broker_of_another_cluster_is_refused_by_the_controller(

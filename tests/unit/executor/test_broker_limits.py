@@ -37,6 +37,7 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
             controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
             config=config,
             directories=[tmp_path / "data"],
+            host_name="127.0.0.1",
         )
         task = asyncio.create_task(broker.run())
         try:

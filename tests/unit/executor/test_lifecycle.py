@@ -137,6 +137,15 @@ def test_lifecycle_stop_asked_waits_for_leave_to_go() -> None:
     lifecycle.heartbeat_answered(ErrorCode.none, True, True, START_MS + 160)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
     assert lifecycle.failure is None
+    assert not lifecycle.cluster_ended
+
+
+def test_lifecycle_that_asked_to_leave_while_all_are_told_to_goes_for_good() -> None:
+    """Signals of an ending application cross with the controller's word; nobody will start it again."""
+    lifecycle = running()
+    lifecycle.stop_asked(START_MS)
+    lifecycle.heartbeat_answered(ErrorCode.none, False, True, START_MS + 10)
+    assert lifecycle.cluster_ended
 
 
 def test_lifecycle_controlled_shutdown_is_bounded_in_time_and_by_the_controllers_absence() -> None:
@@ -147,6 +156,7 @@ def test_lifecycle_controlled_shutdown_is_bounded_in_time_and_by_the_controllers
     assert state_of(lifecycle) is BrokerState.PENDING_CONTROLLED_SHUTDOWN
     lifecycle.tick(START_MS + 10_000)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
+    assert not lifecycle.cluster_ended
 
     lifecycle = running()
     lifecycle.controller_gone(60_000)
@@ -154,6 +164,7 @@ def test_lifecycle_controlled_shutdown_is_bounded_in_time_and_by_the_controllers
     lifecycle.stop_asked(START_MS)
     lifecycle.controller_gone(500)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
+    assert lifecycle.cluster_ended
 
 
 def test_lifecycle_told_to_shut_down_goes_without_having_asked() -> None:
@@ -161,6 +172,7 @@ def test_lifecycle_told_to_shut_down_goes_without_having_asked() -> None:
     lifecycle = running()
     lifecycle.heartbeat_answered(ErrorCode.none, False, True, START_MS)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
+    assert lifecycle.cluster_ended
 
 
 def test_lifecycle_lease_counts_from_when_the_answered_heartbeat_was_sent() -> None:

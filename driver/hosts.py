@@ -1,0 +1,60 @@
+"""Which hosts Spark's executors are on, and whether a host or an address is this machine's.
+
+Spark knows hosts by whatever name a worker was given, so names are compared by what they resolve to. A
+name that does not resolve here belongs to another machine.
+"""
+
+import ipaddress
+import socket
+import time
+from typing import Any, Final
+
+from pyspark import SparkContext
+
+REGISTRATION_WAIT_S: Final = 5.0
+"""Spark lists an executor a moment after it has counted its slots."""
+
+
+def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]:
+    """Return the hosts that this application runs on, the driver's included.
+
+    Waits a moment for `executor_count` executors to be listed.
+    """
+    tracker: Any = spark_context._jsc.sc().statusTracker()
+    deadline_s = time.monotonic() + REGISTRATION_WAIT_S
+    while True:
+        # The driver is one of them.
+        hosts = [str(executor.host()).strip("[]") for executor in tracker.getExecutorInfos()]
+        if len(hosts) > executor_count or time.monotonic() > deadline_s:
+            return set(hosts)
+        time.sleep(0.05)
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether one of the host's addresses is one of this machine's."""
+    for family, address in _addresses(host):
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether no other machine can connect to `host` as it resolves here."""
+    addresses = _addresses(host)
+    return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for _, address in addresses)
+
+
+def _addresses(host: str) -> set[tuple[socket.AddressFamily, str]]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    except OSError:
+        return set()
+    return {
+        (family, str(address[0]))
+        for family, _, _, _, address in found
+        if family in (socket.AF_INET, socket.AF_INET6)
+    }
