@@ -1,6 +1,7 @@
 """What replication needs of a topic's configuration, ready to use on the hot path."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.config import TopicConfig
 from sparklog.records.codecs import Codec
@@ -14,6 +15,9 @@ _CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+
+NO_LIMIT_MS: Final = 2**63 - 1
+"""Kafka's default of message.timestamp.before.max.ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class PartitionSettings:
     timestamp_after_max_ms: int
     flush_ms: int | None
     """How long the log may go without a flush; None leaves flushing to the operating system."""
+
+    @property
+    def records_inspected(self) -> bool:
+        """Whether what a batch's header says is not enough to accept it."""
+        return self.log.compacts or self.timestamp_before_max_ms < NO_LIMIT_MS
 
     @classmethod
     def of(cls, config: TopicConfig) -> "PartitionSettings":

@@ -16,10 +16,11 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from executor.replication.delayed import DelayedOperations
+from executor.replication.partition_settings import NO_LIMIT_MS, PartitionSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import validate_produced
+from sparklog.records.batch import BatchHeader, validate_produced
 from sparklog.records.recompress import recompress
 from sparklog.types import Offset
 from sparklog.wire.server import NO_RESPONSE, Deferred, Request
@@ -209,6 +210,8 @@ class ProduceHandler:
         header = headers[0]
         if header.is_transactional:
             raise KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+        if settings.records_inspected:
+            _inspect(records, header, settings, wall_ms)
         codec = settings.codec
         if codec is not None and header.codec is not codec:
             records, header = recompress(records, header, codec, settings.codec_level)
@@ -285,6 +288,21 @@ def _refusal(body: Any) -> KafkaError | None:
     if body.transactional_id is not None:
         return KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
     return None
+
+
+def _inspect(
+    records: bytes | memoryview, header: BatchHeader, settings: PartitionSettings, wall_ms: int
+) -> None:
+    # Imported with the first topic that demands it: it brings numpy and Arrow into the broker.
+    from sparklog.records.inspection import inspect_records
+
+    bounded = settings.timestamp_before_max_ms < NO_LIMIT_MS and not settings.log.log_append_time
+    inspect_records(
+        records,
+        header,
+        require_keys=settings.log.compacts,
+        earliest_ms=wall_ms - settings.timestamp_before_max_ms if bounded else None,
+    )
 
 
 def _time(timestamp_ms: int | None) -> datetime.datetime | None:

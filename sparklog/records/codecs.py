@@ -9,12 +9,12 @@ from enum import IntEnum
 from typing import Final
 
 import cramjam
-import pyarrow as pa
 import zstandard
 
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = [
+    "DEFAULT_DECOMPRESSED_LIMIT_BYTES",
     "Codec",
     "CorruptPayloadError",
     "DecompressionLimitError",
@@ -22,6 +22,9 @@ __all__ = [
     "compress",
     "decompress",
 ]
+
+DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""What the records of one batch may grow to: far beyond what producers make, far below what hurts."""
 
 
 class Codec(IntEnum):
@@ -224,6 +227,9 @@ def _decompress_zstd(payload: bytes | memoryview, limit_bytes: int) -> bytes:
 
 def _decompress_stream(codec: Codec, payload: bytes | memoryview, limit_bytes: int) -> bytes:
     """Decompress piece by piece, so that what is held never exceeds the limit by more than a piece."""
+    # Here and not above: a broker passes batches on as they are, and starts sooner and smaller without Arrow.
+    import pyarrow as pa
+
     parts: list[bytes] = []
     total_bytes = 0
     try:

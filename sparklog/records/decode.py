@@ -22,14 +22,13 @@ from sparklog.records.batch import (
     check_crc,
     iterate_headers,
 )
-from sparklog.records.codecs import Codec, decompress
+from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
 from sparklog.records.columns import COLUMN_TYPES, LocatedRecords, build_column
 from sparklog.records.fields import MalformedRecordsError, locate_fields, record_starts
 from sparklog.types import Offset, TopicPartition
 
 __all__ = [
     "COLUMN_TYPES",
-    "DEFAULT_DECOMPRESSED_LIMIT_BYTES",
     "OpenedBatch",
     "decode_batches",
     "locate_records",
@@ -39,7 +38,6 @@ __all__ = [
 _OFFSETS_END: Final = 2**63 - 1
 DEFAULT_ROWS: Final = 32 * 1024
 DEFAULT_BYTES: Final = 8 * 1024 * 1024
-DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 
 class OpenedBatch(NamedTuple):

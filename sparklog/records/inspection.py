@@ -2,15 +2,16 @@
 
 A broker otherwise takes on trust what a header says of its records. A compacted topic must have a key on
 every record, and message.timestamp.before.max.ms binds every record, of which the header names only the
-first and the latest timestamp. A leader calls this after `validate_produced`, off the event loop: a
-compressed batch is decompressed for it.
+first and the latest timestamp. A leader calls this after `validate_produced`; a compressed batch is
+decompressed for it, within a bound.
 """
 
 import numpy as np
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import NO_TIMESTAMP, BatchHeader
-from sparklog.records.decode import DEFAULT_DECOMPRESSED_LIMIT_BYTES, locate_records, open_batch
+from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES
+from sparklog.records.decode import locate_records, open_batch
 from sparklog.records.fields import MalformedRecordsError
 from sparklog.types import TimestampMs
 

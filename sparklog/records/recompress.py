@@ -6,8 +6,7 @@ event loop: it is the one thing a broker does that costs by the byte.
 """
 
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, header_bytes, read_header
-from sparklog.records.codecs import Codec, compress, decompress
-from sparklog.records.decode import DEFAULT_DECOMPRESSED_LIMIT_BYTES
+from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, compress, decompress
 
 __all__ = ["recompress"]
 

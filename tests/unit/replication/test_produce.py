@@ -2,11 +2,13 @@
 
 import asyncio
 import importlib
+import time
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
+from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from tests.unit.replication.brokers import Brokers, until, with_brokers
 from tests.unit.replication.requests import MILLISECOND, batch, fetch, produce, rows
@@ -268,3 +270,33 @@ async def test_produce_onto_a_failed_disk_takes_the_partition_offline(brokers: B
     assert bad.error_code is ErrorCode.kafka_storage_error
     assert good.error_code is ErrorCode.none
     assert brokers.brokers[0].replicas.offline_partitions == [replica.topic_partition]
+
+
+@with_brokers(count=1)
+async def test_produce_without_a_key_to_a_compacted_topic_is_refused(brokers: Brokers) -> None:
+    """Compaction keeps the last record of each key: one without could never go."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"cleanup.policy": "compact"})
+    channel = await brokers.connect(0)
+    for codec in (Codec.NONE, Codec.ZSTD):
+        (row,) = rows(await channel.request(produce(topic_id, batch(3, codec=codec))))
+        assert row.error_code is ErrorCode.invalid_record
+        assert "key" in row.error_message
+    assert brokers.replica(0, topic_id).log.log_end_offset == 0
+    now_ms = int(time.time() * 1000)
+    keyed = build_batch([SimpleRecord(b"key", b"value", (), now_ms)] * 3, codec=Codec.ZSTD)
+    (row,) = rows(await channel.request(produce(topic_id, keyed)))
+    assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
+
+
+@with_brokers(count=1)
+async def test_produce_of_one_record_older_than_the_topic_allows_is_refused(brokers: Brokers) -> None:
+    """A batch's header names its first and its latest timestamp only; the old one hides between them."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"message.timestamp.before.max.ms": "60000"})
+    channel = await brokers.connect(0)
+    now_ms = int(time.time() * 1000)
+    ages_ms = (0, 120_000, 0)
+    records = [SimpleRecord(None, b"value", (), now_ms - age_ms) for age_ms in ages_ms]
+    (row,) = rows(await channel.request(produce(topic_id, build_batch(records))))
+    assert row.error_code is ErrorCode.invalid_timestamp
+    (row,) = rows(await channel.request(produce(topic_id, build_batch([records[0], records[2]]))))
+    assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
