@@ -327,14 +327,13 @@ class Connection:
         return encode_response_frame(route.codec, correlation_id, response)
 
     def _handler_failed(self, route: Route, correlation_id: int, error: BaseException) -> None:
+        what = f"{route.api_key.name} v{route.codec.api_version} (correlation id {correlation_id})"
+        self.flush()  # what was asked before is answered
+        if isinstance(error, KafkaError):
+            self._refuse(f"{what}: {error}")
+            return
         logger.error(
-            "%s: %s v%d from %s (correlation id %d) failed; closing the connection",
-            self._owner.name,
-            route.api_key.name,
-            route.codec.api_version,
-            self.peer,
-            correlation_id,
-            exc_info=error,
+            "%s: %s from %s failed; closing the connection", self._owner.name, what, self.peer, exc_info=error
         )
         self.close()
 

@@ -5,8 +5,9 @@ return: a response entity of any version; a `Deferred` it keeps and completes la
 awaitable, which is run as a task; a `RawResponse`; or `NO_RESPONSE`. Answers leave each connection in the
 order of its requests whatever the order they are completed in.
 
-Handlers answer their own errors with the error codes of their response. An exception that escapes one is
-logged and closes that connection, as a request whose answer cannot be known.
+Handlers answer their own errors with the error codes of their response. A KafkaError that escapes one says
+that there is no answer to refuse with, and closes that connection, as bad frames do. Any other exception is
+a mistake of the handler's: it is logged with its traceback and closes that connection too.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

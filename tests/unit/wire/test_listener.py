@@ -11,7 +11,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest as ApiVersions
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequestV0
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request, encode_response
@@ -240,6 +240,36 @@ def test_failing_handler_costs_its_connection_only(kind: str, caplog: pytest.Log
             assert [record.exc_info is not None for record in failures] == [True]
 
     with caplog.at_level(logging.ERROR):
+        run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["raises", "awaits and raises"])
+def test_handler_without_an_answer_to_refuse_with_closes_the_connection(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that may be wrong at any rate must not fill the log with tracebacks."""
+
+    async def raise_later() -> Any:
+        raise KafkaError(ErrorCode.not_leader_or_follower, "not here")
+
+    def handler(request: Request) -> Any:
+        if request.body.generation_id == 0:
+            return answer_heartbeat(request)
+        if kind == "awaits and raises":
+            return raise_later()
+        raise KafkaError(ErrorCode.not_leader_or_follower, "not here")
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat(0), heartbeat(1))
+            await client.receive()
+            assert await client.closed_by_server()
+            (refusal,) = (record for record in caplog.records if "HEARTBEAT v4" in record.getMessage())
+            assert (refusal.levelno, refusal.exc_info) == (logging.WARNING, None)
+            assert "NOT_LEADER_OR_FOLLOWER: not here" in refusal.getMessage()
+
+    with caplog.at_level(logging.WARNING):
         run(scenario())
 
 
