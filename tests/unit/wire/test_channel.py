@@ -107,6 +107,15 @@ def test_refused_connection_is_a_network_exception(ask: Ask) -> None:
     assert caught.value.error_code is ErrorCode.network_exception
 
 
+@BOTH
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "é" * 64, "", "no.such.host.invalid"])
+def test_host_that_cannot_be_is_a_network_exception(ask: Ask, host: str) -> None:
+    """Hosts come from options and from what brokers say of themselves; Python has other errors for some."""
+    with pytest.raises(KafkaError) as caught:
+        run(ask(host, 9092, heartbeat()))
+    assert caught.value.error_code is ErrorCode.network_exception
+
+
 BAD_ANSWERS = {
     "connection closed": (b"", ErrorCode.network_exception),
     "closed in the middle": (struct.pack(">i", 100) + bytes(10), ErrorCode.network_exception),
