@@ -179,7 +179,7 @@ def _update(reader: Reader, body: Any, api_version: int) -> None:
                 if api_version >= 12:
                     epoch = asked.last_fetched_epoch
                     partition.last_fetched_epoch = epoch if epoch >= 0 else None
-            if reader.is_follower:
+            if reader.is_follower and api_version >= 5:
                 partition.log_start_offset = asked.log_start_offset
             reader.changed[key] = partition
     if api_version >= 7:

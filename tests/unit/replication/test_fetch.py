@@ -334,3 +334,34 @@ def test_fetch_of_every_version_is_answered_in_it(version: int, tmp_path: Any) -
         assert row.aborted_transactions == ()
 
     body(tmp_path)
+
+
+@pytest.mark.parametrize("version", [4, 5, 14, 15])
+def test_fetch_of_every_version_by_a_stranger_that_says_it_follows_is_refused(
+    version: int, tmp_path: Any
+) -> None:
+    """Nobody follows with versions as old, but anybody may say so."""
+
+    @with_brokers(count=1)
+    async def body(brokers: Brokers) -> None:
+        topic_id = await brokers.create_topic("t", [(0,)])
+        channel = await brokers.connect(0)
+        module = importlib.import_module(f"kio.schema.fetch.v{version}.request")
+        partition = module.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        named = {"topic_id": topic_id} if version >= 13 else {"topic": "t"}
+        extra: dict[str, Any] = {"forgotten_topics_data": ()} if version >= 7 else {}
+        follower = (
+            {"replica_state": module.ReplicaState(replica_id=9)} if version >= 15 else {"replica_id": 9}
+        )
+        request = module.FetchRequest(
+            max_wait=0 * MILLISECOND,
+            min_bytes=1,
+            isolation_level=0,
+            topics=(module.FetchTopic(**named, partitions=(partition,)),),
+            **extra,
+            **follower,
+        )
+        (row,) = rows(await channel.request(request))
+        assert row.error_code is ErrorCode.unknown_leader_epoch
+
+    body(tmp_path)
