@@ -43,6 +43,7 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "SMALLEST_RECORD_BYTES",
     "STAMP_BYTES",
     "BatchHeader",
     "CorruptBatchError",
@@ -69,12 +70,15 @@ LENGTH_OVERHEAD: Final = 12
 """Bytes of a batch that `batch_length` does not count."""
 CRC_START: Final = 21
 """The first byte the CRC covers."""
+SMALLEST_RECORD_BYTES: Final = 7
+"""A record is at least six varints of a byte each and its attributes."""
 MAGIC: Final = 2
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 
+CODEC_BITS: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
@@ -276,12 +280,12 @@ def validate_produced(
 
     The bounds are message.timestamp.before.max.ms and message.timestamp.after.max.ms, and do not apply
     with `log_append_time`. Checked are the header and the CRC: what the header says about the records
-    inside is taken on trust, since a reader finds out.
+    inside is taken on trust where it is possible, since a reader finds out.
 
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.
-        KafkaError: INVALID_RECORD (not exactly one batch of format 2, offsets not 0 to count - 1, a control
-            batch, a producer id without sequence), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
+        KafkaError: INVALID_RECORD (not exactly one batch of format 2, offsets not 0 to count - 1, more
+            records than its bytes can hold, a control batch, a producer id without sequence), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
             UNSUPPORTED_COMPRESSION_TYPE.
     """
     total_bytes = len(records)
@@ -304,6 +308,7 @@ def validate_produced(
         or header.last_offset_delta != count - 1
         or attributes & CONTROL_BIT
         or (header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0))
+        or (not attributes & CODEC_BITS and count * SMALLEST_RECORD_BYTES > total_bytes - HEADER_BYTES)
     ):
         _check_crc_of_produced(records, header)
         _refuse_fields(header)
@@ -378,6 +383,10 @@ def _refuse_fields(header: BatchHeader) -> None:
         reason = f"last offset delta {header.last_offset_delta} for {header.record_count} records"
     elif header.is_control:
         reason = "the control bit, which is for brokers"
+    elif header.codec is Codec.NONE and (
+        header.record_count * SMALLEST_RECORD_BYTES > header.size_bytes - HEADER_BYTES
+    ):
+        reason = f"{header.record_count} records in {header.size_bytes - HEADER_BYTES} bytes"
     else:
         reason = (
             f"producer id {header.producer_id} with epoch {header.producer_epoch} "

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sparklog.records.batch import SMALLEST_RECORD_BYTES
+
 __all__ = [
     "Bytes",
     "FieldPositions",
@@ -27,9 +29,6 @@ __all__ = [
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-SMALLEST_RECORD_BYTES: Final = 7
-"""Six varints of a byte each and the attributes."""
 
 _FEW_RECORDS: Final = 16
 """With fewer, a plain loop is faster than a numpy round for each of their headers."""

@@ -133,6 +133,7 @@ def test_validation_of_a_good_batch_returns_its_header() -> None:
         (changed(record_count=-1, last_offset_delta=-2), ErrorCode.invalid_record),
         (changed(record_count=4), ErrorCode.invalid_record),
         (changed(last_offset_delta=5), ErrorCode.invalid_record),
+        (changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.invalid_record),
         (changed(attributes=0x20), ErrorCode.invalid_record),
         (changed(attributes=0x05), ErrorCode.unsupported_compression_type),
         (changed(attributes=0x08), ErrorCode.invalid_timestamp),
