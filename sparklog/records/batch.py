@@ -285,8 +285,8 @@ def validate_produced(
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.
         KafkaError: INVALID_RECORD (not exactly one batch of format 2, offsets not 0 to count - 1, more
-            records than its bytes can hold, a control batch, a producer id without sequence), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
-            UNSUPPORTED_COMPRESSION_TYPE.
+            records than its bytes can hold, a control batch, a producer id without sequence),
+            MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE.
     """
     total_bytes = len(records)
     if total_bytes < HEADER_BYTES:
