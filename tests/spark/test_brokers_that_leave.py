@@ -50,7 +50,7 @@ def test_broker_told_to_leave_by_a_signal_is_started_again_and_keeps_its_rack_an
             after = broker_processes(cluster)
             return set(after) == {0, 1} and not set(after.values()) & set(before.values())
 
-        wait_for(both_are_back, "both brokers of the rack are back", timeout_s=30)
+        wait_for(both_are_back, "both brokers of the rack are back", timeout_s=60)
         values = consume(cluster.bootstrap_servers, "t", 100, partitions=2)
         assert sorted(values) == sorted(str(number).encode() for number in range(100))
 
