@@ -67,7 +67,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Every partition of the topics whose whole name matches; never Kafka's internal topics."""
+    """Every partition of the topics in whose name it is found; never Kafka's internal topics."""
 
     pattern: re.Pattern[str]
 

@@ -39,7 +39,7 @@ def resolve_partitions(cluster: Cluster, topics: Topics) -> dict[TopicPartition,
             found = [
                 topic
                 for topic in cluster.topics().values()
-                if not topic.is_internal and pattern.fullmatch(topic.name)
+                if not topic.is_internal and pattern.search(topic.name)
             ]
             if not found:
                 logger.warning("no topic matches subscribePattern '%s'", pattern.pattern)

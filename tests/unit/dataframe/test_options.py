@@ -70,7 +70,7 @@ def test_read_options_all_forms_are_parsed() -> None:
 
 
 def test_read_options_pattern_is_compiled() -> None:
-    """A pattern is matched against whole names."""
+    """A pattern is compiled once, where a wrong one can still be refused."""
     options = read(subscribePattern="fl.*")
     assert options.topics == Pattern(re.compile("fl.*"))
 
