@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from benchmarks.java_libraries import (
     FETCH_TIMEOUT_S,
@@ -15,6 +16,7 @@ from benchmarks.java_libraries import (
 )
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
+from tests.compat.librdkafka import consume, create_topic, produce
 
 # Small sessions, so that what dies is replaced soon; nothing else differs from a user's cluster.
 CONFIG = {"min.insync.replicas": "2", "num.partitions": "1"}
@@ -41,6 +43,22 @@ def new_topic_name() -> Callable[[str], str]:
     """Return names that no other test uses."""
     numbers = itertools.count()
     return lambda prefix: f"{prefix}-{next(numbers)}"
+
+
+@pytest.fixture
+def survivor(cluster: LocalCluster, new_topic_name: Callable[[str], str]) -> Iterator[str]:
+    """A topic with one record, which must be all there is, on brokers that still live, after the test."""
+    topic = new_topic_name("survivor")
+    create_topic(cluster.bootstrap_servers, topic)
+    produce(cluster.bootstrap_servers, topic, [{"value": b"before"}])
+    processes = [cluster.process_id(broker_id) for broker_id in cluster.broker_ids]
+    yield topic
+    assert [cluster.process_id(broker_id) for broker_id in cluster.broker_ids] == processes
+    assert all(cluster.is_running(broker_id) for broker_id in cluster.broker_ids)
+    assert cluster.controller.failure is None
+    produce(cluster.bootstrap_servers, topic, [{"value": b"after"}])
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 2)
+    assert [message.value() for message in messages] == [b"before", b"after"]
 
 
 @pytest.fixture(scope="session")

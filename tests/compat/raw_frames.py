@@ -1,0 +1,50 @@
+"""Bytes as they lie on a connection, for requests that no client would send."""
+
+import os
+import socket
+import struct
+
+
+def header(api_key: int, api_version: int, client_id: bytes = b"bad", *, flexible: bool = False) -> bytes:
+    """Return a request header, with the empty tagged fields of v2 where `flexible`."""
+    return struct.pack(">hhih", api_key, api_version, 7, len(client_id)) + client_id + b"\x00" * flexible
+
+
+def frame(body: bytes, *, claimed_bytes: int | None = None) -> bytes:
+    """Return the body with its length in front, or with another one."""
+    return struct.pack(">i", len(body) if claimed_bytes is None else claimed_bytes) + body
+
+
+def frames_in(received: bytes) -> list[bytes]:
+    """Return the whole frames in what was received, without their lengths; it must hold nothing else."""
+    frames = []
+    position = 0
+    while position < len(received):
+        (size,) = struct.unpack_from(">i", received, position)
+        position += 4 + size
+        assert position <= len(received), "a frame is cut off"
+        frames.append(received[position - size : position])
+    return frames
+
+
+def send_and_read(address: tuple[str, int], data: bytes, timeout_s: float = 5.0) -> bytes:
+    """Send bytes on a connection of their own; return what comes back until it is closed.
+
+    Raises:
+        TimeoutError: the other side has neither closed nor answered for `timeout_s`.
+    """
+    received = b""
+    with socket.create_connection(address, timeout=timeout_s) as connection:
+        try:
+            connection.sendall(data)
+            while chunk := connection.recv(65536):
+                received += chunk
+        except ConnectionError:
+            pass  # closed with some of `data` unread
+    return received
+
+
+def resident_bytes(process_id: int) -> int:
+    """Return how much memory a process has in RAM."""
+    with open(f"/proc/{process_id}/statm") as statm:  # noqa: PTH123 - a file of the kernel
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

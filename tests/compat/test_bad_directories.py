@@ -1,0 +1,43 @@
+"""Data directories that a broker must leave alone, and what is in them stays."""
+
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from tests.cluster import LocalCluster
+from tests.compat.librdkafka import consume, create_topic, produce
+
+
+def test_second_process_on_a_locked_directory_ends_and_says_so(
+    cluster: LocalCluster, survivor: str, tmp_path: Path
+) -> None:
+    """Two brokers over one directory would corrupt it."""
+    intruder = LocalCluster(brokers=1, directory=tmp_path)
+    try:
+        intruder.cluster_id = cluster.cluster_id
+        intruder.controller = cluster.controller
+        intruder.broker_directory = lambda broker_id: cluster.broker_directory(0)  # type: ignore[method-assign]
+        intruder.launch(0)
+        assert intruder.wait_for_exit(0) != 0
+        assert "DirectoryLockedError" in intruder.log_tail(0)
+    finally:
+        intruder.kill(0)
+
+
+def test_directory_of_another_cluster_is_refused_by_name_and_left_as_it_is() -> None:
+    """Reusing a directory by mistake must not mix two clusters' records, nor cost either of them any."""
+    with LocalCluster(brokers=1) as cluster:
+        create_topic(cluster.bootstrap_servers, "kept", replication_factor=1)
+        produce(cluster.bootstrap_servers, "kept", [{"value": b"before"}])
+        cluster.kill(0)
+        meta = cluster.broker_directory(0) / "meta.properties"
+        content = meta.read_text()
+        meta.write_text(content.replace(cluster.cluster_id, "somebody-else"))
+        cluster.launch(0)
+        assert cluster.wait_for_exit(0) != 0
+        assert "ForeignDirectoryError" in cluster.log_tail(0)
+        assert "somebody-else" in cluster.log_tail(0)
+        meta.write_text(content)
+        cluster.restart(0)
+        (message,) = consume(cluster.bootstrap_servers, [TopicPartition("kept", 0, OFFSET_BEGINNING)], 1)
+        assert message.value() == b"before"
