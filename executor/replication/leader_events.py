@@ -37,7 +37,10 @@ class FollowerFetched:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time passed; followers may have fallen behind, a failed proposal may be sent again."""
+    """Time passed; followers may have fallen behind, a failed proposal may be sent again.
+
+    Also told once when the leadership begins.
+    """
 
     now_ms: int
 

@@ -157,7 +157,8 @@ class PartitionLeader:
             case Appended():
                 return self._appended(event)
             case Ticked():
-                return self._ticked(event)
+                # Also the first thing a leader is told: alone in its ISR, it waits for nobody's fetch.
+                return self._check_isr(event.now_ms) + self._advance_high_watermark(event.now_ms)
             case IsrProposalAnswered():
                 return self._isr_proposal_answered(event)
             case PartitionChanged():
@@ -217,7 +218,7 @@ class PartitionLeader:
             effects += self._advance_high_watermark(event.now_ms)
         return effects
 
-    def _ticked(self, event: Ticked) -> list[LeaderEffect]:
+    def _check_isr(self, now_ms: int) -> list[LeaderEffect]:
         pending = self._pending
         if pending is not None:
             if not pending.send_again:
@@ -227,11 +228,11 @@ class PartitionLeader:
         behind = {
             broker_id
             for broker_id in self.isr
-            if broker_id != self.broker_id and not self._is_caught_up(broker_id, event.now_ms)
+            if broker_id != self.broker_id and not self._is_caught_up(broker_id, now_ms)
         }
         if behind:
             return [self._propose(self.isr - behind)]
-        return self._admit_joiners(event.now_ms)
+        return self._admit_joiners(now_ms)
 
     def _isr_proposal_answered(self, event: IsrProposalAnswered) -> list[LeaderEffect]:
         pending = self._pending

@@ -83,6 +83,12 @@ def test_leader_alone_in_its_isr_commits_what_it_appends() -> None:
     assert machine.handle(Appended(12, 0)) == [AdvanceHighWatermark(12)]
 
 
+def test_leader_alone_in_its_isr_commits_what_it_was_started_with() -> None:
+    """Nobody's fetch will tell it to, and what it acknowledged before a crash must be readable after it."""
+    machine = leader(replicas=(1,), isr=frozenset({1}), high_watermark=4)
+    assert machine.handle(Ticked(0)) == [AdvanceHighWatermark(10)]
+
+
 def test_leader_new_in_its_epoch_commits_older_records_once_the_isr_has_them() -> None:
     """What the previous leader committed shows again without a new record, only when it is known where."""
     machine = leader(high_watermark=4)
