@@ -1,10 +1,9 @@
-"""Elections on request and by themselves, eligible leader replicas, and producer ids."""
+"""Elections on request and by themselves, and eligible leader replicas."""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 from kio.schema.elect_leaders.v2.request import TopicPartitions
 
@@ -14,7 +13,6 @@ from sparklog.metadata.schemas import (
     NO_LEADER,
     FeatureLevelRecord,
     PartitionChangeRecord,
-    ProducerIdsRecord,
 )
 from tests.unit.controller.conversation import Conversation, creatable, registration
 
@@ -188,17 +186,3 @@ def test_leaderless_partition_without_the_feature_keeps_its_last_member() -> Non
         partition_id=0, topic_id=conversation.topic_id(), leader=NO_LEADER
     )
     assert conversation.partition().isr == (0,)
-
-
-def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
-    """Two producers with one id would take each other's records for repetitions."""
-    conversation = Conversation().start(0, 1)
-    for number, broker_id in enumerate((0, 1, 0)):
-        epoch = conversation.epoch(broker_id)
-        decision = conversation.say(AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch))
-        assert decision.records == [
-            ProducerIdsRecord(broker_id=broker_id, broker_epoch=epoch, next_producer_id=1000 * (number + 1))
-        ]
-        assert (decision.reply.producer_id_start, decision.reply.producer_id_len) == (1000 * number, 1000)
-    stale = conversation.say(AllocateProducerIdsRequest(broker_id=0, broker_epoch=0))
-    assert (stale.records, stale.reply.error_code) == ([], ErrorCode.stale_broker_epoch)

@@ -18,6 +18,9 @@ from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.describe_cluster.v1 import DescribeClusterRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
 from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.find_coordinator.v0 import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6 import FindCoordinatorRequest as NewestFindCoordinatorRequest
+from kio.schema.init_producer_id.v4 import InitProducerIdRequest
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
@@ -30,6 +33,7 @@ from sparklog.records.batch import check_crc, iterate_headers
 from sparklog.records.builder import read_records
 from sparklog.storage.log_directory import DirectoryLockedError
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.frames import decode_response, request_encoder
 from tests.unit.controller.conversation import CLUSTER_ID, creatable, registration
@@ -104,6 +108,11 @@ def fetch(
         topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
         forgotten_topics_data=(),
     )
+
+
+def init_producer_id() -> Any:
+    """Return what an idempotent producer asks."""
+    return InitProducerIdRequest(transactional_id=None, transaction_timeout=timedelta(minutes=1))
 
 
 def frame_of(request: Any, correlation_id: int) -> bytes:
@@ -309,7 +318,8 @@ def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer
 
 def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
     """What a client wrote reaches the controller unchecked by the broker."""
-    frames = [b"", b"\xff" * 40, frame_of(heartbeat(0, 1, 1), 1)]
+    answered_by_brokers = [heartbeat(0, 1, 1), init_producer_id(), FindCoordinatorRequest(key="g")]
+    frames = [b"", b"\xff" * 40, *[frame_of(request, 1) for request in answered_by_brokers]]
     with connect(server) as channel:
         for frame in frames:
             reply = channel.request(
@@ -331,6 +341,37 @@ def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
         assert channel.request(request).topics[0].error_code is ErrorCode.unknown_topic_or_partition
         wait_for(lambda: "new" in server.image.topics.by_name)
         assert channel.request(request).topics[0].error_code is ErrorCode.none
+
+
+def test_init_producer_id_is_answered_when_the_id_is_in_the_log(server: ControllerServer) -> None:
+    """A client's first address may be the only one it has yet; an id that a crash forgets is given twice."""
+    with connect(server) as channel:
+        for producer_id in (0, 1):
+            reply = channel.request(init_producer_id())
+            assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (
+                ErrorCode.none,
+                producer_id,
+                0,
+            )
+            assert server.image.next_producer_id == producer_id + 1
+        assert follow(channel).next_producer_id == 2
+
+
+def test_init_producer_id_is_offered_in_kafkas_versions(server: ControllerServer) -> None:
+    """Version 6 is for two-phase commit, which Kafka does not advertise yet."""
+    with connect(server) as channel:
+        assert channel.negotiate()[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+
+
+def test_find_coordinator_says_that_there_is_none(server: ControllerServer) -> None:
+    """A client that bootstraps from the controller must learn it here as from a broker."""
+    with connect(server) as channel:
+        oldest = channel.request(FindCoordinatorRequest(key="g"))
+        newest = channel.request(NewestFindCoordinatorRequest(key_type=1, coordinator_keys=("t",)))
+    assert (oldest.error_code, oldest.node_id) == (ErrorCode.coordinator_not_available, -1)
+    assert [(found.key, found.error_code, found.node_id) for found in newest.coordinators] == [
+        ("t", ErrorCode.transactional_id_authorization_failed, -1)
+    ]
 
 
 def test_admin_client_manages_topics_at_the_controller(server: ControllerServer) -> None:
