@@ -36,7 +36,7 @@ def command_line(cluster: LocalCluster, *arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_kafka_python_with_codec_reads_what_it_wrote(
     cluster: LocalCluster, new_topic_name: NewName, codec: str | None
 ) -> None:
