@@ -27,6 +27,7 @@ from executor.forwarding import Forwarder
 from executor.handlers.apis import BrokerServices, broker_apis
 from executor.isr_proposals import IsrProposals
 from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.loss_watch import LossWatch
 from executor.metadata_follower import MetadataFollower
 from executor.producer_ids import ProducerIds
 from executor.replication.replicas import Replicas
@@ -155,12 +156,14 @@ class Broker:
             leaving.push_async_callback(creation.close)
             metadata_log = await asyncio.to_thread(self._open_metadata_log)
             leaving.push_async_callback(asyncio.to_thread, metadata_log.close)
+            losses = LossWatch(asyncio.get_running_loop())
             replicas = Replicas(
                 self.node_id,
                 lambda: None if self._lifecycle is None else self._lifecycle.broker_epoch,
                 directories,
                 config,
                 proposals,
+                losses,
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
             )
@@ -172,6 +175,7 @@ class Broker:
                 config=config,
                 image=lambda: self._image,
                 replicas=replicas,
+                losses=losses,
                 forwarder=Forwarder(link, config.request_timeout_ms),
                 auto_topic_creation=creation,
                 producer_ids=ProducerIds(link, self.node_id, self._broker_epoch),
@@ -183,6 +187,7 @@ class Broker:
 
             async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
                 self._image = image
+                losses.image_changed(image)
                 await replicas.apply_metadata(image, delta)
                 registration = image.brokers.get(self.node_id)
                 registered_epoch = None if registration is None else registration.broker_epoch

@@ -9,6 +9,7 @@ from executor.handlers.admin import FORWARDED_APIS, AdminHandlers
 from executor.handlers.describe import DescribeHandlers
 from executor.handlers.metadata import MetadataHandler
 from executor.handlers.producer_ids import ProducerIdHandler
+from executor.loss_watch import LossWatch
 from executor.producer_ids import ProducerIds
 from executor.replication.replicas import Replicas
 from sparklog.config import BrokerConfig
@@ -30,6 +31,7 @@ class BrokerServices:
     config: BrokerConfig
     image: Callable[[], MetadataImage]
     replicas: Replicas
+    losses: LossWatch
     forwarder: Forwarder
     auto_topic_creation: AutoTopicCreation
     producer_ids: ProducerIds
@@ -43,6 +45,7 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         listener_name,
         cluster_id=services.cluster_id,
         node_id=services.node_id,
+        losses=services.losses,
         auto_topic_creation=(
             services.auto_topic_creation if services.config.auto_create_topics_enable else None
         ),

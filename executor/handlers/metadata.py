@@ -1,16 +1,28 @@
-"""Metadata: what the image says of brokers and topics, and creation of topics that are asked for in vain."""
+"""Metadata: what the image says of brokers and topics, and creation of topics that are asked for in vain.
 
-from collections.abc import Callable
-from typing import Any
+A client that asks in the middle of its work most likely asks because it has lost a leader, and it does so
+while this broker and the controller are about to notice the same. Such an answer waits `SETTLE_MS` for this
+broker's own connections to tell, and then for as long as a leader that it names is suspected of being lost
+(`broker_losses`). A client that has just connected does not wait to no purpose: it is starting.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Set
+from typing import Any, Final
 
 from executor.auto_topic_creation import AutoTopicCreation
+from executor.loss_watch import LossWatch
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.responses import metadata_response, topics_to_create
+from sparklog.metadata.responses import leaders_told, metadata_response, topics_to_create
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.versions import upgrade
 
 __all__ = ["MetadataHandler", "self_if_live"]
+
+SETTLE_MS: Final = 10
+"""A dying process closes its connections one after the other, and wakes those at their other ends."""
+NEW_CONNECTION_MS: Final = 100
 
 
 class MetadataHandler:
@@ -23,27 +35,48 @@ class MetadataHandler:
         *,
         cluster_id: str,
         node_id: BrokerId,
+        losses: LossWatch,
         auto_topic_creation: AutoTopicCreation | None,
     ) -> None:
         self._image = image
         self._listener_name = listener_name
         self._cluster_id = cluster_id
         self._node_id = node_id
+        self._losses = losses
         self._auto_topic_creation = auto_topic_creation
         """None: auto.create.topics.enable is false."""
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = upgrade(request.body)
-        image = self._image()
         if self._auto_topic_creation is not None:
-            self._auto_topic_creation.create(topics_to_create(image, body))
+            self._auto_topic_creation.create(topics_to_create(self._image(), body))
+        leaders = leaders_told(self._image(), body)
+        is_new = self._losses.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
+        settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
+        if settle_ms or self._losses.is_any_suspected(leaders):
+            return self._answer_when_sure(request, body, settle_ms)
+        return self._answer(request, body)
+
+    async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
+        await asyncio.sleep(settle_ms / 1000)
+        await self._losses.until_none_is_suspected(lambda: leaders_told(self._image(), body))
+        return self._answer(request, body)
+
+    def _answer(self, request: Request, body: Any) -> Response:
+        image = self._image()
+        asked: Set[Hashable] = (
+            image.topics.by_name.keys()
+            if body.topics is None
+            else {topic.name or topic.topic_id for topic in body.topics}
+        )
         return metadata_response(
             image,
             body,
             self._listener_name,
             cluster_id=self._cluster_id,
             controller_id=self_if_live(image, self._node_id),
+            departed=self._losses.farewells(request.connection, asked),
             request_version=request.api_version,
         )
 

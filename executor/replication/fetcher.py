@@ -27,6 +27,7 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
+from executor.loss_watch import LossWatch
 from executor.replication.following import FetchedFromLeader
 from executor.replication.partition_follower import AwaitMetadata, PartitionFetch
 from executor.replication.replica import Replica
@@ -92,12 +93,14 @@ class Fetcher:
         host: str,
         port: int,
         settings: FetcherSettings,
+        losses: LossWatch,
     ) -> None:
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
+        self._losses = losses
         self._replicas: dict[TopicIdPartition, Replica] = {}
         self._due: dict[TopicIdPartition, None] = {}
         """Partitions whose next fetch may differ from what the session holds."""
@@ -176,6 +179,7 @@ class Fetcher:
                 failing.over()
             except KafkaError as error:
                 failing.failed(error)
+                self._losses.connection_lost(self.leader_id)
                 self._end_session()
                 if self._channel is not None:
                     self._channel.close()
@@ -193,6 +197,7 @@ class Fetcher:
             self._send(channel)
         number, answer = self._under_way[0]
         response = await answer
+        self._losses.connection_serves(self.leader_id)
         if not self._under_way or self._under_way[0].number != number:
             return
         self._under_way.popleft()

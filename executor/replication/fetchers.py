@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from executor.loss_watch import LossWatch
 from executor.replication.fetcher import Fetcher, FetcherSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
@@ -31,10 +32,12 @@ class Fetchers:
         broker_epoch: Callable[[], BrokerEpoch | None],
         table: PartitionTable,
         config: BrokerConfig,
+        losses: LossWatch,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._table = table
+        self._losses = losses
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
             max_wait_ms=config.replica_fetch_wait_max_ms,
@@ -65,7 +68,13 @@ class Fetchers:
                 return
             endpoint, _ = found
             fetcher = Fetcher(
-                self._broker_id, self._broker_epoch, leader_id, endpoint.host, endpoint.port, self._settings
+                self._broker_id,
+                self._broker_epoch,
+                leader_id,
+                endpoint.host,
+                endpoint.port,
+                self._settings,
+                self._losses,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()

@@ -19,6 +19,7 @@ from random import SystemRandom
 from typing import Any
 from uuid import UUID
 
+from executor.loss_watch import LossWatch
 from executor.replication.delayed import DelayedOperations
 from executor.replication.delete_records import DeleteRecordsHandler
 from executor.replication.describe_log_dirs import describe_log_dirs
@@ -57,6 +58,7 @@ class Replicas:
         directories: Sequence[LogDirectory],
         broker_config: BrokerConfig,
         isr_proposer: IsrProposer,
+        losses: LossWatch,
         loop: asyncio.AbstractEventLoop,
         *,
         inter_broker_listener_name: str | None = None,
@@ -76,7 +78,7 @@ class Replicas:
         self._isr_check_due_ms = 0
         self._may_lead = True
         self._has_image = False
-        self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config)
+        self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, losses)
         sessions = FetchSessions(
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
         )

@@ -9,7 +9,7 @@ Source: Kafka's KRaftMetadataCache, KafkaApis and DescribeTopicPartitionsRequest
 KIP-700, KIP-919, KIP-966.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -45,6 +45,7 @@ __all__ = [
     "describe_cluster_response",
     "describe_configs_response",
     "describe_topic_partitions_response",
+    "leaders_told",
     "metadata_response",
     "topics_to_create",
 ]
@@ -76,6 +77,7 @@ def metadata_response(
     *,
     cluster_id: str,
     controller_id: BrokerId | None = None,
+    departed: Sequence[BrokerRegistration] = (),
     request_version: int = _NEWEST_METADATA_VERSION,
 ) -> MetadataResponse:
     """Return the answer to a MetadataRequest of version 13 that was asked in `request_version`.
@@ -83,10 +85,13 @@ def metadata_response(
     `controller_id` is the broker that admin requests should go to; a broker names itself, as it forwards
     them. Without one, the first live broker is named. A topic asked for by name that does not exist is
     answered with an error; `topics_to_create` says which of them auto-creation should make.
+    `departed` are brokers that are listed although they are not live.
     """
-    brokers = tuple(_live_brokers(image, listener_name))
+    live = tuple(_live_brokers(image, listener_name))
     if controller_id is None:
-        controller_id = brokers[0][0].broker_id if brokers else NO_NODE
+        controller_id = live[0][0].broker_id if live else NO_NODE
+    addresses = {broker.broker_id: (broker, broker.endpoint(listener_name)) for broker in departed}
+    addresses.update({broker.broker_id: (broker, endpoint) for broker, endpoint in live})
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED
     return MetadataResponse(
         throttle_time=NO_THROTTLE,
@@ -94,7 +99,8 @@ def metadata_response(
             MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for broker, endpoint in brokers
+            for _, (broker, endpoint) in sorted(addresses.items())
+            if endpoint is not None
         ),
         cluster_id=cluster_id,
         controller_id=controller_id,
@@ -106,6 +112,17 @@ def metadata_response(
         ),
         error_code=ErrorCode.none,
     )
+
+
+def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
+    """Return all whom the answer to a MetadataRequest names as leaders."""
+    return {
+        partition.leader
+        for topic in _asked_topics(image, request)
+        if isinstance(topic, TopicImage)
+        for partition in topic.partitions.values()
+        if partition.leader is not None
+    }
 
 
 def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class _Answer:
 
 
 class Connection:
-    """See the module. `peer`, `closed` and `on_close` are for handlers; the rest is for the listener."""
+    """See the module. What `Peer` has is for handlers; the rest is for the listener."""
 
     __slots__ = (
         "_answers",
@@ -97,6 +97,7 @@ class Connection:
         "_socket",
         "_warming",
         "_writer_registered",
+        "accepted_ms",
         "active",
         "closed",
         "flush_scheduled",
@@ -105,6 +106,7 @@ class Connection:
 
     def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
         self.peer = peer
+        self.accepted_ms = int(owner.loop.time() * 1000)
         self.closed = False
         self.active = True
         """Set by every byte in or out; the listener clears it to find idle connections."""

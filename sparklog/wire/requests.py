@@ -106,6 +106,8 @@ class Peer(Protocol):
 
     peer: str
     """`host:port` of the other side."""
+    accepted_ms: int
+    """When the connection was accepted, by the loop's clock."""
     closed: bool
 
     def on_close(self, callback: Callable[[], None]) -> None:

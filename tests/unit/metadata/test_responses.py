@@ -29,6 +29,7 @@ from sparklog.metadata.responses import (
     ControllerNode,
     describe_cluster_response,
     describe_topic_partitions_response,
+    leaders_told,
     metadata_response,
     topics_to_create,
 )
@@ -118,6 +119,29 @@ def test_metadata_response_lists_live_brokers_at_the_listener_asked_through() ->
         (2, "10.0.0.1", 1002, "rack-2"),
     ]
     assert (response.cluster_id, response.controller_id, response.topics) == ("c", 2, ())
+
+
+def test_metadata_response_lists_a_departed_broker_where_it_was() -> None:
+    """Clients are let go of a broker gently; one that is back is listed as it is now."""
+    image = image_of(brokers=(broker(1), broker(2, fenced=True), broker(3)))
+    was = (broker(2), replace(broker(3), listeners=(Endpoint(LISTENER, "old", 1),)), broker(4, listeners=()))
+    response = metadata_response(image, asking(), LISTENER, cluster_id="c", departed=was)
+    assert [(item.node_id, item.host) for item in response.brokers] == [
+        (1, "host-1"),
+        (2, "host-2"),
+        (3, "host-3"),
+    ]
+    assert response.controller_id == 1
+
+
+def test_leaders_told_are_those_of_the_topics_asked_for() -> None:
+    """They decide whether an answer can be given yet."""
+    image = image_of(partition(leader=2), partition(leader=None), partition(leader=3))
+    assert leaders_told(image, asking("flights")) == {2, 3}
+    assert leaders_told(image, asking(PLANES, FLIGHTS)) == {1, 2, 3}
+    assert leaders_told(image, ALL_TOPICS) == {1, 2, 3}
+    assert leaders_told(image, asking("none")) == set()
+    assert leaders_told(image, asking()) == set()
 
 
 def test_metadata_response_without_a_controller_names_the_first_live_broker() -> None:

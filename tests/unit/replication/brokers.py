@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
+from executor.loss_watch import LossWatch
 from executor.replication.isr_proposer import IsrAnswered
 from executor.replication.replica import Replica
 from executor.replication.replicas import Replicas
@@ -49,6 +50,7 @@ class OneBroker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.directory: LogDirectory
+        self.losses = LossWatch(asyncio.get_running_loop())
         self.replicas: Replicas
         self.listener: Listener
 
@@ -100,6 +102,7 @@ class Brokers:
             [broker.directory],
             self.config,
             _Proposer(self, broker_id),
+            broker.losses,
             loop,
         )
         await broker.replicas.start()
@@ -141,6 +144,7 @@ class Brokers:
         async with self._committing:
             self.image, delta = self.image.apply(records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
+                broker.losses.image_changed(self.image)
                 await broker.replicas.apply_metadata(self.image, delta)
 
     async def create_topic(

@@ -65,6 +65,20 @@ async def test_followers_of_a_new_leader_cut_what_it_does_not_have(brokers: Brok
 
 
 @with_brokers(count=2)
+async def test_follower_suspects_its_leader_from_the_loss_of_the_connection_until_it_is_served(
+    brokers: Brokers,
+) -> None:
+    """Clients that ask it who leads are not to be sent to a dead broker."""
+    await brokers.create_topic("t", [(0, 1)])
+    losses = brokers.brokers[1].losses
+    assert not losses.is_any_suspected({0})
+    await brokers.stop(0)
+    await until(lambda: losses.is_any_suspected({0}), "the leader is suspected")
+    await brokers.start(0)
+    await until(lambda: not losses.is_any_suspected({0}), "the leader is trusted")
+
+
+@with_brokers(count=2)
 async def test_follower_back_in_reach_joins_the_isr_again(brokers: Brokers) -> None:
     """Out of the ISR while away, in it as soon as it has caught up, without another append."""
     topic_id = await brokers.create_topic("t", [(0, 1)])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+from executor.loss_watch import LossWatch
 from executor.replication.replicas import Replicas
 from sparklog.errors import ErrorCode
 from sparklog.storage.checkpoints import read_offsets
@@ -195,7 +196,7 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     assert len(before) == 3
     opened = LogDirectory.open(directory)
     loop = asyncio.get_running_loop()
-    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), loop)
+    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), LossWatch(loop), loop)
     await replicas.start()
     replicas.tick(int(loop.time() * 1000) + 10**6)
     await replicas.shutdown()
