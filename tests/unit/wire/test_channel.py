@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -141,6 +142,25 @@ def test_bad_answer_is_a_named_error(ask: Ask, what: str) -> None:
             with pytest.raises(KafkaError) as caught:
                 await ask("127.0.0.1", port, fetch_request())
             assert caught.value.error_code is error_code
+
+    run(scenario())
+
+
+@BOTH
+def test_answer_that_claims_to_be_large_takes_no_memory(ask: Ask) -> None:
+    """A length is only a claim; memory follows what was received."""
+
+    async def scenario() -> None:
+        async with impostor(struct.pack(">i", 1 << 29) + bytes(100)) as port:
+            tracemalloc.start()
+            try:
+                with pytest.raises(KafkaError) as caught:
+                    await ask("127.0.0.1", port, fetch_request())
+                _, peak_bytes = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert caught.value.error_code is ErrorCode.network_exception
+            assert peak_bytes < 8_000_000
 
     run(scenario())
 
