@@ -94,7 +94,7 @@ async def _refuses(endpoint: Endpoint, timeout_s: float) -> bool:
             _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     except ConnectionRefusedError:
         return True
-    except (TimeoutError, socket.gaierror, UnicodeError):  # the last: no host name can be so
+    except (TimeoutError, socket.gaierror, ValueError):  # the last: no host name can be so
         return False
     except OSError as error:
         # Several addresses of one name, each of which refused.

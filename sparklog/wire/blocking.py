@@ -50,7 +50,7 @@ class BlockingChannel:
         self._outstanding: deque[tuple[int, Any]] = deque()
         try:
             self._socket: socket.socket | None = socket.create_connection((host, port), timeout_s)
-        except (OSError, UnicodeError) as error:  # the latter: no host name can be so
+        except (OSError, ValueError) as error:  # the latter: no host name can be so
             raise self._lost(f"cannot connect: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

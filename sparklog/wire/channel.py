@@ -102,7 +102,7 @@ class Channel:
             raise KafkaError(
                 ErrorCode.network_exception, f"{host}:{port} did not accept within {connect_timeout_ms} ms"
             ) from None
-        except (OSError, UnicodeError) as error:  # the latter: no host name can be so
+        except (OSError, ValueError) as error:  # the latter: no host name can be so
             raise KafkaError(
                 ErrorCode.network_exception, f"cannot connect to {host}:{port}: {error}"
             ) from error

@@ -1,10 +1,13 @@
 """The controller's shell over real sockets and a real directory."""
 
+import gc
+import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -274,6 +277,28 @@ def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Pa
         assert time.monotonic() - started >= 0.9
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "nul\0", ""])
+def test_broker_at_a_host_that_cannot_be_keeps_its_session(
+    host: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a broker says of itself, looking for it must not fail for other reasons than its absence."""
+    caplog.set_level(logging.INFO)
+    server = start(tmp_path, broker_session_timeout_ms="1000", broker_heartbeat_interval_ms="100")
+    try:
+        with connect(server) as channel:
+            request = registration(0)
+            listeners = tuple(replace(listener, host=host) for listener in request.listeners)
+            reply = channel.request(replace(request, listeners=listeners))
+            beat = channel.request(heartbeat(0, reply.broker_epoch, server.image.offset or 0))
+            assert not beat.is_fenced
+        wait_for(lambda: server.image.brokers[0].fenced)
+    finally:
+        server.stop()
+    gc.collect()  # tasks that nobody waited for tell of their errors when they go
+    assert "its session decides" in caplog.text
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_report_broker_lost_probes_and_fences(server: ControllerServer) -> None:

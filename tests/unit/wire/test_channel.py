@@ -109,7 +109,7 @@ def test_refused_connection_is_a_network_exception(ask: Ask) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("host", ["a..b", "x" * 64, "é" * 64, "", "no.such.host.invalid"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "é" * 64, "nul\0", "", "no.such.host.invalid"])
 def test_host_that_cannot_be_is_a_network_exception(ask: Ask, host: str) -> None:
     """Hosts come from options and from what brokers say of themselves; Python has other errors for some."""
     with pytest.raises(KafkaError) as caught:
