@@ -148,4 +148,10 @@ def _split_address(key: str, value: str, address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise ConfigError(key, value, "an IPv6 address must stand in brackets")
+    try:
+        host.encode("idna")  # what every look-up of a name begins with
+    except UnicodeError:
+        raise ConfigError(
+            key, value, "a host name has parts of 1 to 63 characters between its dots"
+        ) from None
     return host, int(port)

@@ -119,6 +119,8 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("listener.security.protocol.map", "A:TLS", "NAME:PROTOCOL pairs"),
         ("inter.broker.listener.name", "INSIDE", "no listener has this name"),
         ("controller.quorum.bootstrap.servers", "driver", "expected a port"),
+        ("listeners", "PLAINTEXT://a..b:9092", "parts of 1 to 63 characters"),
+        ("controller.quorum.bootstrap.servers", f"{'x' * 64}:9093", "parts of 1 to 63 characters"),
         ("controller.quorum.bootstrap.servers", ":9093", "host is missing"),
         ("controller.quorum.bootstrap.servers", "0.0.0.0:9093", "name the driver's host"),
         ("controller.quorum.bootstrap.servers", "0:9093", "name the driver's host"),
