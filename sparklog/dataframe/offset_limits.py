@@ -5,6 +5,7 @@ earliest and -1 the latest offset, and `{"topic": [0, 1]}` for `assign`.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,7 @@ __all__ = [
 
 _LATEST_IN_JSON: Final = -1
 _EARLIEST_IN_JSON: Final = -2
+_PARTITION: Final = re.compile("[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _by_partition(option: str, text: str, example: str) -> dict[TopicPartition, 
         if not isinstance(numbers, dict):
             raise _malformed(option, text, example)
         for partition, number in numbers.items():
-            if not (partition.isascii() and partition.isdigit()) or not _is_integer(number):
+            if not _PARTITION.fullmatch(partition) or not _is_integer(number):
                 raise _malformed(option, text, example)
             by_partition[TopicPartition(topic, int(partition))] = number
     return by_partition
@@ -137,7 +139,7 @@ def _by_partition(option: str, text: str, example: str) -> dict[TopicPartition, 
 def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: brackets in brackets in brackets
         raise _malformed(option, text, example) from error
     if not isinstance(document, dict):
         raise _malformed(option, text, example)

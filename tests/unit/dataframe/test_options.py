@@ -107,6 +107,8 @@ def test_read_options_timestamp_takes_precedence() -> None:
         ({**SUBSCRIBED, "startingOffsets": '{"t":{"0":-3}}'}, "offset -3 for t-0"),
         ({**SUBSCRIBED, "startingOffsets": "soon"}, "Option 'startingOffsets': expected e.g."),
         ({**SUBSCRIBED, "startingOffsets": '{"t":{"0":"5"}}'}, "expected e.g."),
+        ({**SUBSCRIBED, "startingOffsets": f'{{"t":{{"{"7" * 5000}":5}}}}'}, "expected e.g."),
+        ({**SUBSCRIBED, "startingOffsets": "[" * 100_000}, "expected e.g."),
         ({**SUBSCRIBED, "startingTimestamp": "noon"}, "Option 'startingTimestamp' is 'noon'"),
         ({**SUBSCRIBED, "startingTimestamp": "-5"}, "startingTimestamp"),
         ({**SUBSCRIBED, "startingTimestamp": "9", "endingTimestamp": "8"}, "is after endingTimestamp"),
