@@ -179,7 +179,8 @@ class Fetcher:
                 failing.over()
             except KafkaError as error:
                 failing.failed(error)
-                self._losses.connection_lost(self.leader_id)
+                if error.error_code is ErrorCode.network_exception:
+                    self._losses.connection_lost(self.leader_id)
                 self._end_session()
                 if self._channel is not None:
                     self._channel.close()
