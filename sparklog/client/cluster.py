@@ -46,6 +46,8 @@ class Topic(NamedTuple):
     is_internal: bool
     leaders: Mapping[int, Leader | None]
     """Every partition; None while it has no leader."""
+    learned_ms: int
+    """When the answer came, on the monotonic clock."""
 
     @property
     def partition_count(self) -> int:
@@ -60,6 +62,8 @@ class Cluster:
         self._brokers: dict[BrokerId, tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
         self._channels: dict[BrokerId, BlockingChannel] = {}
+        self._lost: set[BrokerId] = set()
+        """Brokers whose connection was closed for a failure, and that have not been connected to since."""
         self._random = random.Random()
 
     def topics(self) -> Mapping[str, Topic]:
@@ -101,14 +105,19 @@ class Cluster:
             f"finding topic {name}", ask, timeout_ms=wait_ms if create else None, unknown_topic_ms=wait_ms
         )
 
-    def leader(self, topic_partition: TopicPartition) -> Leader:
+    def leader(self, topic_partition: TopicPartition, *, learned_after_ms: int | None = None) -> Leader:
         """Return who leads a partition, asking a broker when that is not known or was forgotten.
+
+        It is also asked when what is known is older than `learned_after_ms` (monotonic): a partition that
+        failed may have been asked for already, together with its topic's others, when there was no news.
 
         Raises:
             KafkaError: LEADER_NOT_AVAILABLE (retriable) while there is none; what `topic` raises.
         """
         topic = self._topics.get(topic_partition.topic)
-        leader = topic.leaders.get(topic_partition.partition) if topic is not None else None
+        leader = None
+        if topic is not None and (learned_after_ms is None or topic.learned_ms >= learned_after_ms):
+            leader = topic.leaders.get(topic_partition.partition)
         if leader is None:
             topic = self._refreshed(topic_partition.topic, create=False)
             if topic_partition.partition not in topic.leaders:
@@ -140,10 +149,12 @@ class Cluster:
                     ErrorCode.leader_not_available, f"the address of broker {broker_id} is unknown"
                 )
             channel = self._channels[broker_id] = self._connect(address)
+            self._lost.discard(broker_id)
         return channel
 
     def disconnect(self, broker_id: BrokerId) -> None:
-        """Close the connection to a broker, if there is one, and forget what it leads."""
+        """Close the connection to a broker after a failure, if there is one, and forget what it leads."""
+        self._lost.add(broker_id)
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
@@ -231,7 +242,7 @@ class Cluster:
         raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
 
     def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
-        """Ask for metadata: brokers that are connected first, then known ones, then the bootstrap servers."""
+        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last."""
         request = MetadataRequest(
             topics=None
             if names is None
@@ -241,29 +252,41 @@ class Cluster:
         )
         failure: KafkaError | None = None
         known = sorted(self._brokers, key=lambda broker_id: broker_id not in self._channels)
-        for broker_id in known:
-            # A connection with answers outstanding cannot be asked in between; it stays as it is.
-            if (busy := self._channels.get(broker_id)) is not None and busy.outstanding:
-                continue
+        bootstrap = self._random.sample(self.config.bootstrap_servers, len(self.config.bootstrap_servers))
+        candidates: list[BrokerId | tuple[str, int]] = [
+            *(broker_id for broker_id in known if broker_id not in self._lost),
+            *bootstrap,
+            *(broker_id for broker_id in known if broker_id in self._lost),
+        ]
+        for asked in candidates:
             try:
-                return self._learn(self.channel(broker_id).request(request))
-            except KafkaError as error:
-                failure = error
-                self.disconnect(broker_id)
-        for address in self._random.sample(self.config.bootstrap_servers, len(self.config.bootstrap_servers)):
-            try:
-                with self._connect(address) as channel:
-                    return self._learn(channel.request(request))
+                return self._learn(self._ask(asked, request))
             except KafkaError as error:
                 failure = error
         assert failure is not None, "there is at least one bootstrap server"
         raise failure
+
+    def _ask(self, asked: BrokerId | tuple[str, int], request: MetadataRequest) -> MetadataResponse:
+        """Ask a broker, or whoever is at an address."""
+        if isinstance(asked, tuple):
+            with self._connect(asked) as channel:
+                return channel.request(request)
+        busy = self._channels.get(asked)
+        if busy is not None and busy.outstanding:
+            # A connection with answers outstanding cannot be asked in between; it stays as it is.
+            return self._ask(self._brokers[asked], request)
+        try:
+            return self.channel(asked).request(request)
+        except KafkaError:
+            self.disconnect(asked)
+            raise
 
     def _learn(self, response: MetadataResponse) -> MetadataResponse:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         return response
 
     def _topics_in(self, response: MetadataResponse) -> Iterable[Topic]:
+        learned_ms = time.monotonic_ns() // 1_000_000
         for topic in response.topics:
             if topic.error_code is ErrorCode.unknown_topic_or_partition:
                 raise UnknownTopicError(
@@ -282,6 +305,7 @@ class Cluster:
                     else None
                     for partition in topic.partitions
                 },
+                learned_ms,
             )
 
     def _connect(self, address: tuple[str, int]) -> BlockingChannel:

@@ -1,8 +1,9 @@
 """What a client of a cluster can be told, as typed values with Kafka's defaults.
 
-The names are Kafka's option names with dots as underscores; three defaults differ, because a Spark task
-moves bulk data: larger fetches (`max.partition.fetch.bytes`), larger batches (`batch.size`), and a
-`default.api.timeout.ms` that covers the fencing of a dead broker.
+The names are Kafka's option names with dots as underscores; four defaults differ. A Spark task moves bulk
+data: larger fetches (`max.partition.fetch.bytes`) and larger batches (`batch.size`). A dead broker's
+partitions have new leaders within tens of milliseconds: `retry.backoff.ms` begins with such a pause, and
+`default.api.timeout.ms` covers the fencing of one that only hangs.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class ClientConfig:
     api_timeout_ms: int = 60_000
     unknown_topic_timeout_ms: int = 3_000
     """How long a topic that should exist may be missing from the metadata before it is an error."""
-    retry_backoff_ms: int = 100
+    retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
 
 

@@ -69,7 +69,7 @@ _RETRY: Final = Verdict(None)
 class _Queue:
     """The batches of one partition, oldest first."""
 
-    __slots__ = ("batches", "failures", "held_until_ms", "in_flight", "in_flight_limit")
+    __slots__ = ("batches", "failures", "held_until_ms", "in_flight", "in_flight_limit", "retried_ms")
 
     def __init__(self) -> None:
         self.batches: deque[PendingBatch] = deque()
@@ -78,6 +78,8 @@ class _Queue:
         """Raised by the first acknowledgement."""
         self.held_until_ms: int | None = None
         """While set, nothing is sent: an earlier send failed."""
+        self.retried_ms: int | None = None
+        """When it was last tried again, if nothing was acknowledged since."""
         self.failures = 0
         """Failures since the last acknowledgement."""
 
@@ -86,6 +88,7 @@ class _Queue:
             if self.in_flight or now_ms < self.held_until_ms:
                 return None
             self.held_until_ms = None
+            self.retried_ms = now_ms
         if self.in_flight >= self.in_flight_limit:
             return None
         return next((batch for batch in self.batches if not batch.in_flight), None)
@@ -130,10 +133,10 @@ class ProduceQueues:
         taken: list[PendingBatch] = []
         taken_bytes = 0
         for topic_partition, queue in self._queues.items():
-            if not queue.batches or leader_of(topic_partition) != broker_id:
-                continue
             batch = queue.next_to_send(now_ms)
             if batch is None or (taken and taken_bytes + len(batch.data) > max_request_bytes):
+                continue
+            if leader_of(topic_partition) != broker_id:
                 continue
             batch.in_flight = True
             queue.in_flight += 1
@@ -146,6 +149,7 @@ class ProduceQueues:
         queue = self._landed(batch)
         queue.batches.remove(batch)
         queue.failures = 0
+        queue.retried_ms = None
         queue.in_flight_limit = MAX_IN_FLIGHT_PER_PARTITION
         self.pending_bytes -= len(batch.data)
 
@@ -179,6 +183,13 @@ class ProduceQueues:
     def postpone(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Nothing can be sent to the partition at present: it has no leader, or that one is unreachable."""
         self._hold(self._queues[topic_partition], now_ms)
+
+    def retried_ms(self, topic_partition: TopicPartition) -> int | None:
+        """Return since when the partition is being tried again; None while its batches are acknowledged.
+
+        What was known before that of its leader is not to be relied on.
+        """
+        return self._queues[topic_partition].retried_ms
 
     def earliest_release_ms(self) -> int | None:
         """Return when a partition that is held back, with nothing in flight, may be tried again."""

@@ -157,7 +157,8 @@ class Producer:
     def _leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
         """Return the leader; holds the partition back when there is none or nobody can tell."""
         try:
-            return self._cluster.leader(topic_partition).broker_id
+            retried_ms = self._queues.retried_ms(topic_partition)
+            return self._cluster.leader(topic_partition, learned_after_ms=retried_ms).broker_id
         except KafkaError as error:
             self._fail_unless_retriable(topic_partition, error)
             self._queues.postpone(topic_partition, _now_ms())

@@ -106,6 +106,32 @@ def test_retry_pauses_grow_until_an_acknowledgement() -> None:
     assert sender.queues.earliest_release_ms() == now_ms + 100
 
 
+def test_partition_is_retried_from_the_release_until_an_acknowledgement() -> None:
+    """What was known of its leader before the pause is what failed: it is to be asked for anew."""
+    sender = Sender((FIRST, 0))
+    assert sender.queues.retried_ms(FIRST) is None
+    sender.queues.hold_back(sender.take()[0], now_ms=0)
+    assert sender.queues.retried_ms(FIRST) is None
+    (again,) = sender.take(now_ms=103)
+    assert sender.queues.retried_ms(FIRST) == 103
+    sender.queues.acknowledge(again)
+    assert sender.queues.retried_ms(FIRST) is None
+
+
+def test_leader_of_a_partition_that_is_held_back_is_not_asked_for() -> None:
+    """Asking costs a request, and its answer would be stale when the pause is over."""
+    sender = Sender((FIRST, 0), (SECOND, 0))
+    sender.queues.postpone(FIRST, now_ms=0)
+    asked: list[TopicPartition] = []
+
+    def leader_of(topic_partition: TopicPartition) -> int:
+        asked.append(topic_partition)
+        return 1
+
+    sender.queues.take(1, leader_of, max_request_bytes=1_000, now_ms=0)
+    assert asked == [SECOND]
+
+
 def test_reject_of_the_oldest_batch_as_out_of_order_is_final() -> None:
     """Nothing before it is missing here, so the leader has lost what was acknowledged."""
     sender = Sender((FIRST, 30))
