@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check serve bench package lock clean
+.PHONY: help demo test check serve bench bench-failover package lock clean
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
 
 help:  ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## the main job: flights through a three-broker cluster, one broker killed on the way
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
@@ -36,6 +36,9 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 
 bench: $(READY)  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
+
+bench-failover: $(READY)  ## kill brokers under a producer, of ours and of Apache Kafka
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.failover
 
 package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
 	@rm -rf build/environment && mkdir -p dist

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,34 +34,42 @@ class ClusterUnderTest:
     bootstrap_servers: str
     hosts: Sequence[psutil.Process]
     """Processes that are there only to host the brokers: Spark's executors; none for Apache Kafka."""
+    restart: Callable[[int], None]
+    """Starts the broker of that id, which was killed, again; does nothing where that happens by itself."""
 
-    def brokers(self) -> list[psutil.Process]:
-        """Return the processes of the brokers that are up."""
+    def brokers(self) -> dict[int, psutil.Process]:
+        """Return the processes of the brokers that are up, by broker id."""
         metadata = AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(timeout=10)
-        ports = {broker.port for broker in metadata.brokers.values()}
         listening = {
             connection.laddr.port: connection.pid
             for connection in psutil.net_connections("tcp")
             if connection.status == psutil.CONN_LISTEN
         }
-        return [psutil.Process(listening[port]) for port in sorted(ports)]
+        return {
+            broker.id: psutil.Process(listening[broker.port])
+            for broker in sorted(metadata.brokers.values(), key=lambda broker: broker.id)
+            if broker.port in listening
+        }
 
     def brokers_cpu_s(self) -> float:
         """Return the CPU seconds, user and system, that the brokers have used since they started."""
-        return sum(times.user + times.system for times in (broker.cpu_times() for broker in self.brokers()))
+        return sum(
+            times.user + times.system for times in (broker.cpu_times() for broker in self.brokers().values())
+        )
 
     def brokers_resident_mib(self) -> float:
         """Return the brokers' resident memory."""
-        return sum(broker.memory_info().rss for broker in self.brokers()) / 2**20
+        return sum(broker.memory_info().rss for broker in self.brokers().values()) / 2**20
 
     def hosts_resident_mib(self) -> float:
         """Return the resident memory of the processes around the brokers."""
         return sum(host.memory_info().rss for host in self.hosts) / 2**20
 
-    def create_topic(self, topic: str, partitions: int = 3) -> None:
+    def create_topic(self, topic: str, partitions: int = 3, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with a replica on every broker."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, partitions, BROKERS)])[topic].result(30)
+        new = NewTopic(topic, partitions, BROKERS, config=dict(config or {}))
+        admin.create_topics([new])[topic].result(30)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
@@ -92,7 +100,8 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
                 raise RuntimeError(f"the cluster did not start:\n{log.read_text()[-4000:]}")
             descendants = psutil.Process(process.pid).children(recursive=True)
             executors = [child for child in descendants if _is_executor(child)]
-            yield ClusterUnderTest("sparklog", address.group(1), executors)
+            # Whoever supervises the racks sees to it that a killed broker comes back.
+            yield ClusterUnderTest("sparklog", address.group(1), executors, restart=lambda _: None)
 
 
 @contextlib.contextmanager
@@ -120,13 +129,19 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
                 "group.initial.rebalance.delay.ms=0\n"
             )
             run_kafka_program("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
-            log = stack.enter_context((directory / f"{node}.log").open("w"))
+
+        def start(node: int) -> None:
+            log = stack.enter_context((directory / f"{node}.log").open("a"))
+            properties = str(directory / f"{node}.properties")
+            command = kafka_command("kafka.Kafka", properties, java_options=("-Xmx1g", "-Xms1g"))
             # Killed, since a combined node that is asked to stop waits for a quorum that has stopped already.
-            command = kafka_command("kafka.Kafka", str(properties), java_options=("-Xmx1g", "-Xms1g"))
             stack.enter_context(_process(command, log, log, signal.SIGKILL))
+
+        for node in range(BROKERS):
+            start(node)
         bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports[:BROKERS])
         _wait_for_brokers(bootstrap_servers)
-        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, ())
+        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=start)
 
 
 @contextlib.contextmanager
