@@ -24,6 +24,7 @@ WRITE_TASKS = 24
 """More than there are slots, so that the write takes a while and has a middle."""
 KILL_AT_FRACTION = 0.3
 PICTURE = Path("build/demo.png")
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CATCH_UP_TIMEOUT_S = 30.0
 
 
@@ -56,6 +57,9 @@ def spark_session() -> SparkSession:
         "spark.executor.resource.broker.discoveryScript": discovery_script,
         "spark.worker.resource.broker.amount": "1",
         "spark.worker.resource.broker.discoveryScript": discovery_script,
+        # Four JVMs that live for a minute on few cores: what the second compiler costs never comes back.
+        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
     }.items():
