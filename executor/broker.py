@@ -203,6 +203,8 @@ class Broker:
                 directory_id=metadata_directory.directory_id,
                 broker_epoch=lambda: lifecycle.broker_epoch,
                 publish=publish,
+                now_ms=_now_ms,
+                on_caught_up=lifecycle.metadata_fetched,
                 request_timeout_ms=config.controller_quorum_request_timeout_ms,
             )
             await _until_first_ends(

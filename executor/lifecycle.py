@@ -11,6 +11,9 @@ acts on `state` after every call. Rules kept:
   place, and a process that starts anew says so in its registration; this one can only do harm.
 - A lease lasts `session_timeout_ms` from the moment the last heartbeat that was answered had been *sent*:
   the controller counts from later, so it never outlasts the controller's own patience.
+- A lease that ran out is held again only when the broker has asked anew for the metadata log and applied
+  the answer (`metadata_fetched`): the leaderships it knows of may have been given away meanwhile, and a
+  heartbeat's answer does not say so.
 
 Source: Kafka's BrokerLifecycleManager; KIP-631, KIP-841 (controlled shutdown), KIP-966 (previous epoch).
 """
@@ -110,6 +113,8 @@ class BrokerLifecycle:
         self._knows_itself = False
         self._sent_ms = now_ms
         self._lease_start_ms: int | None = None
+        self._lease_renewed_ms: int | None = None
+        """When a lease that had run out was renewed; None once newer metadata has been applied."""
 
     def next_request(self, now_ms: int) -> Any:
         """Return the registration or heartbeat to send now, a kio entity of the newest version."""
@@ -153,6 +158,8 @@ class BrokerLifecycle:
         if error_code is not ErrorCode.none:
             self.due_ms = now_ms + RETRY_MS
             return
+        if not self._was_answered_lately(now_ms):
+            self._lease_renewed_ms = now_ms
         self._lease_start_ms = self._sent_ms
         self.is_fenced = is_fenced
         if should_shut_down:
@@ -188,6 +195,11 @@ class BrokerLifecycle:
             if self.state is BrokerState.STARTING:
                 self.state = BrokerState.RECOVERY
 
+    def metadata_fetched(self, sent_ms: int) -> None:
+        """A fetch of the metadata log sent at `sent_ms` was answered; all that was committed is applied."""
+        if self._lease_renewed_ms is not None and sent_ms > self._lease_renewed_ms:
+            self._lease_renewed_ms = None
+
     def stop_asked(self, now_ms: int) -> None:
         """Begin a controlled shutdown; asked again, it changes nothing."""
         if self.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
@@ -212,6 +224,9 @@ class BrokerLifecycle:
 
     def holds_lease(self, now_ms: int) -> bool:
         """Whether the controller cannot have given this broker's leaderships away for its silence."""
+        return self._lease_renewed_ms is None and self._was_answered_lately(now_ms)
+
+    def _was_answered_lately(self, now_ms: int) -> bool:
         return self._lease_start_ms is not None and now_ms - self._lease_start_ms < self._session_timeout_ms
 
     @property

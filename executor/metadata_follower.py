@@ -64,14 +64,22 @@ class MetadataFollower:
         directory_id: UUID,
         broker_epoch: Callable[[], BrokerEpoch | None],
         publish: Callable[[MetadataImage, MetadataDelta], Awaitable[None]],
+        now_ms: Callable[[], int],
+        on_caught_up: Callable[[int], None],
         request_timeout_ms: int,
     ) -> None:
+        """Follow in `log`.
+
+        `on_caught_up` is told when (by `now_ms`) the fetch was sent whose answer left nothing to apply.
+        """
         self._log = log
         self._link = link
         self._node_id = node_id
         self._directory_id = directory_id
         self._broker_epoch = broker_epoch
         self._publish = publish
+        self._now_ms = now_ms
+        self._on_caught_up = on_caught_up
         self._request_timeout_ms = request_timeout_ms
         self._replayed = EMPTY_IMAGE
         self._published = False
@@ -92,13 +100,16 @@ class MetadataFollower:
             KafkaError: a record cannot be replayed, or the disk does not take the log.
         """
         while True:
+            sent_ms = self._now_ms()
             try:
                 response = await self._link.request(self._fetch(), MAX_WAIT_MS + self._request_timeout_ms)
             except ControllerUnreachableError as error:
                 logger.info("the metadata log could not be fetched: %s", error)
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
-            await self._answered(response)
+            high_watermark = await self._answered(response)
+            if self._published and high_watermark is not None and self._replayed.end_offset >= high_watermark:
+                self._on_caught_up(sent_ms)
 
     def _fetch(self) -> Any:
         broker_epoch = self._broker_epoch()
@@ -129,24 +140,27 @@ class MetadataFollower:
             forgotten_topics_data=(),
         )
 
-    async def _answered(self, response: Any) -> None:
+    async def _answered(self, response: Any) -> Offset | None:
+        """Take an answer in; return the controller's high watermark, None if the fetch was refused."""
         partitions = [partition for topic in response.responses for partition in topic.partitions]
         error_code = response.error_code
         if error_code is ErrorCode.none and len(partitions) == 1:
             error_code = partitions[0].error_code
         if error_code is not ErrorCode.none or len(partitions) != 1:
             await self._refused(error_code, partitions)
-            return
+            return None
         partition = partitions[0]
         if partition.diverging_epoch.end_offset >= 0:
             self._truncate(partition.diverging_epoch)
-            return
+            return None
         if partition.records:
             self._log.append_as_follower(partition.records)
         self._committed = min(partition.high_watermark, self._log.log_end_offset)
         if self._target is None:
             self._target = partition.high_watermark
         await asyncio.gather(asyncio.to_thread(self._log.flush), self._replay())
+        high_watermark: Offset = partition.high_watermark
+        return high_watermark
 
     async def _refused(self, error_code: ErrorCode, partitions: list[Any]) -> None:
         if error_code in (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch):

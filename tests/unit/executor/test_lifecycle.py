@@ -185,3 +185,15 @@ def test_lifecycle_lease_counts_from_when_the_answered_heartbeat_was_sent() -> N
     lifecycle.next_request(START_MS + 4_100)
     lifecycle.request_failed(START_MS + 4_200)
     assert not lifecycle.holds_lease(START_MS + 4_200)
+
+
+def test_lifecycle_lease_that_ran_out_is_held_again_only_with_metadata_asked_for_afterwards() -> None:
+    """A broker that was stopped or cut off may have been deposed; a heartbeat's answer does not tell it."""
+    lifecycle = running()
+    lifecycle.next_request(START_MS + 5_000)
+    lifecycle.heartbeat_answered(ErrorCode.none, False, False, START_MS + 5_010)
+    assert not lifecycle.holds_lease(START_MS + 5_020)
+    lifecycle.metadata_fetched(START_MS + 5_005)
+    assert not lifecycle.holds_lease(START_MS + 5_020)
+    lifecycle.metadata_fetched(START_MS + 5_015)
+    assert lifecycle.holds_lease(START_MS + 5_020)

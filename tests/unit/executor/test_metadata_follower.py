@@ -96,6 +96,7 @@ class Scene:
         self.answers: list[FetchResponse] = []
         self.broker_epoch: int | None = None
         self.published: list[tuple[MetadataImage, MetadataDelta]] = []
+        self.caught_up: list[int] = []
 
     def fetch(self, request: Request) -> Any:
         """Give the next answer; when there is none left, let the follower wait."""
@@ -118,6 +119,8 @@ class Scene:
                 directory_id=UUID(int=500),
                 broker_epoch=lambda: self.broker_epoch,
                 publish=self.publish,
+                now_ms=lambda: len(self.fetches),
+                on_caught_up=self.caught_up.append,
                 request_timeout_ms=2_000,
             )
             task = asyncio.create_task(follower.run())
@@ -163,6 +166,25 @@ def test_follower_publishes_nothing_before_its_own_registration(scene: Scene) ->
         assert first.brokers[BROKER].broker_epoch == 4
         assert everything.created_topics == {UUID(int=5000), UUID(int=5001)}
         assert scene.published[1][1].created_topics == {UUID(int=5002)}
+
+    run(scenario)
+
+
+def test_follower_says_as_of_which_fetch_nothing_is_left_to_apply(scene: Scene) -> None:
+    """A broker whose lease had run out leads on only when it knows of everything decided meanwhile."""
+
+    async def scenario() -> None:
+        scene.broker_epoch = 0
+        scene.answers = [
+            answer(batch(0, 1, registration(0)), 1),
+            answer(batch(1, 1, topic(0)), 3),
+            answer(b"", 3, error=ErrorCode.unknown_server_error),
+            answer(batch(2, 1, topic(1)), 3),
+        ]
+        async with scene.running():
+            await scene.fetched(5)
+        # The second answer left something out, the third was none.
+        assert scene.caught_up == [0, 3]
 
     run(scenario)
 
