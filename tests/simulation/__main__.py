@@ -1,0 +1,100 @@
+"""Run seeds: `python -m tests.simulation --seeds 1000 --from 0`, or replay one: `--seed 17 --trace`."""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from multiprocessing import Pool
+
+from tests.simulation.cluster import Outcome, run_seed
+from tests.simulation.planted import PLANTED
+
+PROGRESS_S = 0.5
+
+
+def main() -> int:
+    """Return 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds to run")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
+    parser.add_argument("--seed", type=int, help="run only this one")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print the whole story")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="with this bug planted")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return _one(arguments.seed, arguments.plant, trace=arguments.trace)
+    return _many(
+        range(arguments.first, arguments.first + arguments.seeds), arguments.plant, arguments.workers
+    )
+
+
+def _one(seed: int, plant: str | None, *, trace: bool) -> int:
+    with PLANTED[plant].planted() if plant else nullcontext():
+        outcome = run_seed(seed, print if trace else None)
+    if outcome.violation is None:
+        print(
+            f"seed {seed} is clean: trace {outcome.trace_hash}, {outcome.event_count:,} events in "
+            f"{outcome.simulated_ms:,} ms, {outcome.faults} faults, {outcome.elections} elections, "
+            f"{outcome.committed:,} batches committed, {outcome.promised:,} promised"
+        )
+        return 0
+    print(outcome.report())
+    if outcome.violation.__cause__ is not None:
+        traceback.print_exception(outcome.violation.__cause__)
+    return 1
+
+
+def _run(task: tuple[int, str | None]) -> Outcome:
+    seed, plant = task
+    with PLANTED[plant].planted() if plant else nullcontext():
+        outcome = run_seed(seed)
+    if outcome.violation is not None:
+        # Causes and keys do not travel between processes; the report has what matters.
+        outcome.story = [outcome.report()]
+        outcome.violation = outcome.violation.with_traceback(None)
+        outcome.violation.__cause__ = None
+    return outcome
+
+
+def _many(seeds: range, plant: str | None, workers: int) -> int:
+    started_s = shown_s = time.monotonic()
+    done = events = committed = elections = void = 0
+    failed: list[int] = []
+    with Pool(workers) as pool:
+        for outcome in pool.imap_unordered(_run, [(seed, plant) for seed in seeds], chunksize=4):
+            done += 1
+            events += outcome.event_count
+            committed += outcome.committed
+            elections += outcome.elections
+            void += outcome.void_partitions
+            if outcome.violation is not None:
+                failed.append(outcome.seed)
+                print(f"\r{outcome.story[0]}\n", flush=True)
+                if plant:
+                    pool.terminate()
+                    break
+            now_s = time.monotonic()
+            if now_s - shown_s > PROGRESS_S or done == len(seeds):
+                shown_s = now_s
+                _show(done, len(seeds), events / (now_s - started_s))
+    seconds = time.monotonic() - started_s
+    print(
+        f"\n{done:,} seeds, {events:,} events in {seconds:.1f} s ({events / seconds:,.0f} events/s): "
+        f"{elections:,} elections, {committed:,} batches committed, {void} partitions excused, "
+        f"{len(failed)} seeds failed {sorted(failed)[:20] if failed else ''}"
+    )
+    return 1 if failed else 0
+
+
+def _show(done: int, total: int, events_a_second: float) -> None:
+    if sys.stderr.isatty():
+        filled = 40 * done // total
+        bar = "#" * filled + "-" * (40 - filled)
+        print(f"\r[{bar}] {done}/{total} seeds, {events_a_second:,.0f} events/s ", end="", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

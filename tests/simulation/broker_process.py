@@ -1,0 +1,461 @@
+"""A broker's process: production lifecycle, image and replicas, and the loops that join them.
+
+It mirrors the shells `executor.broker`, `executor.metadata_follower`, `executor.replication.replicas` and
+`executor.isr_proposals`: what they decide nothing about is here done in the same order, without asyncio.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kio.schema.alter_partition.v3 import AlterPartitionRequest
+from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
+from kio.schema.alter_partition.v3.request import PartitionData, TopicData
+
+from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
+from executor.replication.partition_settings import PartitionSettings
+from executor.replication.replica import Replica
+from sparklog.config import BrokerConfig, topic_config
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
+from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
+from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
+from tests.simulation.controller_process import (
+    CLUSTER_ID,
+    CONTROLLER_HOST,
+    MAX_WAIT_MS,
+    MetadataBatch,
+    MetadataFetch,
+)
+from tests.simulation.disk import Disk, MemoryLog
+from tests.simulation.following import FetchLoop
+from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
+from tests.simulation.network import Connection, Link, Process, Reply
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import World
+
+REPLICAS_TICK_MS: Final = 200
+LIFECYCLE_POLL_MS: Final = 100
+CHECKPOINT_TICKS: Final = 12
+RETRY_MS: Final = 100
+CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 5_000
+
+
+class DescribeTopics:
+    """A client asks for the image, as it would with Metadata."""
+
+
+class BrokerProcess(Process):
+    """One incarnation of a broker."""
+
+    def __init__(self, world: "World", broker_id: BrokerId, disk: Disk, incarnation: int) -> None:
+        random = world.scheduler.random
+        super().__init__(
+            world.network,
+            f"broker-{broker_id}",
+            clock_offset_ms=random.randrange(10**6),
+            drift=random.uniform(-world.max_drift, world.max_drift),
+        )
+        self.world = world
+        self.broker_id = broker_id
+        self.name = f"broker {broker_id}"
+        self.disk = disk
+        self.incarnation_id = UUID(int=(broker_id + 1) * 10**6 + incarnation)
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.is_published = False
+        self.replicas: dict[TopicIdPartition, Replica] = {}
+        self.may_lead = True
+        self.went_on_ms = 0
+        """When it was last continued after a stop, in the world's time."""
+        config: BrokerConfig = world.config
+        self._config = config
+        self.lifecycle = BrokerLifecycle(
+            BrokerIdentity(
+                cluster_id=CLUSTER_ID,
+                node_id=broker_id,
+                incarnation_id=self.incarnation_id,
+                rack=f"rack-{broker_id % world.rack_count}",
+                listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
+                features=((METADATA_VERSION_FEATURE, _METADATA_VERSIONS),),
+                log_directories=(disk.directory_id,),
+                previous_broker_epoch=disk.broker_epoch_at_clean_shutdown,
+            ),
+            heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+            session_timeout_ms=config.broker_session_timeout_ms,
+            registration_timeout_ms=config.initial_broker_registration_timeout_ms,
+            controlled_shutdown_timeout_ms=CONTROLLED_SHUTDOWN_TIMEOUT_MS,
+            now_ms=self.now_ms,
+        )
+        disk.broker_epoch_at_clean_shutdown = None
+        self._link = Link(self, CONTROLLER_HOST)
+        self._metadata_link = Link(self, CONTROLLER_HOST)
+        self._leading = Leading(self, world.fetch_batches)
+        self._loops: dict[BrokerId, FetchLoop] = {}
+        self._brokers: dict[BrokerId, BrokerStatus] = {}
+        self._settings: dict[str, PartitionSettings] = {}
+        self._asking = False
+        self._live_due_ms: int | None = None
+        self._stop_asked = False
+        self._replayed: MetadataImage = EMPTY_IMAGE
+        self._target: Offset | None = None
+        self._proposals: list[tuple[Replica, ProposeIsr]] = []
+        self._proposing = False
+        self._wants_tick: dict[Replica, None] = {}
+        self._isr_check_due_ms = 0
+        self._ticks = random.randrange(CHECKPOINT_TICKS)
+        self._link.connect()
+        self._fetch_metadata()
+        self._live()
+        self.after(REPLICAS_TICK_MS, self._tick)
+
+    def touched(self) -> None:
+        if self.alive:
+            self.world.broker_acted(self)
+
+    def go_on(self) -> None:
+        self.went_on_ms = self.scheduler.now_ms
+        super().go_on()
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def receive(self, connection: Connection, message: Any, reply: Reply) -> None:
+        if not self.is_published:
+            # Connections that come early wait in the listen queue.
+            self.after(RETRY_MS, self.receive, connection, message, reply)
+            return
+        match message:
+            case Produce():
+                self._leading.produce(message, reply)
+            case FollowerFetch():
+                self._leading.follower_fetch(message, reply)
+            case ConsumerFetch():
+                self._leading.consumer_fetch(message, reply)
+            case DescribeTopics():
+                reply(self.image)
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        self._stop_asked = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._live_at(self.now_ms)
+
+    def _live_at(self, due_ms: int) -> None:
+        if self._live_due_ms is None or due_ms < self._live_due_ms:
+            self._live_due_ms = due_ms
+            self.after(max(due_ms - self.now_ms, 0), self._live_if_due)
+
+    def _live_if_due(self) -> None:
+        if self._live_due_ms is not None and self.now_ms >= self._live_due_ms - 1:
+            self._live_due_ms = None
+            self._live()
+
+    def _live(self) -> None:
+        now_ms, lifecycle = self.now_ms, self.lifecycle
+        if self._stop_asked:
+            lifecycle.stop_asked(now_ms)
+        lifecycle.tick(now_ms)
+        lost_at_ms = self._link.lost_at_ms
+        lifecycle.controller_gone(0 if lost_at_ms is None else now_ms - lost_at_ms)
+        if lifecycle.state is BrokerState.SHUTTING_DOWN:
+            self._leave()
+            return
+        if self._asking:
+            return
+        if not self._link.is_connected:
+            self._link.connect()
+            self._live_at(now_ms + LIFECYCLE_POLL_MS)
+        elif lifecycle.due_ms > now_ms:
+            self._live_at(lifecycle.due_ms)
+        else:
+            self._asking = True
+            is_registration = lifecycle.broker_epoch is None
+            self._link.request(
+                lifecycle.next_request(now_ms),
+                self._config.controller_quorum_request_timeout_ms,
+                lambda response: self._controller_answered(response, is_registration=is_registration),
+            )
+
+    def _controller_answered(self, response: Any, *, is_registration: bool) -> None:
+        self._asking = False
+        now_ms, lifecycle = self.now_ms, self.lifecycle
+        if response is None:
+            lifecycle.request_failed(now_ms)
+        elif is_registration:
+            lifecycle.registration_answered(response.error_code, response.broker_epoch, now_ms)
+            if lifecycle.broker_epoch is not None:
+                self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
+                self._replay([])
+        else:
+            lifecycle.heartbeat_answered(
+                response.error_code, response.is_fenced, response.should_shut_down, now_ms
+            )
+        self._live()
+
+    def _leave(self) -> None:
+        for replica in self.replicas.values():
+            replica.resign()
+            self.disk.high_watermarks[_key(replica)] = replica.high_watermark
+        self.disk.sync()
+        self.disk.broker_epoch_at_clean_shutdown = self.lifecycle.broker_epoch
+        self.world.broker_left(self)
+
+    def _tick(self) -> None:
+        now_ms = self.now_ms
+        may_lead = self.lifecycle.holds_lease(now_ms)
+        if self.lifecycle.broker_epoch is not None and may_lead is not self.may_lead:
+            self.may_lead = may_lead
+            self.world.tell(None, f"{self.name}'s lease {'is renewed' if may_lead else 'has run out'}")
+            for replica in self.replicas.values():
+                if may_lead:
+                    replica.resume()
+                else:
+                    replica.suspend()
+        if now_ms >= self._isr_check_due_ms:
+            self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
+            to_check = list(self.replicas.values())
+        else:
+            to_check = list(self._wants_tick)
+        self._wants_tick.clear()
+        for replica in to_check:
+            replica.handle(Ticked(now_ms))
+        self._ticks += 1
+        if self._ticks % CHECKPOINT_TICKS == 0:
+            for key, replica in self.replicas.items():
+                self.disk.high_watermarks[key] = replica.high_watermark
+        self.after(REPLICAS_TICK_MS, self._tick)
+
+    # --- metadata -------------------------------------------------------------------------------
+
+    def _fetch_metadata(self) -> None:
+        fetch = MetadataFetch(self.broker_id, self.lifecycle.broker_epoch, self._replayed.end_offset)
+        timeout_ms = MAX_WAIT_MS + self._config.controller_quorum_request_timeout_ms
+        sent_ms = self.now_ms
+        self._metadata_link.request(fetch, timeout_ms, lambda answer: self._metadata_fetched(answer, sent_ms))
+
+    def _metadata_fetched(self, answer: tuple[list[MetadataBatch], Offset] | None, sent_ms: int) -> None:
+        if answer is None:
+            self.after(RETRY_MS, self._fetch_metadata)
+            return
+        batches, high_watermark = answer
+        if self._target is None:
+            self._target = high_watermark
+        self._replay(batches)
+        if self.is_published:
+            self.lifecycle.metadata_fetched(sent_ms)
+        self._fetch_metadata()
+
+    def _replay(self, batches: Sequence[MetadataBatch]) -> None:
+        if batches:
+            records = [record for batch in batches for record in batch.records]
+            last = batches[-1]
+            self._replayed, delta = self._replayed.apply(records, last.last_offset, last.leader_epoch)
+            self.world.image_replayed(self, self._replayed)
+            if self.is_published:
+                self._publish(delta)
+        if not self.is_published and self._may_publish():
+            self.is_published = True
+            everything = MetadataDelta(
+                changed_topics={
+                    topic_id: frozenset(topic.partitions)
+                    for topic_id, topic in self._replayed.topics.by_id.items()
+                },
+                changed_brokers=frozenset(self._replayed.brokers),
+            )
+            self._publish(everything)
+            for key in [key for key in self.disk.logs if key not in self.replicas]:
+                # A stray: set aside.
+                del self.disk.logs[key]
+
+    def _may_publish(self) -> bool:
+        registration = self._replayed.brokers.get(self.broker_id)
+        return (
+            self._target is not None
+            and self._replayed.end_offset >= self._target
+            and registration is not None
+            and registration.broker_epoch == self.lifecycle.broker_epoch
+        )
+
+    def _publish(self, delta: MetadataDelta) -> None:
+        image = self.image = self._replayed
+        self._apply(image, delta)
+        registration = image.brokers.get(self.broker_id)
+        registered_epoch = None if registration is None else registration.broker_epoch
+        self.lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
+        self._wake()
+
+    def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        now_ms = self.now_ms
+        if delta.changed_brokers:
+            self._brokers = {
+                broker.broker_id: BrokerStatus(
+                    broker.broker_epoch, not broker.fenced and not broker.in_controlled_shutdown
+                )
+                for broker in image.brokers.values()
+            }
+            for replica in self.replicas.values():
+                replica.handle(BrokersChanged(self._brokers, now_ms))
+            # Before another role forgets what this leader has committed.
+            self.touched()
+        for kind, name in sorted(delta.changed_configs):
+            if kind == ResourceType.TOPIC:
+                self._settings.pop(name, None)
+                for replica in self.replicas.values():
+                    if replica.topic_partition.topic == name and name in image.topics.by_name:
+                        replica.reconfigure(self._settings_of(image, name), now_ms)
+        for key in [key for key in self.replicas if key.topic_id in delta.deleted_topics]:
+            self._drop(key)
+        for topic_id, partitions in delta.changed_topics.items():
+            topic = image.topics.by_id[topic_id]
+            for partition in sorted(partitions):
+                key = TopicIdPartition(topic_id, partition)
+                registration = topic.partitions[partition]
+                if self.broker_id not in registration.replicas:
+                    if key in self.replicas:
+                        self._drop(key)
+                    continue
+                replica = self.replicas.get(key) or self._open(key, topic.name)
+                self._change_role(key, replica, registration)
+
+    def _open(self, key: TopicIdPartition, topic: str) -> Replica:
+        log = self.disk.logs.get(key)
+        if log is None:
+            log = self.disk.logs[key] = MemoryLog(TopicPartition(topic, key.partition), key.topic_id)
+        replica = Replica(
+            key.topic_id,
+            log,  # type: ignore[arg-type]
+            self._settings_of(self.image, topic),
+            self,
+            high_watermark=self.disk.high_watermarks.get(key, 0),
+            broker_id=self.broker_id,
+        )
+        if not self.may_lead:
+            replica.suspend()
+        self.replicas[key] = replica
+        return replica
+
+    def _drop(self, key: TopicIdPartition) -> None:
+        replica = self.replicas.pop(key)
+        for loop in self._loops.values():
+            loop.remove(key)
+        self._wants_tick.pop(replica, None)
+        replica.resign()
+        replica.close_readers()
+        self.disk.logs.pop(key, None)
+        self.disk.high_watermarks.pop(key, None)
+
+    def _change_role(self, key: TopicIdPartition, replica: Replica, registration: Any) -> None:
+        if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
+            return
+        if replica.leader_epoch != registration.leader_epoch:
+            for loop in self._loops.values():
+                loop.remove(key)
+        if registration.leader == self.broker_id:
+            replica.lead(
+                registration,
+                self._brokers,
+                self.lifecycle.broker_epoch,
+                self._config.replica_lag_time_max_ms,
+                self.now_ms,
+            )
+            self.world.leads(self, replica, registration)
+        else:
+            is_new = replica.leader_epoch != registration.leader_epoch or replica.follower is None
+            replica.follow(registration)
+            if registration.leader is not None and is_new:
+                loop = self._loops.get(registration.leader)
+                if loop is None:
+                    loop = self._loops[registration.leader] = FetchLoop(self, registration.leader)
+                loop.add(key, replica)
+
+    def _settings_of(self, image: MetadataImage, topic: str) -> PartitionSettings:
+        settings = self._settings.get(topic)
+        if settings is None:
+            settings = PartitionSettings.of(topic_config(self._config, image.topic_configs(topic)))
+            self._settings[topic] = settings
+        return settings
+
+    # --- what replicas ask for ------------------------------------------------------------------
+
+    def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """Queue a proposal."""
+        self._proposals.append((replica, proposal))
+        if not self._proposing:
+            self._proposing = True
+            self.after(0, self._send_proposals)
+
+    def low_watermark_moved(self, replica: Replica) -> None:
+        """Nobody deletes records yet."""
+
+    def went_offline(self, replica: Replica, error: BaseException) -> None:
+        """No disk fails yet."""
+        raise AssertionError(f"{replica} went offline: {error}")
+
+    def _send_proposals(self) -> None:
+        taken: dict[TopicIdPartition, tuple[Replica, ProposeIsr]] = {}
+        left = []
+        for entry in self._proposals:
+            if taken.setdefault(_key(entry[0]), entry) is not entry:
+                left.append(entry)
+        self._proposals = left
+        self._proposing = bool(taken)
+        if not taken:
+            return
+        topics = tuple(
+            TopicData(topic_id=key.topic_id, partitions=(_partition_data(key.partition, proposal),))
+            for key, (_, proposal) in taken.items()
+        )
+        for key, (_, proposal) in taken.items():
+            self.world.tell(key, f"{self.name} proposes {proposal}")
+        request = AlterPartitionRequest(
+            broker_id=self.broker_id, broker_epoch=self.lifecycle.broker_epoch, topics=topics
+        )
+        timeout_ms = self._config.controller_quorum_request_timeout_ms
+        self._link.request(request, timeout_ms, lambda response: self._proposals_answered(taken, response))
+
+    def _proposals_answered(
+        self, taken: dict[TopicIdPartition, tuple[Replica, ProposeIsr]], response: Any
+    ) -> None:
+        answers: dict[TopicIdPartition, Any] = {}
+        failure = ErrorCode.network_exception
+        if response is not None:
+            failure = response.error_code
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    answers[TopicIdPartition(topic.topic_id, partition.partition_index)] = partition
+        for key, (replica, proposal) in taken.items():
+            if key in answers:
+                answer = answers[key]
+                outcome = (answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch)
+            else:
+                outcome = (failure, (), 0, 0)
+            self.world.tell(key, f"{self.name}'s proposal is answered {outcome[0].name} {outcome[1]}")
+            replica.isr_proposal_answered(proposal, *outcome, self.now_ms)
+            if replica.leader is not None and replica.leader.wants_tick:
+                self._wants_tick[replica] = None
+        self._send_proposals()
+
+
+_METADATA_VERSIONS: Final = FeatureRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)
+
+
+def _key(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+
+
+def _partition_data(partition: int, proposal: ProposeIsr) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        leader_epoch=proposal.leader_epoch,
+        new_isr_with_epochs=tuple(
+            IsrMember(broker_id=broker_id, broker_epoch=-1 if broker_epoch is None else broker_epoch)
+            for broker_id, broker_epoch in proposal.new_isr
+        ),
+        partition_epoch=proposal.partition_epoch,
+    )

@@ -1,0 +1,224 @@
+"""Clients: an idempotent producer and a consumer for each partition, which remember what they were told.
+
+A producer sends the next batch when it likes, up to five at a time; what is refused or not answered it sends
+again, in order, to whoever leads by then, until it is acknowledged or the topic is gone. Some ask for acks=1
+and have no producer id: they are promised nothing, but must not be answered by a deposed leader.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.records.batch import iterate_headers
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.types import BrokerId, Offset, TopicIdPartition
+from tests.simulation.broker_process import DescribeTopics
+from tests.simulation.leading import START_MS, ConsumerFetch, FetchedPartition, Produce, Produced
+from tests.simulation.ledger import Promise
+from tests.simulation.network import Link, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import World
+
+REQUEST_TIMEOUT_MS: Final = 1_500
+RETRY_MS: Final = 50
+_TOPIC_GONE: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
+
+
+class ClientProcess(Process):
+    """A client's machine, with one connection to each broker it knows."""
+
+    def __init__(self, world: "World", host: str) -> None:
+        super().__init__(world.network, host)
+        self.world = world
+        self.image: MetadataImage | None = None
+        self._links: dict[BrokerId, Link] = {}
+        self._asking = False
+
+    def link(self, broker_id: BrokerId) -> Link:
+        """Return the connection to a broker."""
+        link = self._links.get(broker_id)
+        if link is None:
+            link = self._links[broker_id] = Link(self, f"broker-{broker_id}")
+        return link
+
+    def refresh(self) -> None:
+        """Ask any broker who leads what."""
+        if not self._asking:
+            self._asking = True
+            broker_id = self.scheduler.random.choice(list(self.world.disks))
+            self.link(broker_id).request(DescribeTopics(), REQUEST_TIMEOUT_MS, self._described)
+
+    def _described(self, image: MetadataImage | None) -> None:
+        self._asking = False
+        # Another broker may be behind; clients never go back to an older leader epoch.
+        if image is not None and (self.image is None or image.offset >= self.image.offset):
+            self.image = image
+
+    def find(self, topic: str, partition: int) -> tuple[TopicIdPartition, PartitionRegistration] | None:
+        """Return a partition as this client knows it."""
+        known = None if self.image is None else self.image.topics.by_name.get(topic)
+        if known is None or partition not in known.partitions:
+            return None
+        return TopicIdPartition(known.topic_id, partition), known.partitions[partition]
+
+
+class Producer:
+    """Writes to one partition."""
+
+    def __init__(self, client: ClientProcess, topic: str, partition: int, *, all_acks: bool) -> None:
+        self.topic = topic
+        self._client = client
+        self._world = client.world
+        self.partition = partition
+        self._all_acks = all_acks
+        self._key: TopicIdPartition | None = None
+        self._random = client.scheduler.random
+        self._pause_ms = self._random.choice((10, 30, 100, 300))
+        self._max_in_flight = self._random.randint(1, 5)
+        self._number = 0
+        self._begin_anew()
+        client.after(self._random.randrange(500), self._write)
+
+    def _begin_anew(self) -> None:
+        self._world.next_producer_id += 1
+        self._producer_id = self._world.next_producer_id if self._all_acks else -1
+        self._sequence = 0
+        self._unacknowledged: dict[int, bytes] = {}
+        """By number, the oldest first."""
+        self._in_flight = 0
+        self._must_resend = False
+        self._has_been_acknowledged = False
+        self._life = object()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything written was acknowledged."""
+        return not self._unacknowledged
+
+    def _write(self) -> None:
+        # Until something is acknowledged nobody knows this producer, so nobody could tell what is missing.
+        limit = self._max_in_flight if self._has_been_acknowledged else 1
+        # A leader remembers a producer's last five batches: nothing may be unanswered for longer.
+        ahead = self._number + 1 - next(iter(self._unacknowledged), self._number + 1)
+        if self._world.accepts_writes and ahead < limit and not self._must_resend:
+            count = self._random.randint(1, 3)
+            self._number += 1
+            batch = build_batch(
+                [SimpleRecord(value=b"%d" % self._number, timestamp_ms=START_MS)] * count,
+                producer_id=self._producer_id,
+                producer_epoch=0 if self._all_acks else -1,
+                base_sequence=self._sequence if self._all_acks else -1,
+            )
+            self._sequence += count
+            self._unacknowledged[self._number] = batch
+            self._send(self._number)
+        self._client.after(1 + self._random.randrange(2 * self._pause_ms), self._write)
+
+    def _send(self, number: int) -> None:
+        found = self._client.find(self.topic, self.partition)
+        if found is None or found[1].leader is None:
+            self._retry_later()
+            return
+        key, registration = found
+        if self._key is not None and key != self._key:
+            # The topic was made anew; what was not acknowledged in the old one is lost with it.
+            self._key = key
+            self._begin_anew()
+            return
+        self._key = key
+        self._in_flight += 1
+        life, batch = self._life, self._unacknowledged[number]
+        assert registration.leader is not None
+        self._client.link(registration.leader).request(
+            Produce(key, batch, self._all_acks, REQUEST_TIMEOUT_MS // 2),
+            REQUEST_TIMEOUT_MS,
+            lambda answer: self._answered(life, key, number, batch, answer),
+        )
+
+    def _answered(
+        self, life: object, key: TopicIdPartition, number: int, batch: bytes, answer: Produced | None
+    ) -> None:
+        acknowledged = answer is not None and answer.error_code is ErrorCode.none
+        if acknowledged:
+            assert answer is not None
+            self._world.promised(Promise(key, answer.base_offset, batch, self._all_acks))
+        if life is not self._life:
+            return
+        self._in_flight -= 1
+        if acknowledged:
+            self._has_been_acknowledged = True
+            self._unacknowledged.pop(number, None)
+        elif not self._all_acks:
+            self._unacknowledged.pop(number, None)
+            self._client.refresh()
+        elif self._world.ledger(key).is_void:
+            self._begin_anew()
+            return
+        else:
+            self._retry_later()
+            return
+        if self._must_resend and self._in_flight == 0:
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        self._must_resend = True
+        self._client.refresh()
+        if self._in_flight == 0:
+            self._client.after(1 + self._random.randrange(2 * RETRY_MS), self._resend, self._life)
+
+    def _resend(self, life: object) -> None:
+        if life is self._life and self._must_resend and self._in_flight == 0:
+            self._must_resend = False
+            for number in list(self._unacknowledged):
+                self._send(number)
+                if self._must_resend or life is not self._life:
+                    return
+
+
+class Consumer:
+    """Reads one partition from its beginning."""
+
+    def __init__(self, client: ClientProcess, topic: str, partition: int) -> None:
+        self.topic = topic
+        self._client = client
+        self.partition = partition
+        self._key: TopicIdPartition | None = None
+        self._offset: Offset = 0
+        client.after(client.scheduler.random.randrange(500), self._read)
+
+    def position(self, key: TopicIdPartition) -> Offset:
+        """Return up to where it has read a partition."""
+        return self._offset if key == self._key else 0
+
+    def _read(self) -> None:
+        found = self._client.find(self.topic, self.partition)
+        if found is None or found[1].leader is None:
+            self._retry_later()
+            return
+        key, registration = found
+        if key != self._key:
+            self._key, self._offset = key, 0
+        assert registration.leader is not None
+        self._client.link(registration.leader).request(
+            ConsumerFetch(key, registration.leader_epoch, self._offset),
+            REQUEST_TIMEOUT_MS,
+            lambda answer: self._answered(key, answer),
+        )
+
+    def _answered(self, key: TopicIdPartition, answer: FetchedPartition | None) -> None:
+        if answer is None or answer.error_code is not ErrorCode.none:
+            if answer is not None and answer.error_code is ErrorCode.offset_out_of_range:
+                self._client.world.out_of_range(key, self._offset)
+                self._offset = 0
+            self._retry_later()
+            return
+        records: Any = answer.records
+        for position, header in iterate_headers(records):
+            self._client.world.consumed(key, self._offset, records[position : position + header.size_bytes])
+            self._offset = header.next_offset
+        self._client.after(1, self._read)
+
+    def _retry_later(self) -> None:
+        self._client.refresh()
+        self._client.after(1 + self._client.scheduler.random.randrange(2 * RETRY_MS), self._read)

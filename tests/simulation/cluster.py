@@ -1,0 +1,508 @@
+"""A whole cluster under one seed: brokers, controller, clients, faults; and the observer that judges them.
+
+`World` knows everything at once and tells nobody. A run has three parts: the cluster forms, faults happen
+while clients write and read, and everything is healed; then it must be well again within
+`LIVENESS_BOUND_MS` of simulated time.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+
+from executor.replication.replica import Replica
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.storage.results import AppendInfo
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.broker_process import BrokerProcess
+from tests.simulation.clients import ClientProcess, Consumer, Producer
+from tests.simulation.controller_process import CONTROLLER_HOST, ControllerProcess, MetadataDisk
+from tests.simulation.disk import Disk
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import LIVENESS, NO_CRASH, Invariants, Violation
+from tests.simulation.ledger import Ledger, Promise
+from tests.simulation.network import Link, Network
+from tests.simulation.scheduler import Scheduler
+
+LIVENESS_BOUND_MS: Final = 20_000
+FORMING_MS: Final = 1_500
+STORY_LENGTH: Final = 3_000
+STORY_SHOWN: Final = 40
+_ADMIN_TIMEOUT_MS: Final = 2_000
+_RESTART_MS: Final = (20, 3_000)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a seed ended."""
+
+    seed: int
+    trace_hash: str = ""
+    event_count: int = 0
+    simulated_ms: int = 0
+    committed: int = 0
+    promised: int = 0
+    elections: int = 0
+    faults: int = 0
+    void_partitions: int = 0
+    violation: Violation | None = None
+    story: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """Say what went wrong, and how to see it again."""
+        assert self.violation is not None
+        lines = [
+            f"seed {self.seed}, event {self.event_count}, {self.simulated_ms} ms: {self.violation}",
+            *(f"    {line}" for line in self.story),
+            f"replay: python -m tests.simulation --seed {self.seed} --trace",
+        ]
+        return "\n".join(lines)
+
+
+class World:
+    """The cluster and everything around it."""
+
+    def __init__(self, seed: int, on_story: Callable[[str], None] | None = None) -> None:
+        self.scheduler = Scheduler(seed)
+        random = self.scheduler.random
+        self.network = Network(self.scheduler)
+        self.network.slow_share = random.choice((0.0, 0.01, 0.05, 0.2))
+        broker_count = random.choice((3, 3, 3, 4))
+        self.rack_count = broker_count
+        self.max_drift = random.choice((0.0, 0.0001, 0.005))
+        self.fetch_batches = random.choice((1, 2, 20))
+        self.config = _config(
+            replica_lag_time_max_ms=random.choice((500, 1_000, 2_000, 4_000)),
+            request_timeout_ms=random.choice((250, 1_000, 2_000)),
+            balance_seconds=random.choice((2, 5)),
+        )
+        self.metadata_disk = MetadataDisk()
+        self.disks: dict[BrokerId, Disk] = {}
+        self.brokers: dict[BrokerId, BrokerProcess] = {}
+        """Those that are alive."""
+        self.starting: set[BrokerId] = set()
+        self.accepts_writes = True
+        self.next_producer_id = 0
+        self.deposed_for_silence: dict[tuple[TopicIdPartition, LeaderEpoch], int] = {}
+        """When the controller gave a leadership away because nothing was heard of the leader."""
+        self.min_insync_replicas: dict[str, int] = {}
+        self.ledgers: dict[TopicIdPartition, Ledger] = {}
+        self.outcome = Outcome(seed)
+        self.invariants = Invariants(self)
+        self.faults = Faults(self)
+        self._on_story = on_story
+        self._story: deque[tuple[int, TopicIdPartition | None, str]] = deque(maxlen=STORY_LENGTH)
+        self._seen: dict[tuple[BrokerId, TopicIdPartition], tuple[Any, ...]] = {}
+        self._incarnations = 0
+        self._directories = 0
+        self.start_controller()
+        for broker_id in range(broker_count):
+            self.disks[broker_id] = Disk(self.new_directory_id())
+            self.start_broker(broker_id)
+        self._admin = ClientProcess(self, "admin")
+        self._admin_link = Link(self._admin, CONTROLLER_HOST)
+        self.client = ClientProcess(self, "client")
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.topics: dict[str, tuple[int, int]] = {}
+        """Partition and replica counts."""
+        for number in range(random.randint(1, 2)):
+            name = f"topic{number}"
+            self.topics[name] = (random.randint(1, 2), random.choice((2, 3, 3)))
+            self.min_insync_replicas[name] = random.randint(1, 2)
+            for partition in range(self.topics[name][0]):
+                self.producers.append(Producer(self.client, name, partition, all_acks=True))
+                self.consumers.append(Consumer(self.client, name, partition))
+                if random.random() < 0.3:
+                    self.producers.append(Producer(self.client, name, partition, all_acks=False))
+        for name in self.topics:
+            self.scheduler.after(FORMING_MS // 2, self.create_topic, name)
+
+    # --- running --------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run to the end, or to the first violation."""
+        outcome = self.outcome
+        try:
+            self._run()
+        except Violation as violation:
+            outcome.violation = violation
+        except Exception as error:  # whatever a machine raises is a finding
+            outcome.violation = Violation(NO_CRASH, f"{type(error).__name__}: {error}")
+            outcome.violation.__cause__ = error
+        if outcome.violation is not None:
+            outcome.story = self._story_about(outcome.violation.key)
+        outcome.trace_hash = self.scheduler.trace_hash
+        outcome.event_count = self.scheduler.event_count
+        outcome.simulated_ms = self.scheduler.now_ms
+        outcome.committed = sum(len(ledger.batches) for ledger in self.ledgers.values())
+        outcome.void_partitions = sum(ledger.is_void for ledger in self.ledgers.values())
+        return outcome
+
+    def _run(self) -> None:
+        scheduler = self.scheduler
+        faults_end_ms = FORMING_MS + scheduler.random.choice((4_000, 8_000, 12_000))
+        scheduler.after(FORMING_MS, self.faults.begin, faults_end_ms)
+        while scheduler.now_ms < faults_end_ms:
+            scheduler.step()
+        self.faults.end()
+        self.tell(None, "all faults are over")
+        stop_writing_ms = faults_end_ms + 500
+        next_look_ms = 0
+        while True:
+            if scheduler.now_ms >= stop_writing_ms:
+                self.accepts_writes = False
+                if scheduler.now_ms >= next_look_ms:
+                    next_look_ms = scheduler.now_ms + 50
+                    problem = self._unsettled()
+                    if problem is None:
+                        break
+                    if scheduler.now_ms > faults_end_ms + LIVENESS_BOUND_MS:
+                        raise Violation(
+                            LIVENESS, f"{LIVENESS_BOUND_MS} ms after the last fault {problem[0]}", problem[1]
+                        )
+            scheduler.step()
+        for key, ledger in self.ledgers.items():
+            registration = self.decided(key)
+            if registration is not None and registration.leader is not None:
+                logs = [self.disks[broker_id].logs[key] for broker_id in registration.isr]
+                for check in self.invariants.settled:
+                    check(ledger, logs)
+
+    def _unsettled(self) -> tuple[str, TopicIdPartition | None] | None:
+        """Say what is not well yet, if anything is not."""
+        image = self.controller.committed_image
+        for broker_id in self.disks:
+            registration = image.brokers.get(broker_id)
+            if registration is None or registration.fenced:
+                return f"broker {broker_id} is not unfenced", None
+            broker = self.brokers.get(broker_id)
+            if broker is None or broker.image.offset != image.offset:
+                return f"broker {broker_id} is behind with the metadata log", None
+        for name in self.topics:
+            topic = image.topics.by_name.get(name)
+            if topic is None:
+                return f"there is no {name}", None
+            for number, partition in topic.partitions.items():
+                key = TopicIdPartition(topic.topic_id, number)
+                if self._is_gone(key, partition):
+                    continue
+                if partition.leader is None or set(partition.isr) != set(partition.replicas):
+                    return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
+                for broker_id in partition.replicas:
+                    replica = self.brokers[broker_id].replicas[key]
+                    ends = (replica.high_watermark, replica.log.log_end_offset)
+                    leader = self.brokers[partition.leader].replicas[key]
+                    if ends != (leader.log.log_end_offset,) * 2:
+                        return f"broker {broker_id} has {name}-{number} up to {ends}", key
+        for client in (*self.producers, *self.consumers):
+            topic = image.topics.by_name[client.topic]
+            key = TopicIdPartition(topic.topic_id, client.partition)
+            if self._is_gone(key, topic.partitions[client.partition]):
+                continue
+            if isinstance(client, Producer) and not client.is_idle:
+                return f"a producer of {client.topic}-{client.partition} waits", key
+            leader = topic.partitions[client.partition].leader
+            assert leader is not None
+            end_offset = self.brokers[leader].replicas[key].log.log_end_offset
+            if isinstance(client, Consumer) and client.position(key) < end_offset:
+                return f"the consumer of {client.topic}-{client.partition} is behind", key
+        return None
+
+    def _is_gone(self, key: TopicIdPartition, partition: PartitionRegistration) -> bool:
+        """Whether no disk is left that may have what is committed, so that the partition waits for ever."""
+        return partition.leader is None and all(
+            key in self.disks[broker_id].damaged
+            or partition.directory_of(broker_id) != self.disks[broker_id].directory_id
+            for broker_id in partition.isr
+        )
+
+    # --- processes ------------------------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        """Start the driver."""
+        self.controller = ControllerProcess(
+            self.network, self.metadata_disk, self.config, self._decided, self._silent, self._forgive
+        )
+        self.network.listening[CONTROLLER_HOST] = self.controller
+        for key, leader_epoch in list(self.deposed_for_silence):
+            partition = self.decided(key)
+            if partition is not None and partition.leader_epoch == leader_epoch:
+                # Decided by the controller before this one, but not durably.
+                del self.deposed_for_silence[key, leader_epoch]
+        self.tell(None, f"the controller starts, leader epoch {self.controller.leader_epoch}")
+
+    def start_broker(self, broker_id: BrokerId) -> None:
+        """Start a broker on its disk."""
+        self.starting.discard(broker_id)
+        self._incarnations += 1
+        broker = BrokerProcess(self, broker_id, self.disks[broker_id], self._incarnations)
+        self.brokers[broker_id] = broker
+        self.network.crashed_hosts.discard(broker.host)
+        self.network.listening[broker.host] = broker
+        self.tell(None, f"broker {broker_id} starts")
+
+    def broker_left(self, broker: BrokerProcess) -> None:
+        """A broker's process has ended by itself."""
+        failure = broker.lifecycle.failure
+        self.tell(None, f"{broker.name} leaves{'' if failure is None else f': {failure}'}")
+        self.broker_ended(broker, silently=False)
+
+    def broker_ended(self, broker: BrokerProcess, *, silently: bool) -> None:
+        """A broker's process is no more; its supervisor starts another."""
+        del self.brokers[broker.broker_id]
+        self.network.listening.pop(broker.host, None)
+        if silently:
+            self.network.crashed_hosts.add(broker.host)
+        broker.end(silently=silently)
+        self.starting.add(broker.broker_id)
+        for key in list(self._seen):
+            if key[0] == broker.broker_id:
+                del self._seen[key]
+        delay_ms = self.scheduler.random.randint(*_RESTART_MS)
+        self.scheduler.after(delay_ms, self.start_broker, broker.broker_id)
+
+    def damage(self, broker: BrokerProcess, lose: Callable[[], None]) -> None:
+        """Let a broker's disk lose something; what is known of its present epoch no longer holds."""
+        registration = self.controller.controller.image.brokers.get(broker.broker_id)
+        broker.disk.damaged_epoch = None if registration is None else registration.broker_epoch
+        lose()
+
+    def new_directory_id(self) -> UUID:
+        """Return the id of a freshly formatted directory."""
+        self._directories += 1
+        return UUID(int=10**9 + self._directories)
+
+    # --- administration -------------------------------------------------------------------------
+
+    def create_topic(self, name: str) -> None:
+        """Create a topic whenever it is not there."""
+        self.scheduler.after(300 + self.scheduler.random.randrange(1_000), self.create_topic, name)
+        if name in self.controller.committed_image.topics.by_name:
+            return
+        partitions, replicas = self.topics[name]
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=(),
+            configs=(
+                CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_insync_replicas[name])),
+            ),
+        )
+        self.ask_controller(CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1)))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; it is made again, under the same name."""
+        self.ask_controller(
+            DeleteTopicsRequest(
+                topics=(DeleteTopicState(name=name, topic_id=None),), timeout=timedelta(seconds=1)
+            )
+        )
+
+    def ask_controller(self, request: Any) -> None:
+        """Send an administrator's request."""
+        self._admin_link.request(request, _ADMIN_TIMEOUT_MS, lambda response: None)
+
+    # --- what is so -----------------------------------------------------------------------------
+
+    def ledger(self, key: TopicIdPartition) -> Ledger:
+        """Return a partition's ledger."""
+        ledger = self.ledgers.get(key)
+        if ledger is None:
+            ledger = self.ledgers[key] = Ledger(key)
+        return ledger
+
+    def decided(self, key: TopicIdPartition) -> PartitionRegistration | None:
+        """Return a partition as the controller has decided, durable or not."""
+        controller = self.controller
+        image = controller.controller.image if controller.alive else controller.committed_image
+        return image.topics.partition(key.topic_id, key.partition)
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def _decided(self, before: MetadataImage, after: MetadataImage) -> None:
+        if before.topics is after.topics:
+            return
+        for topic_id, topic in after.topics.by_id.items():
+            earlier = before.topics.by_id.get(topic_id)
+            if topic is earlier:
+                continue
+            for number, partition in topic.partitions.items():
+                known = None if earlier is None else earlier.partitions.get(number)
+                if partition is known:
+                    continue
+                key = TopicIdPartition(topic_id, number)
+                self.tell(
+                    key,
+                    f"the controller decides: leader {partition.leader}, ISR {partition.isr}, leader epoch "
+                    f"{partition.leader_epoch}, partition epoch {partition.partition_epoch}",
+                )
+                leader = partition.leader
+                if known is not None and leader is not None and leader != known.leader:
+                    self.outcome.elections += 1
+                    if known.isr == (leader,) and key in self.disks[leader].damaged:
+                        self.tell(key, "the last broker in sync is back without all of its records")
+                        self.ledger(key).is_void = True
+                for check in self.invariants.partition_decided:
+                    check(key, known, partition)
+
+    def _forgive(self) -> None:
+        """Forget what disks lost where it is known and durable that their brokers began anew."""
+        controller = self.controller
+        images = (controller.committed_image, controller.controller.image)
+        for broker_id, disk in self.disks.items():
+            for key in list(disk.damaged):
+                if not any(self._counts_on(image, broker_id, key) for image in images):
+                    disk.damaged.discard(key)
+
+    def _counts_on(self, image: MetadataImage, broker_id: BrokerId, key: TopicIdPartition) -> bool:
+        """Whether a broker is in a partition's ISR, or may come in by what it had before its disk failed."""
+        partition = image.topics.partition(key.topic_id, key.partition)
+        if partition is None or broker_id not in partition.replicas:
+            return False
+        registration = image.brokers[broker_id]
+        return broker_id in partition.isr or registration.broker_epoch == self.disks[broker_id].damaged_epoch
+
+    def _silent(self, broker_id: BrokerId) -> None:
+        self.tell(None, f"broker {broker_id} is fenced for its silence")
+        for topic in self.controller.controller.image.topics.by_id.values():
+            for number, partition in topic.partitions.items():
+                if partition.leader == broker_id:
+                    key = TopicIdPartition(topic.topic_id, number)
+                    self.deposed_for_silence[key, partition.leader_epoch] = self.scheduler.now_ms
+
+    def broker_acted(self, broker: BrokerProcess) -> None:
+        """A broker's process did something: look at what it changed."""
+        broker_id, disk = broker.broker_id, broker.disk
+        for key, replica in broker.replicas.items():
+            log = replica.log
+            disk.reach(key, log.log_end_offset)
+            state = (replica.high_watermark, log.log_end_offset, log.epochs.latest, replica.leader)
+            if self._seen.get((broker_id, key)) == state:
+                continue
+            self._seen[broker_id, key] = (*state[:3], replica.leader)
+            ledger = self.ledger(key)
+            leader = replica.leader
+            if leader is not None and leader.high_watermark > ledger.end_offset and not ledger.is_void:
+                memory: Any = log
+                new = ledger.extend(memory, memory.count_below(leader.high_watermark))
+                for check in self.invariants.committed:
+                    check(ledger, new)
+            for check in self.invariants.replica_changed:
+                check(broker, replica, ledger)
+
+    def leads(self, broker: BrokerProcess, replica: Replica, registration: PartitionRegistration) -> None:
+        """A broker leads a partition, perhaps anew."""
+        key = _key(replica)
+        self.tell(
+            key,
+            f"{broker.name} leads in epoch {registration.leader_epoch}, ISR {registration.isr}, log end "
+            f"{replica.log.log_end_offset}, high watermark {replica.high_watermark}",
+        )
+        if replica.leader is not None and replica.leader.partition_epoch == registration.partition_epoch:
+            for check in self.invariants.leader_began:
+                check(broker, replica, registration, self.ledger(key))
+
+    def image_replayed(self, broker: BrokerProcess, image: MetadataImage) -> None:
+        """A broker has replayed up to an offset."""
+        for check in self.invariants.image_replayed:
+            check(broker, image)
+
+    def appended(self, broker: BrokerProcess, replica: Replica, appended: AppendInfo) -> None:
+        """A leader took a client's batch."""
+        again = " once more" if appended.duplicate else ""
+        self.tell(
+            _key(replica), f"{broker.name} appends {appended.base_offset} to {appended.last_offset}{again}"
+        )
+
+    def followed(self, broker: BrokerProcess, replica: Replica, before: tuple[Offset, Offset]) -> None:
+        """A follower took an answer in."""
+        after = (replica.log.log_end_offset, replica.high_watermark)
+        self.tell(_key(replica), f"{broker.name} follows: log end, high watermark {before} -> {after}")
+
+    def acknowledging(
+        self, broker: BrokerProcess, replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        """A leader acknowledges, perhaps what it has appended in this very step."""
+        broker.disk.reach(_key(replica), replica.log.log_end_offset)
+        for check in self.invariants.acknowledging:
+            check(broker, replica, end_offset, all_acks=all_acks)
+
+    def serving(self, broker: BrokerProcess, key: TopicIdPartition, records: bytes) -> None:
+        """A leader gives a consumer records."""
+        for check in self.invariants.serving:
+            check(broker, key)
+
+    def promised(self, promise: Promise) -> None:
+        """A producer was told that its batch is safe."""
+        self.outcome.promised += 1
+        for check in self.invariants.promised:
+            check(promise, self.ledger(promise.key))
+
+    def consumed(self, key: TopicIdPartition, offset: Offset, records: bytes) -> None:
+        """A consumer was given a batch."""
+        for check in self.invariants.consumed:
+            check(offset, records, self.ledger(key))
+
+    def out_of_range(self, key: TopicIdPartition, offset: Offset) -> None:
+        """A consumer was told that there is nothing where it has read before."""
+        self.tell(key, f"a consumer is out of range at {offset}")
+        for check in self.invariants.out_of_range:
+            check(offset, self.ledger(key))
+
+    # --- the story ------------------------------------------------------------------------------
+
+    def tell(self, key: TopicIdPartition | None, text: str) -> None:
+        """Remember what happened, to one partition or to all."""
+        now_ms = self.scheduler.now_ms
+        self.scheduler.note(text)
+        self._story.append((now_ms, key, text))
+        if self._on_story is not None:
+            self._on_story(_line(now_ms, key, text))
+
+    def _story_about(self, key: TopicIdPartition | None) -> list[str]:
+        lines = [
+            _line(now_ms, about, text)
+            for now_ms, about, text in self._story
+            if key is None or about is None or about == key
+        ]
+        return lines[-STORY_SHOWN:]
+
+
+def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcome:
+    """Simulate one cluster."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        return World(seed, on_story).run()
+    finally:
+        logging.disable(disabled)
+
+
+def _line(now_ms: int, key: TopicIdPartition | None, text: str) -> str:
+    about = "" if key is None else f" [{key.topic_id.int}-{key.partition}]"
+    return f"{now_ms:>6} ms{about} {text}"
+
+
+def _key(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+
+
+@cache
+def _config(*, replica_lag_time_max_ms: int, request_timeout_ms: int, balance_seconds: int) -> BrokerConfig:
+    return BrokerConfig.from_mapping(
+        {
+            "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
+            "controller.quorum.request.timeout.ms": str(request_timeout_ms),
+            "leader.imbalance.check.interval.seconds": str(balance_seconds),
+        }
+    )

@@ -1,0 +1,142 @@
+"""What a broker's process does as a follower: one loop a leader, over production replicas.
+
+It mirrors `executor.replication.fetcher` without sessions: a partition is in at most one request at a time,
+and one that is added while others wait is asked for at once.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from executor.replication.following import FetchedFromLeader
+from executor.replication.partition_follower import AwaitMetadata, PartitionFetch
+from executor.replication.replica import Replica
+from sparklog.errors import KafkaError
+from sparklog.types import BrokerId, TopicIdPartition
+from tests.simulation.leading import FETCH_WAIT_MS, FetchedPartition, FollowerFetch
+from tests.simulation.network import Link
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+
+FIRST_BACKOFF_MS: Final = 20
+MAX_BACKOFF_MS: Final = 1_000
+SOCKET_TIMEOUT_MS: Final = 3_000
+
+
+class FetchLoop:
+    """Follows one leader for some partitions."""
+
+    def __init__(self, broker: "BrokerProcess", leader_id: BrokerId) -> None:
+        self._broker = broker
+        self._link = Link(broker, f"broker-{leader_id}")
+        self._replicas: dict[TopicIdPartition, Replica] = {}
+        self._due: dict[TopicIdPartition, None] = {}
+        self._rested_ms: dict[TopicIdPartition, int] = {}
+        self._backoff_ms = FIRST_BACKOFF_MS
+        self._backing_off = False
+        self._will_send = False
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def add(self, key: TopicIdPartition, replica: Replica) -> None:
+        """Fetch for `replica` too."""
+        self._replicas[key] = replica
+        self._rested_ms.pop(key, None)
+        self._make_due(key)
+
+    def remove(self, key: TopicIdPartition) -> None:
+        """Fetch no more for a partition."""
+        self._replicas.pop(key, None)
+        self._due.pop(key, None)
+
+    def close(self) -> None:
+        """Stop."""
+        self._replicas.clear()
+        self._due.clear()
+        self._link.close()
+
+    def _make_due(self, key: TopicIdPartition) -> None:
+        if key in self._replicas:
+            self._due[key] = None
+            if not self._will_send and not self._backing_off:
+                self._will_send = True
+                self._broker.after(0, self._send)
+
+    def _send(self) -> None:
+        self._will_send = False
+        asked: dict[TopicIdPartition, PartitionFetch] = {}
+        partitions = []
+        for key in self._due:
+            replica = self._replicas[key]
+            fetch = None if replica.follower is None else replica.follower.next_fetch
+            if fetch is not None:
+                asked[key] = fetch
+                partitions.append((key, fetch, replica.log.log_start_offset))
+        self._due.clear()
+        if asked:
+            request = FollowerFetch(
+                self._broker.broker_id, self._broker.lifecycle.broker_epoch, tuple(partitions)
+            )
+            self._link.request(
+                request,
+                FETCH_WAIT_MS + SOCKET_TIMEOUT_MS,
+                lambda answer: self._answered(asked, answer),
+            )
+
+    def _answered(
+        self, asked: dict[TopicIdPartition, PartitionFetch], answer: list[FetchedPartition] | None
+    ) -> None:
+        if answer is None:
+            for key in asked:
+                if key in self._replicas:
+                    self._due[key] = None
+            if not self._backing_off and not self._link.closed:
+                self._backing_off = True
+                self._broker.after(self._backoff_ms, self._backed_off)
+                self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS)
+            return
+        self._backoff_ms = FIRST_BACKOFF_MS
+        for fetched in answer:
+            fetch = asked.pop(fetched.key)
+            replica = self._replicas.get(fetched.key)
+            if replica is not None:
+                self._take(replica, fetched, fetch)
+        for key in asked:
+            self._make_due(key)
+
+    def _backed_off(self) -> None:
+        self._backing_off = False
+        if self._due:
+            self._send()
+
+    def _take(self, replica: Replica, fetched: FetchedPartition, fetch: PartitionFetch) -> None:
+        key = fetched.key
+        before: Any = (replica.log.log_end_offset, replica.high_watermark)
+        try:
+            advice = replica.take_fetched(
+                FetchedFromLeader(
+                    fetch.leader_epoch,
+                    fetch.offset,
+                    fetched.error_code,
+                    fetched.high_watermark,
+                    fetched.log_start_offset,
+                    fetched.diverging_epoch,
+                    fetched.records,
+                )
+            )
+        except KafkaError as error:
+            self._broker.world.tell(key, f"{self._broker.name} refused what it fetched: {error}")
+            self._rest(key)
+            return
+        if (replica.log.log_end_offset, replica.high_watermark) != before:
+            self._broker.world.followed(self._broker, replica, before)
+        if advice is None:
+            self._rested_ms.pop(key, None)
+            self._make_due(key)
+        elif not isinstance(advice, AwaitMetadata):
+            self._rest(key)
+
+    def _rest(self, key: TopicIdPartition) -> None:
+        rest_ms = min(2 * self._rested_ms.get(key, FIRST_BACKOFF_MS // 2), MAX_BACKOFF_MS)
+        self._rested_ms[key] = rest_ms
+        self._broker.after(rest_ms, self._make_due, key)

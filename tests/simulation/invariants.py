@@ -1,0 +1,364 @@
+"""What must always be true, one class an idea; design part 5.
+
+`Invariants` passes what happened to those that care, at the end of the very step in which it happened. A
+check raises `Violation`; it costs what has changed, not what there is.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from executor.replication.replica import Replica
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.records.batch import read_header
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.disk import MemoryLog
+from tests.simulation.ledger import Ledger, Promise
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+    from tests.simulation.cluster import World
+
+
+class Violation(Exception):  # noqa: N818  (what it is, not an error of the simulator)
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, message: str, key: TopicIdPartition | None = None) -> None:
+        super().__init__(invariant, message, key)
+        self.invariant = invariant
+        self.message = message
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.message}"
+
+
+class Invariant:
+    """Something that must always be true."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    def fail(self, message: str, key: TopicIdPartition | None = None) -> None:
+        """Report that it is not."""
+        raise Violation(type(self).__name__, message, key)
+
+    def leader_began(
+        self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
+    ) -> None:
+        """A broker leads a partition, in this leader epoch."""
+
+    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
+        """A replica's log or high watermark is another one than before."""
+
+    def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
+        """A leader's high watermark passed these batches for the first time."""
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        """The controller changed a partition."""
+
+    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        """A broker has replayed the metadata log so far."""
+
+    def acknowledging(
+        self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        """A broker tells a producer that everything below `end_offset` is as safe as it asked for."""
+
+    def serving(self, broker: "BrokerProcess", key: TopicIdPartition) -> None:
+        """A broker gives a consumer records."""
+
+    def promised(self, promise: Promise, ledger: Ledger) -> None:
+        """A producer was told that its batch is safe."""
+
+    def consumed(self, offset: Offset, records: bytes, ledger: Ledger) -> None:
+        """A consumer was given a batch."""
+
+    def out_of_range(self, offset: Offset, ledger: Ledger) -> None:
+        """A consumer was told that there is nothing at the offset up to which it had read."""
+
+    def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
+        """All faults are over, and everybody had the time to catch up."""
+
+
+class SingleLeaderPerEpoch(Invariant):
+    """At most one process leads a partition in a leader epoch."""
+
+    def leader_began(
+        self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
+    ) -> None:
+        leader = (broker.broker_id, broker.lifecycle.broker_epoch)
+        known = ledger.leaders.setdefault(registration.leader_epoch, leader)
+        if known != leader:
+            self.fail(f"{leader} leads in epoch {registration.leader_epoch}, so does {known}", ledger.key)
+
+
+class LeaderInIsr(Invariant):
+    """A leader is in the ISR and comes from the ISR before it."""
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        if after.leader is not None and after.leader not in after.isr:
+            self.fail(f"leader {after.leader} is not in the ISR {after.isr}", key)
+        if before is None or after.leader == before.leader:
+            return
+        if after.leader is not None and after.leader not in before.isr:
+            self.fail(f"leader {after.leader} was not in the ISR {before.isr}", key)
+
+
+class IsrHoldsCommitted(Invariant):
+    """The ISR is strong: each of its members has every committed record on its disk."""
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        self._check(self.world.ledger(key), after)
+
+    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
+        if ledger.key in broker.replicas:
+            self._check(ledger, self.world.decided(ledger.key))
+
+    def _check(self, ledger: Ledger, registration: PartitionRegistration | None) -> None:
+        if registration is None or ledger.is_void:
+            return
+        for broker_id in registration.isr:
+            disk = self.world.disks[broker_id]
+            if ledger.key in disk.damaged:
+                continue
+            log = disk.logs.get(ledger.key)
+            end_offset = 0 if log is None else log.log_end_offset
+            if end_offset < ledger.end_offset:
+                self.fail(
+                    f"broker {broker_id} in the ISR {registration.isr} has records up to {end_offset}, "
+                    f"committed are those up to {ledger.end_offset}",
+                    ledger.key,
+                )
+            if log is not None and (number := ledger.first_difference(log, len(log.batches))) is not None:
+                self.fail(
+                    f"broker {broker_id} in the ISR {registration.isr} has another batch at offset "
+                    f"{log.headers[number].base_offset} than is committed",
+                    ledger.key,
+                )
+
+
+class CommittedPrefixAgreement(Invariant):
+    """Any two replicas agree on every offset below the smaller of their high watermarks."""
+
+    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
+        if ledger.is_void:
+            return
+        log: Any = replica.log
+        if replica.high_watermark > ledger.end_offset:
+            self.fail(
+                f"{broker.name} has high watermark {replica.high_watermark}, no leader's has passed "
+                f"{ledger.end_offset}",
+                ledger.key,
+            )
+        number = ledger.first_difference(log, log.count_below(replica.high_watermark))
+        if number is not None:
+            self.fail(
+                f"{broker.name} has another batch below its high watermark {replica.high_watermark}, at "
+                f"offset {log.headers[number].base_offset}, than is committed",
+                ledger.key,
+            )
+
+
+class HighWatermarkMonotonic(Invariant):
+    """The high watermark never moves back in a leader's eyes."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._seen: dict[tuple[TopicIdPartition, BrokerId, LeaderEpoch], Offset] = {}
+
+    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
+        leader = replica.leader
+        if leader is None:
+            return
+        seen = (ledger.key, broker.broker_id, leader.leader_epoch)
+        before = self._seen.get(seen, 0)
+        if leader.high_watermark < before or replica.high_watermark < before:
+            self.fail(
+                f"{broker.name} leads with high watermark {replica.high_watermark}, had {before}", ledger.key
+            )
+        self._seen[seen] = leader.high_watermark
+
+
+class AcknowledgedByMinIsr(Invariant):
+    """An acknowledgement with acks=all means that min.insync.replicas brokers had the records."""
+
+    def acknowledging(
+        self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        leader = replica.leader
+        key = TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+        if not all_acks or leader is None or self.world.ledger(key).is_void:
+            return
+        holders = [
+            broker_id
+            for broker_id in leader.replicas
+            if self.world.disks[broker_id].reached.get(key, 0) >= end_offset
+        ]
+        minimum = min(self.world.min_insync_replicas[replica.topic_partition.topic], len(leader.replicas))
+        if len(holders) < minimum:
+            self.fail(
+                f"{broker.name} acknowledges up to {end_offset}, which only {holders} have; "
+                f"min.insync.replicas is {minimum}",
+                key,
+            )
+
+
+class AcknowledgedRecordsSurvive(Invariant):
+    """What was acknowledged with acks=all is committed, is with every new leader, and stays."""
+
+    def leader_began(
+        self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
+    ) -> None:
+        if replica.log.log_end_offset < ledger.end_offset and not ledger.is_void:
+            self.fail(
+                f"{broker.name} leads in epoch {registration.leader_epoch} with records up to "
+                f"{replica.log.log_end_offset}, committed are those up to {ledger.end_offset}",
+                ledger.key,
+            )
+
+    def promised(self, promise: Promise, ledger: Ledger) -> None:
+        if promise.all_acks and not ledger.is_void and not _has(ledger, promise):
+            self.fail(f"a batch acknowledged at offset {promise.base_offset} is not committed", ledger.key)
+
+    def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
+        if ledger.is_void:
+            return
+        for log in logs:
+            if log.batches[: len(ledger.batches)] != ledger.batches:
+                self.fail("a replica in sync does not have what is committed", ledger.key)
+
+
+class IdempotentOnce(Invariant):
+    """An idempotent producer's batches are committed once each, in order."""
+
+    def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
+        for batch in batches:
+            header = read_header(batch)
+            if header.producer_id < 0 or ledger.is_void:
+                continue
+            last_sequence = ledger.sequences.get(header.producer_id, -1)
+            if header.base_sequence != last_sequence + 1:
+                self.fail(
+                    f"producer {header.producer_id}'s sequence {header.base_sequence} follows "
+                    f"{last_sequence} at offset {header.base_offset}",
+                    ledger.key,
+                )
+            ledger.sequences[header.producer_id] = header.last_sequence
+
+
+class ConsumersReadCommitted(Invariant):
+    """A consumer is given what is committed, and nothing else."""
+
+    def consumed(self, offset: Offset, records: bytes, ledger: Ledger) -> None:
+        if ledger.is_void:
+            return
+        number = ledger.end_offsets.index(offset) + 1 if offset else 0
+        if number >= len(ledger.batches) or ledger.batches[number] != records:
+            self.fail(f"what was read at offset {offset} is not what is committed there", ledger.key)
+
+    def out_of_range(self, offset: Offset, ledger: Ledger) -> None:
+        if not ledger.is_void:
+            self.fail(f"offset {offset} is out of range, but was read before", ledger.key)
+
+
+class DeposedLeaderIsSilent(Invariant):
+    """A broker that was fenced for its silence acknowledges and serves nothing as the leader it was.
+
+    Its lease ends no later than the controller's patience; it looks at its clock every 200 ms, and runs late
+    when it was stopped. So it has `GRACE_MS` of running time.
+    """
+
+    GRACE_MS = 400
+
+    def acknowledging(
+        self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        key = TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+        self._check(broker, key, "acknowledges")
+
+    def serving(self, broker: "BrokerProcess", key: TopicIdPartition) -> None:
+        self._check(broker, key, "serves")
+
+    def _check(self, broker: "BrokerProcess", key: TopicIdPartition, what: str) -> None:
+        replica = broker.replicas.get(key)
+        if replica is None or replica.leader_epoch is None:
+            return
+        deposed_ms = self.world.deposed_for_silence.get((key, replica.leader_epoch))
+        partition = self.world.controller.committed_image.topics.partition(key.topic_id, key.partition)
+        if deposed_ms is None or partition is None or partition.leader_epoch == replica.leader_epoch:
+            return
+        late_ms = self.world.scheduler.now_ms - max(deposed_ms, broker.went_on_ms)
+        if late_ms > self.GRACE_MS:
+            self.fail(
+                f"{broker.name} {what} in leader epoch {replica.leader_epoch}, {late_ms} ms after it was "
+                "deposed for its silence",
+                key,
+            )
+
+
+class MetadataImagesAgree(Invariant):
+    """Brokers and controller that replayed the same offset have the same image."""
+
+    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        assert image.offset is not None
+        if image != self.world.metadata_disk.images[image.offset]:
+            self.fail(f"{broker.name}'s image at offset {image.offset} is not the controller's")
+
+
+def _has(ledger: Ledger, promise: Promise) -> bool:
+    """Whether what was promised is committed."""
+    number = 0
+    if promise.base_offset:
+        if promise.base_offset not in ledger.end_offsets:
+            return False
+        number = ledger.end_offsets.index(promise.base_offset) + 1
+    return number < len(ledger.batches) and promise.is_kept_by(ledger.batches[number])
+
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    SingleLeaderPerEpoch,
+    LeaderInIsr,
+    IsrHoldsCommitted,
+    CommittedPrefixAgreement,
+    HighWatermarkMonotonic,
+    AcknowledgedByMinIsr,
+    AcknowledgedRecordsSurvive,
+    IdempotentOnce,
+    ConsumersReadCommitted,
+    DeposedLeaderIsSilent,
+    MetadataImagesAgree,
+)
+"""All but liveness, which the cluster itself looks for when the faults are over."""
+LIVENESS = "Liveness"
+NO_CRASH = "NothingRaises"
+
+
+class Invariants:
+    """All invariants of one simulation, by what they want to know."""
+
+    def __init__(self, world: "World") -> None:
+        invariants = [invariant(world) for invariant in INVARIANTS]
+
+        def those_with(name: str) -> list[Any]:
+            return [
+                getattr(invariant, name)
+                for invariant in invariants
+                if getattr(type(invariant), name) is not getattr(Invariant, name)
+            ]
+
+        self.leader_began = those_with("leader_began")
+        self.replica_changed = those_with("replica_changed")
+        self.committed = those_with("committed")
+        self.partition_decided = those_with("partition_decided")
+        self.image_replayed = those_with("image_replayed")
+        self.acknowledging = those_with("acknowledging")
+        self.serving = those_with("serving")
+        self.promised = those_with("promised")
+        self.consumed = those_with("consumed")
+        self.out_of_range = those_with("out_of_range")
+        self.settled = those_with("settled")

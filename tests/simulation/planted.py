@@ -1,0 +1,257 @@
+"""Bugs that the simulator must find: each a small patch of a production machine, in force inside a `with`.
+
+They prove that the invariants can fail and that the faults reach the places where they would. `seed` is one
+that finds the bug.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driver.controller import alter_partition, brokers, elections
+from driver.controller.cluster import Cluster
+from driver.controller.partition_changes import Election
+from executor.lifecycle import BrokerLifecycle
+from executor.replication.leader_events import AdvanceHighWatermark
+from executor.replication.partition_follower import PartitionFetch, PartitionFollower
+from executor.replication.partition_leader import PartitionLeader
+from executor.replication.replica import Replica
+from sparklog.storage.producer_states import FRESH, ProducerStates
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What stands where for as long as the bug is planted."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A bug, what it breaks, and a seed that shows it."""
+
+    what: str
+    invariant: str
+    seed: int
+    replacements: Callable[[], Sequence[Replacement]]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Have the bug while inside."""
+        with ExitStack() as stack:
+            for owner, name, value in (
+                (replacement.owner, replacement.name, replacement.value)
+                for replacement in self.replacements()
+            ):
+                stack.callback(setattr, owner, name, owner.__dict__[name])
+                setattr(owner, name, value)
+            yield
+
+
+def _truncate_to_high_watermark() -> Sequence[Replacement]:
+    follow = Replica.follow
+
+    def follow_after_truncation(self: Replica, registration: Any) -> None:
+        if self.leader_epoch != registration.leader_epoch:
+            self.log.truncate_to(self.high_watermark)
+        follow(self, registration)
+
+    return [Replacement(Replica, "follow", follow_after_truncation)]
+
+
+def _fetch_before_truncation() -> Sequence[Replacement]:
+    def next_fetch(self: PartitionFollower) -> PartitionFetch | None:
+        if self.leader_id is None or self._epoch_is_over:
+            return None
+        return PartitionFetch(self.leader_epoch, self.log_end_offset, None)
+
+    return [Replacement(PartitionFollower, "next_fetch", property(next_fetch))]
+
+
+def _high_watermark_over_isr_only() -> Sequence[Replacement]:
+    def advance(self: PartitionLeader, now_ms: int) -> list[Any]:
+        if self.is_under_min_isr:
+            return []
+        ends = [self.followers[member].log_end_offset or 0 for member in self.isr - {self.broker_id}]
+        committed = min([self.log_end_offset, *ends])
+        if committed <= self.high_watermark:
+            return []
+        self.high_watermark = committed
+        return [AdvanceHighWatermark(committed)]
+
+    return [Replacement(PartitionLeader, "_advance_high_watermark", advance)]
+
+
+def _shrink_before_commit() -> Sequence[Replacement]:
+    propose = PartitionLeader._propose
+
+    def propose_and_count(self: PartitionLeader, isr: Any) -> Any:
+        proposal = propose(self, isr)
+        self.maximal_isr = frozenset(isr)
+        return proposal
+
+    return [Replacement(PartitionLeader, "_propose", propose_and_count)]
+
+
+def _join_below_epoch_start() -> Sequence[Replacement]:
+    def may_join(self: PartitionLeader, broker_id: int) -> bool:
+        log_end_offset = self.followers[broker_id].log_end_offset
+        return (
+            log_end_offset is not None
+            and log_end_offset >= self.high_watermark
+            and self._is_eligible(broker_id)
+        )
+
+    return [Replacement(PartitionLeader, "_may_join", may_join)]
+
+
+def _acknowledge_under_min_isr() -> Sequence[Replacement]:
+    return [Replacement(PartitionLeader, "is_under_min_isr", property(lambda self: False))]
+
+
+def _no_partition_epoch() -> Sequence[Replacement]:
+    check = alter_partition._check_epochs
+
+    def check_leader_epoch_only(broker_id: int, partition: Any, proposed: Any) -> None:
+        proposed = replace(proposed, partition_epoch=partition.partition_epoch)
+        check(broker_id, partition, proposed)
+
+    return [Replacement(alter_partition, "_check_epochs", check_leader_epoch_only)]
+
+
+def _stale_broker_epoch() -> Sequence[Replacement]:
+    def is_eligible(self: PartitionLeader, broker_id: int) -> bool:
+        status = self.brokers.get(broker_id)
+        return (
+            self.followers[broker_id].last_fetch_ms is not None and status is not None and status.may_join_isr
+        )
+
+    check = alter_partition._check_members
+
+    def check_members(cluster: Cluster, proposed: Any) -> None:
+        members = tuple(replace(member, broker_epoch=-1) for member in proposed.new_isr_with_epochs)
+        check(cluster, replace(proposed, new_isr_with_epochs=members))
+
+    return [
+        Replacement(PartitionLeader, "_is_eligible", is_eligible),
+        Replacement(alter_partition, "_check_members", check_members),
+    ]
+
+
+def _lease_ignored() -> Sequence[Replacement]:
+    return [Replacement(BrokerLifecycle, "holds_lease", lambda self, now_ms: True)]
+
+
+def _always_unclean() -> Sequence[Replacement]:
+    return [
+        Replacement(elections, "election_of", lambda rules: Election.UNCLEAN),
+        Replacement(alter_partition, "election_of", lambda rules: Election.UNCLEAN),
+    ]
+
+
+def _high_watermark_at_log_end() -> Sequence[Replacement]:
+    lead = Replica.lead
+
+    def lead_and_commit(self: Replica, registration: Any, *arguments: Any) -> None:
+        if self.leader_epoch != registration.leader_epoch:
+            self.high_watermark = self.log.log_end_offset
+        lead(self, registration, *arguments)
+
+    return [Replacement(Replica, "lead", lead_and_commit)]
+
+
+def _sequence_unchecked() -> Sequence[Replacement]:
+    return [Replacement(ProducerStates, "check", lambda self, header: FRESH)]
+
+
+def _two_incarnations() -> Sequence[Replacement]:
+    def stay(cluster: Cluster, existing: Any, previous_broker_epoch: int) -> list[Any]:
+        return []
+
+    return [Replacement(brokers, "_previous_incarnation_ends", stay)]
+
+
+PLANTED = {
+    "truncate-to-high-watermark": PlantedBug(
+        "a follower of a new leader cuts its log to its high watermark, as before KIP-101",
+        "IsrHoldsCommitted",
+        1,
+        _truncate_to_high_watermark,
+    ),
+    "fetch-before-truncation": PlantedBug(
+        "a follower does not say of which epoch its last record is",
+        "IsrHoldsCommitted",
+        5,
+        _fetch_before_truncation,
+    ),
+    "high-watermark-over-isr-only": PlantedBug(
+        "the high watermark does not wait for who is about to join the ISR",
+        "IsrHoldsCommitted",
+        2,
+        _high_watermark_over_isr_only,
+    ),
+    "shrink-before-commit": PlantedBug(
+        "the high watermark does not wait for who is proposed to leave the ISR",
+        "IsrHoldsCommitted",
+        0,
+        _shrink_before_commit,
+    ),
+    "join-below-epoch-start": PlantedBug(
+        "a follower joins the ISR at the high watermark, below the start of the leader's epoch",
+        "IsrHoldsCommitted",
+        5,
+        _join_below_epoch_start,
+    ),
+    "acknowledge-under-min-isr": PlantedBug(
+        "acks=all is acknowledged by fewer than min.insync.replicas",
+        "AcknowledgedByMinIsr",
+        0,
+        _acknowledge_under_min_isr,
+    ),
+    "no-partition-epoch": PlantedBug(
+        "the controller takes an ISR that was proposed for an older partition epoch",
+        "IsrHoldsCommitted",
+        687,
+        _no_partition_epoch,
+    ),
+    "stale-broker-epoch": PlantedBug(
+        "what an earlier incarnation of a follower had counts for the present one",
+        "IsrHoldsCommitted",
+        481,
+        _stale_broker_epoch,
+    ),
+    "restarted-stays-in-isr": PlantedBug(
+        "a broker that registers anew stays in the ISRs and leaderships of the incarnation before it",
+        "SingleLeaderPerEpoch",
+        1,
+        _two_incarnations,
+    ),
+    "lease-ignored": PlantedBug(
+        "a broker goes on leading when nothing was heard of the controller",
+        "DeposedLeaderIsSilent",
+        101,
+        _lease_ignored,
+    ),
+    "always-unclean": PlantedBug(
+        "a replica out of sync is elected where the topic does not allow it",
+        "LeaderInIsr",
+        2,
+        _always_unclean,
+    ),
+    "high-watermark-at-log-end": PlantedBug(
+        "a new leader takes all it has for committed",
+        "IsrHoldsCommitted",
+        2,
+        _high_watermark_at_log_end,
+    ),
+    "sequence-unchecked": PlantedBug(
+        "a producer's retry is appended once more",
+        "IdempotentOnce",
+        0,
+        _sequence_unchecked,
+    ),
+}
+"""By name."""
