@@ -1,23 +1,18 @@
 """A broker's process: production lifecycle, image and replicas, and the loops that join them.
 
-It mirrors the shells `executor.broker`, `executor.metadata_follower`, `executor.replication.replicas` and
-`executor.isr_proposals`: what they decide nothing about is here done in the same order, without asyncio.
+It mirrors the shells `executor.broker`, `executor.metadata_follower` and `executor.replication.replicas`: the
+same steps in the same order, without asyncio.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kio.schema.alter_partition.v3 import AlterPartitionRequest
-from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
-from kio.schema.alter_partition.v3.request import PartitionData, TopicData
-
 from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
 from executor.replication.partition_settings import PartitionSettings
 from executor.replication.replica import Replica
 from sparklog.config import BrokerConfig, topic_config
-from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
 from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
@@ -33,6 +28,7 @@ from tests.simulation.disk import Disk, MemoryLog
 from tests.simulation.following import FetchLoop
 from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
 from tests.simulation.network import Connection, Link, Process, Reply
+from tests.simulation.proposals import Proposals
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
@@ -101,9 +97,8 @@ class BrokerProcess(Process):
         self._stop_asked = False
         self._replayed: MetadataImage = EMPTY_IMAGE
         self._target: Offset | None = None
-        self._proposals: list[tuple[Replica, ProposeIsr]] = []
-        self._proposing = False
-        self._wants_tick: dict[Replica, None] = {}
+        self._proposals = Proposals(self, self._link)
+        self.wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
         self._ticks = random.randrange(CHECKPOINT_TICKS)
         self._link.connect()
@@ -221,8 +216,8 @@ class BrokerProcess(Process):
             self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
             to_check = list(self.replicas.values())
         else:
-            to_check = list(self._wants_tick)
-        self._wants_tick.clear()
+            to_check = list(self.wants_tick)
+        self.wants_tick.clear()
         for replica in to_check:
             replica.handle(Ticked(now_ms))
         self._ticks += 1
@@ -344,7 +339,7 @@ class BrokerProcess(Process):
         replica = self.replicas.pop(key)
         for loop in self._loops.values():
             loop.remove(key)
-        self._wants_tick.pop(replica, None)
+        self.wants_tick.pop(replica, None)
         replica.resign()
         replica.close_readers()
         self.disk.logs.pop(key, None)
@@ -369,10 +364,9 @@ class BrokerProcess(Process):
             is_new = replica.leader_epoch != registration.leader_epoch or replica.follower is None
             replica.follow(registration)
             if registration.leader is not None and is_new:
-                loop = self._loops.get(registration.leader)
-                if loop is None:
-                    loop = self._loops[registration.leader] = FetchLoop(self, registration.leader)
-                loop.add(key, replica)
+                if registration.leader not in self._loops:
+                    self._loops[registration.leader] = FetchLoop(self, registration.leader)
+                self._loops[registration.leader].add(key, replica)
 
     def _settings_of(self, image: MetadataImage, topic: str) -> PartitionSettings:
         settings = self._settings.get(topic)
@@ -385,10 +379,7 @@ class BrokerProcess(Process):
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
         """Queue a proposal."""
-        self._proposals.append((replica, proposal))
-        if not self._proposing:
-            self._proposing = True
-            self.after(0, self._send_proposals)
+        self._proposals.propose(replica, proposal)
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """Nobody deletes records yet."""
@@ -397,65 +388,9 @@ class BrokerProcess(Process):
         """No disk fails yet."""
         raise AssertionError(f"{replica} went offline: {error}")
 
-    def _send_proposals(self) -> None:
-        taken: dict[TopicIdPartition, tuple[Replica, ProposeIsr]] = {}
-        left = []
-        for entry in self._proposals:
-            if taken.setdefault(_key(entry[0]), entry) is not entry:
-                left.append(entry)
-        self._proposals = left
-        self._proposing = bool(taken)
-        if not taken:
-            return
-        topics = tuple(
-            TopicData(topic_id=key.topic_id, partitions=(_partition_data(key.partition, proposal),))
-            for key, (_, proposal) in taken.items()
-        )
-        for key, (_, proposal) in taken.items():
-            self.world.tell(key, f"{self.name} proposes {proposal}")
-        request = AlterPartitionRequest(
-            broker_id=self.broker_id, broker_epoch=self.lifecycle.broker_epoch, topics=topics
-        )
-        timeout_ms = self._config.controller_quorum_request_timeout_ms
-        self._link.request(request, timeout_ms, lambda response: self._proposals_answered(taken, response))
-
-    def _proposals_answered(
-        self, taken: dict[TopicIdPartition, tuple[Replica, ProposeIsr]], response: Any
-    ) -> None:
-        answers: dict[TopicIdPartition, Any] = {}
-        failure = ErrorCode.network_exception
-        if response is not None:
-            failure = response.error_code
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    answers[TopicIdPartition(topic.topic_id, partition.partition_index)] = partition
-        for key, (replica, proposal) in taken.items():
-            if key in answers:
-                answer = answers[key]
-                outcome = (answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch)
-            else:
-                outcome = (failure, (), 0, 0)
-            self.world.tell(key, f"{self.name}'s proposal is answered {outcome[0].name} {outcome[1]}")
-            replica.isr_proposal_answered(proposal, *outcome, self.now_ms)
-            if replica.leader is not None and replica.leader.wants_tick:
-                self._wants_tick[replica] = None
-        self._send_proposals()
-
 
 _METADATA_VERSIONS: Final = FeatureRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)
 
 
 def _key(replica: Replica) -> TopicIdPartition:
     return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
-
-
-def _partition_data(partition: int, proposal: ProposeIsr) -> PartitionData:
-    return PartitionData(
-        partition_index=partition,
-        leader_epoch=proposal.leader_epoch,
-        new_isr_with_epochs=tuple(
-            IsrMember(broker_id=broker_id, broker_epoch=-1 if broker_epoch is None else broker_epoch)
-            for broker_id, broker_epoch in proposal.new_isr
-        ),
-        partition_epoch=proposal.partition_epoch,
-    )

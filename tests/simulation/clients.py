@@ -52,7 +52,7 @@ class ClientProcess(Process):
     def _described(self, image: MetadataImage | None) -> None:
         self._asking = False
         # Another broker may be behind; clients never go back to an older leader epoch.
-        if image is not None and (self.image is None or image.offset >= self.image.offset):
+        if image is not None and (self.image is None or image.end_offset >= self.image.end_offset):
             self.image = image
 
     def find(self, topic: str, partition: int) -> tuple[TopicIdPartition, PartitionRegistration] | None:

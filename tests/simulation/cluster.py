@@ -29,6 +29,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import LIVENESS, NO_CRASH, Invariants, Violation
 from tests.simulation.ledger import Ledger, Promise
+from tests.simulation.liveness import unsettled
 from tests.simulation.network import Link, Network
 from tests.simulation.scheduler import Scheduler
 
@@ -162,7 +163,7 @@ class World:
                 self.accepts_writes = False
                 if scheduler.now_ms >= next_look_ms:
                     next_look_ms = scheduler.now_ms + 50
-                    problem = self._unsettled()
+                    problem = unsettled(self)
                     if problem is None:
                         break
                     if scheduler.now_ms > faults_end_ms + LIVENESS_BOUND_MS:
@@ -176,54 +177,6 @@ class World:
                 logs = [self.disks[broker_id].logs[key] for broker_id in registration.isr]
                 for check in self.invariants.settled:
                     check(ledger, logs)
-
-    def _unsettled(self) -> tuple[str, TopicIdPartition | None] | None:
-        """Say what is not well yet, if anything is not."""
-        image = self.controller.committed_image
-        for broker_id in self.disks:
-            registration = image.brokers.get(broker_id)
-            if registration is None or registration.fenced:
-                return f"broker {broker_id} is not unfenced", None
-            broker = self.brokers.get(broker_id)
-            if broker is None or broker.image.offset != image.offset:
-                return f"broker {broker_id} is behind with the metadata log", None
-        for name in self.topics:
-            topic = image.topics.by_name.get(name)
-            if topic is None:
-                return f"there is no {name}", None
-            for number, partition in topic.partitions.items():
-                key = TopicIdPartition(topic.topic_id, number)
-                if self._is_gone(key, partition):
-                    continue
-                if partition.leader is None or set(partition.isr) != set(partition.replicas):
-                    return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
-                for broker_id in partition.replicas:
-                    replica = self.brokers[broker_id].replicas[key]
-                    ends = (replica.high_watermark, replica.log.log_end_offset)
-                    leader = self.brokers[partition.leader].replicas[key]
-                    if ends != (leader.log.log_end_offset,) * 2:
-                        return f"broker {broker_id} has {name}-{number} up to {ends}", key
-        for client in (*self.producers, *self.consumers):
-            topic = image.topics.by_name[client.topic]
-            key = TopicIdPartition(topic.topic_id, client.partition)
-            if self._is_gone(key, topic.partitions[client.partition]):
-                continue
-            if isinstance(client, Producer) and not client.is_idle:
-                return f"a producer of {client.topic}-{client.partition} waits", key
-            leader = topic.partitions[client.partition].leader
-            assert leader is not None
-            end_offset = self.brokers[leader].replicas[key].log.log_end_offset
-            if isinstance(client, Consumer) and client.position(key) < end_offset:
-                return f"the consumer of {client.topic}-{client.partition} is behind", key
-        return None
-
-    def _is_gone(self, key: TopicIdPartition, partition: PartitionRegistration) -> bool:
-        """Whether no disk is left that may have what is committed, so that the partition waits for ever."""
-        return partition.leader is None and all(
-            key in self.disks[broker_id].damaged
-            or partition.directory_of(broker_id) != self.disks[broker_id].directory_id
-            for broker_id in partition.isr
-        )
 
     # --- processes ------------------------------------------------------------------------------
 

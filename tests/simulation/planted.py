@@ -145,6 +145,10 @@ def _lease_ignored() -> Sequence[Replacement]:
     return [Replacement(BrokerLifecycle, "holds_lease", lambda self, now_ms: True)]
 
 
+def _lease_with_old_metadata() -> Sequence[Replacement]:
+    return [Replacement(BrokerLifecycle, "holds_lease", BrokerLifecycle._was_answered_lately)]
+
+
 def _always_unclean() -> Sequence[Replacement]:
     return [
         Replacement(elections, "election_of", lambda rules: Election.UNCLEAN),
@@ -183,8 +187,8 @@ PLANTED = {
     ),
     "fetch-before-truncation": PlantedBug(
         "a follower does not say of which epoch its last record is",
-        "IsrHoldsCommitted",
-        5,
+        "CommittedPrefixAgreement",
+        0,
         _fetch_before_truncation,
     ),
     "high-watermark-over-isr-only": PlantedBug(
@@ -234,6 +238,12 @@ PLANTED = {
         "DeposedLeaderIsSilent",
         101,
         _lease_ignored,
+    ),
+    "lease-with-old-metadata": PlantedBug(
+        "a broker that was cut off leads again before it knows what was decided meanwhile",
+        "DeposedLeaderIsSilent",
+        323,
+        _lease_with_old_metadata,
     ),
     "always-unclean": PlantedBug(
         "a replica out of sync is elected where the topic does not allow it",

@@ -1,0 +1,61 @@
+"""What it means that a cluster is well again: everybody there, in sync, acknowledged and read."""
+
+from typing import TYPE_CHECKING
+
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.types import TopicIdPartition
+from tests.simulation.clients import Consumer, Producer
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import World
+
+
+def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
+    """Say what is not well yet, and which partition it is about; None when all is."""
+    image = world.controller.committed_image
+    for broker_id in world.disks:
+        registration = image.brokers.get(broker_id)
+        if registration is None or registration.fenced:
+            return f"broker {broker_id} is not unfenced", None
+        broker = world.brokers.get(broker_id)
+        if broker is None or broker.image.offset != image.offset:
+            return f"broker {broker_id} is behind with the metadata log", None
+    for name in world.topics:
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            return f"there is no {name}", None
+        for number, partition in topic.partitions.items():
+            key = TopicIdPartition(topic.topic_id, number)
+            if _is_gone(world, key, partition):
+                continue
+            if partition.leader is None or set(partition.isr) != set(partition.replicas):
+                return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
+            for broker_id in partition.replicas:
+                replica = world.brokers[broker_id].replicas[key]
+                ends = (replica.high_watermark, replica.log.log_end_offset)
+                leader = world.brokers[partition.leader].replicas[key]
+                if ends != (leader.log.log_end_offset,) * 2:
+                    return f"broker {broker_id} has {name}-{number} up to {ends}", key
+    clients: list[Producer | Consumer] = [*world.producers, *world.consumers]
+    for client in clients:
+        topic = image.topics.by_name[client.topic]
+        key = TopicIdPartition(topic.topic_id, client.partition)
+        if _is_gone(world, key, topic.partitions[client.partition]):
+            continue
+        if isinstance(client, Producer) and not client.is_idle:
+            return f"a producer of {client.topic}-{client.partition} waits", key
+        leader_id = topic.partitions[client.partition].leader
+        assert leader_id is not None
+        end_offset = world.brokers[leader_id].replicas[key].log.log_end_offset
+        if isinstance(client, Consumer) and client.position(key) < end_offset:
+            return f"the consumer of {client.topic}-{client.partition} is behind", key
+    return None
+
+
+def _is_gone(world: "World", key: TopicIdPartition, partition: PartitionRegistration) -> bool:
+    """Whether no disk is left that may have what is committed, so that the partition waits for ever."""
+    return partition.leader is None and all(
+        key in world.disks[broker_id].damaged
+        or partition.directory_of(broker_id) != world.disks[broker_id].directory_id
+        for broker_id in partition.isr
+    )
