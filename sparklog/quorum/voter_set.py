@@ -1,0 +1,90 @@
+"""Who votes on the metadata log: a broker's node id together with the directory in which its copy lies.
+
+A broker that comes back with another directory has forgotten what it voted and what it had, so it is not
+the voter it was (KIP-853). Majorities are counted over the set in force, which is the last one in the log,
+committed or not; two sets that follow each other differ by one voter, so that their majorities overlap.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from sparklog.types import BrokerId
+
+__all__ = ["Voter", "VoterKey", "VoterSet"]
+
+
+class VoterKey(NamedTuple):
+    """A replica of the metadata log."""
+
+    node_id: BrokerId
+    directory_id: UUID
+
+    def __str__(self) -> str:
+        return f"broker {self.node_id} with directory {self.directory_id}"
+
+
+class Voter(NamedTuple):
+    """A replica that votes, and where it listened when it became a voter."""
+
+    key: VoterKey
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """The voters, in the order of their node ids; a node id occurs once."""
+
+    voters: tuple[Voter, ...]
+
+    def __post_init__(self) -> None:
+        node_ids = [voter.key.node_id for voter in self.voters]
+        assert node_ids == sorted(set(node_ids)), (
+            f"voters must be in order and without repetition: {node_ids}"
+        )
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> "VoterSet":
+        """Return the set of `voters`, given in any order."""
+        return cls(tuple(sorted(voters)))
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __contains__(self, key: object) -> bool:
+        return any(voter.key == key for voter in self.voters)
+
+    @property
+    def keys(self) -> frozenset[VoterKey]:
+        """The voters' keys."""
+        return frozenset(voter.key for voter in self.voters)
+
+    @property
+    def majority(self) -> int:
+        """How many voters decide.
+
+        >>> VoterSet(()).majority
+        1
+        """
+        return len(self.voters) // 2 + 1
+
+    def is_majority(self, keys: Iterable[VoterKey]) -> bool:
+        """Whether those of `keys` that vote decide."""
+        return len(self.keys & frozenset(keys)) >= self.majority
+
+    def with_node(self, node_id: BrokerId) -> Voter | None:
+        """Return the voter with that node id, whatever its directory."""
+        return next((voter for voter in self.voters if voter.key.node_id == node_id), None)
+
+    def with_voter(self, voter: Voter) -> "VoterSet":
+        """Return the set with one voter more."""
+        return VoterSet.of((*self.voters, voter))
+
+    def without(self, key: VoterKey) -> "VoterSet":
+        """Return the set with one voter less."""
+        return VoterSet(tuple(voter for voter in self.voters if voter.key != key))
