@@ -37,3 +37,21 @@ class TopicIdPartition(NamedTuple):
 
     topic_id: UUID
     partition: int
+
+
+class SnapshotId(NamedTuple):
+    """Which snapshot of the metadata log: it holds all below `end_offset`, the last of it of `leader_epoch`.
+
+    Ids of one log compare as their snapshots do: the later one has more.
+    """
+
+    end_offset: Offset
+    leader_epoch: LeaderEpoch
+
+    def __str__(self) -> str:
+        """Return the name of the snapshot's file, without the suffix.
+
+        >>> str(SnapshotId(1234, 5))
+        '00000000000000001234-0000000005'
+        """
+        return f"{self.end_offset:020d}-{self.leader_epoch:010d}"

@@ -1,0 +1,67 @@
+"""From a metadata image to the records that make it, which is what a snapshot consists of.
+
+Rule kept: replaying the records over nothing gives an image equal to the one they were written from. The
+offset and the leader epoch are no records; they are the snapshot's id.
+
+The order is that of Kafka's image writers: features first, `metadata.version` before any other, because it
+says how to read what follows; then brokers, topics each with its partitions, configurations, producer ids.
+Within each the order is that of ids and names, so equal images give equal records, whoever writes them.
+
+Source: KIP-630; Kafka's org.apache.kafka.image.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import (
+    METADATA_VERSION_FEATURE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+from sparklog.types import BrokerId, SnapshotId
+
+__all__ = ["image_of_snapshot", "snapshot_id_of", "snapshot_records"]
+
+_NO_BROKER: Final[BrokerId] = -1
+
+
+def snapshot_id_of(image: MetadataImage) -> SnapshotId:
+    """Return the id under which a snapshot of the image is kept."""
+    return SnapshotId(image.end_offset, image.leader_epoch)
+
+
+def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Yield the records that make the image; no metadata transaction may be open in it.
+
+    What an open transaction holds has not happened and may never: a snapshot is taken before or after it.
+    """
+    assert image.open_transaction is None, "a snapshot is not taken within a metadata transaction"
+    for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION_FEATURE, name)):
+        yield FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for _, registration in sorted(image.brokers.items()):
+        yield registration.to_record()
+    for topic_id, topic in sorted(image.topics.by_id.items()):
+        yield TopicRecord(name=topic.name, topic_id=topic_id)
+        for number, partition in sorted(topic.partitions.items()):
+            yield partition.to_record(topic_id, number)
+    for (resource_type, resource_name), values in sorted(image.configs.items()):
+        for name, value in sorted(values.items()):
+            yield ConfigRecord(
+                resource_type=resource_type, resource_name=resource_name, name=name, value=value
+            )
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=_NO_BROKER, next_producer_id=image.next_producer_id)
+
+
+def image_of_snapshot(snapshot_id: SnapshotId, records: Iterable[MetadataRecord]) -> MetadataImage:
+    """Return the image that a snapshot's records make.
+
+    Raises:
+        MetadataReplayError: the records are not those of an image.
+    """
+    image, _ = EMPTY_IMAGE.apply(list(records), snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
+    return image

@@ -1,0 +1,206 @@
+"""Snapshots of a metadata log as files in its directory: names, listing, writing, deletion.
+
+    <end offset, 20 digits>-<leader epoch, 10 digits>.checkpoint           a whole snapshot
+    ... .checkpoint.part       one that is being written or downloaded, or was when its process ended
+    ... .checkpoint.deleted    one that is about to be removed
+    ... .checkpoint.damaged    one that could not be read, kept for whoever wants to know why (ours)
+
+The rules this module keeps:
+
+- A file under the plain name was written to the end and fsynced before it got the name.
+- At most `KEPT_DAMAGED` damaged ones are kept, the newest.
+
+Everything here blocks and belongs off an event loop. What is inside is `sparklog.metadata.snapshot_batches`'.
+Source: KIP-630.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.files import storage_errors, sync_directory
+from sparklog.types import SnapshotId
+
+__all__ = [
+    "CHECKPOINT_SUFFIX",
+    "PartialSnapshot",
+    "delete_snapshot",
+    "list_snapshots",
+    "read_snapshot_bytes",
+    "remove_leftovers",
+    "set_aside",
+    "snapshot_path",
+    "snapshot_size_bytes",
+]
+
+CHECKPOINT_SUFFIX: Final = ".checkpoint"
+PART_SUFFIX: Final = ".part"
+DELETED_SUFFIX: Final = ".deleted"
+DAMAGED_SUFFIX: Final = ".damaged"
+KEPT_DAMAGED: Final = 2
+_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part|\.deleted|\.damaged)?", re.ASCII)
+
+logger = logging.getLogger(__name__)
+
+
+def snapshot_path(directory: Path, snapshot_id: SnapshotId) -> Path:
+    """Return where the snapshot lies in the directory of its log."""
+    return directory / f"{snapshot_id}{CHECKPOINT_SUFFIX}"
+
+
+def list_snapshots(directory: Path) -> list[SnapshotId]:
+    """Return the ids of the whole snapshots, oldest first; empty if there is no such directory.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    return sorted(snapshot_id for snapshot_id, suffix, _ in _files(directory) if not suffix)
+
+
+def snapshot_size_bytes(directory: Path, snapshot_id: SnapshotId) -> int | None:
+    """Return the size of a snapshot's file, `None` if there is none.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    path = snapshot_path(directory, snapshot_id)
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise KafkaError(ErrorCode.kafka_storage_error, f"cannot look at {path}: {error}") from error
+
+
+def read_snapshot_bytes(path: Path, position: int, max_bytes: int) -> bytes:
+    """Return up to `max_bytes` of a snapshot's file from `position` on.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    with storage_errors(f"read {path}"), path.open("rb") as file:
+        file.seek(position)
+        return file.read(max_bytes)
+
+
+def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:
+    """Remove a snapshot, in two steps: a crash between them leaves what `remove_leftovers` removes.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    path = snapshot_path(directory, snapshot_id)
+    with storage_errors(f"delete {path}"):
+        if path.exists():
+            path.replace(path.with_name(path.name + DELETED_SUFFIX)).unlink()
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what a process that ended was writing or removing. Call it before anything is written anew.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    with storage_errors(f"remove unfinished snapshots in {directory}"):
+        for _, suffix, path in _files(directory):
+            if suffix in (PART_SUFFIX, DELETED_SUFFIX):
+                if suffix == PART_SUFFIX:
+                    logger.warning("Removing %s: it was not written to the end", path)
+                path.unlink()
+
+
+def set_aside(path: Path, reason: str) -> None:
+    """Rename a snapshot that cannot be read, so that nobody takes it for one; forget the oldest such.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    with storage_errors(f"set {path} aside"):
+        damaged = path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
+        logger.error("The snapshot %s cannot be used and is kept as %s: %s", path.name, damaged, reason)
+        kept = sorted(entry for entry in _files(path.parent) if entry[1] == DAMAGED_SUFFIX)
+        for _, _, oldest in kept[:-KEPT_DAMAGED]:
+            oldest.unlink()
+        sync_directory(path.parent)
+
+
+class PartialSnapshot:
+    """A snapshot that is being written, under a `.part` name until `finish` gives it its own.
+
+    To be used in a `with` statement, at whose end an unfinished one is removed.
+    """
+
+    def __init__(self, directory: Path, snapshot_id: SnapshotId) -> None:
+        """Begin the file, in place of an unfinished one of the same id.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.snapshot_id = snapshot_id
+        self._final_path = snapshot_path(directory, snapshot_id)
+        self.path = self._final_path.with_name(self._final_path.name + PART_SUFFIX)
+        self.size_bytes = 0
+        """How much has been written."""
+        self._finished = False
+        with storage_errors(f"write {self.path}"):
+            self._file = self.path.open("wb", buffering=0)
+
+    def __enter__(self) -> Self:
+        """Return the snapshot itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the file if it was not finished."""
+        self.discard()
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write the next bytes.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: discard it then.
+        """
+        view = memoryview(data)
+        with storage_errors(f"write {self.path}"):
+            while view:
+                written = self._file.write(view)
+                self.size_bytes += written
+                view = view[written:]
+
+    def finish(self) -> Path:
+        """Bring everything onto the disk, then give the file its name; return it.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: discard it then.
+        """
+        with storage_errors(f"finish {self.path}"):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.path.replace(self._final_path)
+            self._finished = True
+            sync_directory(self._final_path.parent)
+        return self._final_path
+
+    def discard(self) -> None:
+        """Remove the file if it was not finished; safe to call twice."""
+        self._file.close()
+        if not self._finished:
+            self._finished = True
+            with storage_errors(f"remove {self.path}"):
+                self.path.unlink(missing_ok=True)
+
+
+def _files(directory: Path) -> Iterator[tuple[SnapshotId, str, Path]]:
+    with storage_errors(f"list the snapshots in {directory}"):
+        entries = list(directory.iterdir()) if directory.exists() else []
+    for path in entries:
+        match = _NAME.fullmatch(path.name)
+        if match is not None:
+            end_offset, leader_epoch, suffix = match.groups()
+            yield SnapshotId(int(end_offset), int(leader_epoch)), suffix or "", path
