@@ -2,90 +2,36 @@
 
     make bench-failover
 
-A producer of librdkafka's (idempotent, acks=all) writes a record to each of six partitions every 5 ms, and
+A producer of librdkafka's (`benchmarks/probe.py`) writes a record to each of six partitions every 5 ms, and
 notes when each is acknowledged. The broker that leads most of them gets SIGKILL; when it is back in every
 ISR, the next one does. A kill counts with the longest time without an acknowledgement that any partition
 saw, of those that the dead broker led and of the others. Both clusters have their default settings.
 """
 
 import argparse
-import itertools
 import math
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Self
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from benchmarks.clusters import BROKERS, ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
+from benchmarks.probe import Probe
 
 TOPIC: Final = "failover"
 PARTITIONS: Final = 6
-RECORD_INTERVAL_S: Final = 0.005
 WARM_UP_S: Final = 5.0
 AFTERMATH_S: Final = 2.0
 """How long a kill is looked at when every partition is written to again: another gap may follow."""
 TIMEOUT_S: Final = 120.0
 ASK_TIMEOUT_S: Final = 2.0
 POLL_S: Final = 0.05
-
-
-class Probe:
-    """A producer that never stops, in a thread of its own."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.acknowledged_s: list[list[float]] = [[] for _ in range(PARTITIONS)]
-        """When records of each partition were acknowledged, on the monotonic clock."""
-        self.failed: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 5,
-                "log_level": 0,
-            }
-        )
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="failover probe")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def longest_gaps_s(self, since_s: float) -> list[float]:
-        """Return each partition's longest time without an acknowledgement that ended after `since_s`."""
-        return [
-            max(later - earlier for earlier, later in itertools.pairwise(times) if later >= since_s)
-            for times in map(list, self.acknowledged_s)
-        ]
-
-    def _run(self) -> None:
-        next_s = time.monotonic()
-        while not self._stopping.is_set():
-            for partition in range(PARTITIONS):
-                self._producer.produce(TOPIC, b"x", partition=partition, on_delivery=self._delivered)
-            next_s += RECORD_INTERVAL_S
-            self._producer.poll(0)
-            while (left_s := next_s - time.monotonic()) > 0:
-                self._producer.poll(left_s)
-        self._producer.flush(TIMEOUT_S)
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failed.append(str(error))
-        else:
-            self.acknowledged_s[message.partition() or 0].append(time.monotonic())
 
 
 def failovers(cluster: ClusterUnderTest, kills: int) -> tuple[list[float], list[float]]:
@@ -109,7 +55,7 @@ def failovers(cluster: ClusterUnderTest, kills: int) -> tuple[list[float], list[
         return len(known) == PARTITIONS and all(len(each.isrs) == BROKERS for each in known.values())
 
     _wait_for(in_sync, "every replica is in sync")
-    with Probe(cluster.bootstrap_servers) as probe:
+    with Probe(cluster.bootstrap_servers, TOPIC, PARTITIONS) as probe:
         _wait_for(lambda: all(probe.acknowledged_s), "every partition is written to")
         time.sleep(WARM_UP_S)
         for _ in range(kills):

@@ -1,0 +1,193 @@
+"""A producer that never stops, in a process of its own, and what was acknowledged to it when.
+
+    with Probe(bootstrap_servers, topic, partitions) as probe:
+        ...                                   # break something
+        probe.longest_gaps_s(since_s)         # on the clock of time.monotonic()
+
+librdkafka, idempotent, acks=all: a record to each partition every 5 ms, whatever happens. Each record's value
+names its partition and its number there (`value_of`), so that who reads it can tell what it is. The process
+is another one because a busy interpreter would show as a pause of the cluster; it ends when its standard
+input does, so never later than whoever started it.
+
+Lines from the process: `a PARTITION NUMBER OFFSET SECONDS` acknowledged, `f PARTITION NUMBER ERROR` given up
+by the client, `x ERROR` the producer itself has failed and is replaced, `p PARTITION COUNT` written in all.
+"""
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+RECORD_INTERVAL_S: Final = 0.005
+FLUSH_TIMEOUT_S: Final = 120.0
+END_TIMEOUT_S: Final = FLUSH_TIMEOUT_S + 10.0
+
+
+def value_of(partition: int, number: int) -> bytes:
+    """Return the value of the probe's record `number` of a partition; numbers count from 0."""
+    return b"%d %d" % (partition, number)
+
+
+class Probe:
+    """The producer's process, seen from the one that breaks things."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        *,
+        record_interval_s: float = RECORD_INTERVAL_S,
+        configuration: Mapping[str, object] | None = None,
+    ) -> None:
+        """`configuration` is librdkafka's, beyond what makes it idempotent."""
+        self.acknowledged_s: Sequence[array[float]] = [array("d") for _ in range(partitions)]
+        """When records of each partition were acknowledged, on the monotonic clock."""
+        self.numbers: Sequence[array[int]] = [array("q") for _ in range(partitions)]
+        """Which records these were."""
+        self.offsets: Sequence[array[int]] = [array("q") for _ in range(partitions)]
+        """At which offsets; -1 where the client was not told."""
+        self.produced = [0] * partitions
+        """How many records were written to each partition, acknowledged or not; known in the end."""
+        self.failed: list[str] = []
+        """What the client gave up, and when it failed as a whole."""
+        self._arguments = json.dumps(
+            {
+                "topic": topic,
+                "partitions": partitions,
+                "record_interval_s": record_interval_s,
+                "configuration": {
+                    "bootstrap.servers": bootstrap_servers,
+                    "enable.idempotence": True,
+                    "acks": "all",
+                    "linger.ms": 5,
+                    "log_level": 0,
+                    **(configuration or {}),
+                },
+            }
+        )
+        self._thread = threading.Thread(target=self._listen, name="probe", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.probe", self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop writing, wait until the client knows of every record, and end the process. Idempotent."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        finally:
+            self._process.kill()
+            self._thread.join()
+
+    def is_running(self) -> bool:
+        """Whether the process is there; it is, until it is stopped."""
+        return self._process.poll() is None
+
+    def longest_gaps_s(self, since_s: float) -> list[float]:
+        """Return each partition's longest time without an acknowledgement that ended after `since_s`."""
+        return [
+            max(
+                (later - earlier for earlier, later in itertools.pairwise(times[first:])),
+                default=0.0,
+            )
+            for times in self.acknowledged_s
+            for first in [max(bisect_left(times, since_s) - 1, 0)]
+        ]
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            kind, _, rest = line.rstrip("\n").partition(" ")
+            if kind == "a":
+                partition, number, offset, seconds = rest.split()
+                self.numbers[int(partition)].append(int(number))
+                self.offsets[int(partition)].append(int(offset))
+                self.acknowledged_s[int(partition)].append(float(seconds))
+            elif kind == "p":
+                partition, count = rest.split()
+                self.produced[int(partition)] = int(count)
+            else:
+                self.failed.append(rest)
+
+
+class _Producing:
+    """What the process does."""
+
+    def __init__(
+        self, topic: str, partitions: int, record_interval_s: float, configuration: dict[str, object]
+    ) -> None:
+        self._topic = topic
+        self._produced = [0] * partitions
+        self._record_interval_s = record_interval_s
+        self._configuration = configuration
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        threading.Thread(target=self._wait_for_the_end, daemon=True).start()
+        producer = Producer(self._configuration)
+        next_s = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                for partition in range(len(self._produced)):
+                    self._produce(producer, partition)
+            except KafkaException as error:  # the producer has failed for good, what it still had included
+                print("x", error, flush=True)
+                producer.flush(FLUSH_TIMEOUT_S)
+                producer = Producer(self._configuration)
+            next_s += self._record_interval_s
+            producer.poll(0)
+            while (left_s := next_s - time.monotonic()) > 0:
+                producer.poll(left_s)
+            sys.stdout.flush()
+        producer.flush(FLUSH_TIMEOUT_S)
+        for partition, count in enumerate(self._produced):
+            print("p", partition, count)
+
+    def _produce(self, producer: Producer, partition: int) -> None:
+        number = self._produced[partition]
+        delivered = partial(self._delivered, partition, number)
+        try:
+            producer.produce(
+                self._topic, value_of(partition, number), partition=partition, on_delivery=delivered
+            )
+        except BufferError:  # of a long pause; the next round has another record
+            return
+        self._produced[partition] += 1
+
+    def _delivered(self, partition: int, number: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            print("f", partition, number, error)
+            return
+        offset = message.offset()
+        print("a", partition, number, -1 if offset is None or offset < 0 else offset, time.monotonic())
+
+    def _wait_for_the_end(self) -> None:
+        sys.stdin.read()
+        self._stopping.set()
+
+
+if __name__ == "__main__":
+    _Producing(**json.loads(sys.argv[1])).run()
