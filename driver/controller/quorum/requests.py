@@ -1,0 +1,165 @@
+"""What the driver asks of brokers about the metadata log, and what their answers say (KIP-595, KIP-996)."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
+from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
+from kio.schema.begin_quorum_epoch.v1 import request as begin_quorum_epoch
+from kio.schema.end_quorum_epoch.v1 import request as end_quorum_epoch
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.vote.v2 import request as vote
+
+from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.quorum.candidate import AskVote, RollCall
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.quorum.control_records import CONTROLLER_LISTENER
+from sparklog.quorum.log_position import EMPTY_LOG, LogPosition
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
+
+__all__ = [
+    "begin_quorum_epoch_request",
+    "copy_request",
+    "end_quorum_epoch_request",
+    "log_end_of",
+    "log_end_request",
+    "only_partition",
+    "roll_call_of",
+    "roll_call_response",
+    "vote_request",
+]
+
+COPY_MAX_BYTES: Final = 8 * 1024 * 1024
+_LATEST_TIMESTAMP: Final = -1
+_NO_REPLICA: Final = -1
+
+
+def roll_call_of(request: AddRaftVoterRequest) -> RollCall:
+    """Return who calls in.
+
+    Raises:
+        KafkaError: INVALID_REQUEST: no directory id, or no listener on which the quorum talks.
+    """
+    listener = next((each for each in request.listeners if each.name == CONTROLLER_LISTENER), None)
+    if listener is None or request.voter_directory_id is None:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"broker {request.voter_id} names no directory, or no {CONTROLLER_LISTENER} listener",
+        )
+    key = VoterKey(request.voter_id, request.voter_directory_id)
+    return RollCall(key, request.cluster_id, listener.host, listener.port)
+
+
+def roll_call_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
+    """Return the answer to who calls in."""
+    return AddRaftVoterResponse(throttle_time=timedelta(), error_code=error_code, error_message=message)
+
+
+def log_end_request() -> ListOffsetsRequest:
+    """Return the question how long a broker's copy is."""
+    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=_LATEST_TIMESTAMP)
+    return ListOffsetsRequest(
+        replica_id=_NO_REPLICA,
+        isolation_level=0,
+        topics=(ListOffsetsTopic(name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+        timeout=timedelta(),
+    )
+
+
+def log_end_of(response: Any) -> LogPosition:
+    """Return how long the copy is.
+
+    Raises:
+        KafkaError: what the broker answered instead.
+    """
+    partition = only_partition(response.topics)
+    return LogPosition(max(partition.leader_epoch, EMPTY_LOG.last_epoch), max(partition.offset, 0))
+
+
+def copy_request(position: LogPosition) -> FetchRequest:
+    """Return the request for what a broker's copy has from `position` on, whatever its epoch."""
+    partition = FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=position.end_offset,
+        last_fetched_epoch=-1 if position == EMPTY_LOG else position.last_epoch,
+        partition_max_bytes=COPY_MAX_BYTES,
+    )
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=CONTROLLER_ID),
+        max_wait=timedelta(),
+        min_bytes=0,
+        max_bytes=COPY_MAX_BYTES,
+        topics=(FetchTopic(topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+
+
+def vote_request(cluster_id: str | None, ask: AskVote) -> vote.VoteRequest:
+    """Return a request for a vote."""
+    partition = vote.PartitionData(
+        partition_index=0,
+        replica_epoch=ask.leader_epoch,
+        replica_id=CONTROLLER_ID,
+        replica_directory_id=None,
+        voter_directory_id=ask.key.directory_id,
+        last_offset_epoch=ask.position.last_epoch,
+        last_offset=ask.position.end_offset,
+        pre_vote=ask.pre_vote,
+    )
+    return vote.VoteRequest(
+        cluster_id=cluster_id,
+        voter_id=ask.key.node_id,
+        topics=(vote.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+    )
+
+
+def begin_quorum_epoch_request(
+    cluster_id: str, key: VoterKey, leader_epoch: LeaderEpoch, host: str, port: int
+) -> begin_quorum_epoch.BeginQuorumEpochRequest:
+    """Return the announcement of a leader that listens on `host`:`port`."""
+    partition = begin_quorum_epoch.PartitionData(
+        partition_index=0,
+        voter_directory_id=key.directory_id,
+        leader_id=CONTROLLER_ID,
+        leader_epoch=leader_epoch,
+    )
+    return begin_quorum_epoch.BeginQuorumEpochRequest(
+        cluster_id=cluster_id,
+        voter_id=key.node_id,
+        topics=(begin_quorum_epoch.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(begin_quorum_epoch.LeaderEndpoint(name=CONTROLLER_LISTENER, host=host, port=port),),
+    )
+
+
+def end_quorum_epoch_request(
+    cluster_id: str, leader_epoch: LeaderEpoch
+) -> end_quorum_epoch.EndQuorumEpochRequest:
+    """Return the announcement that this leader leaves; nobody is to lead in its place but another driver."""
+    partition = end_quorum_epoch.PartitionData(
+        partition_index=0,
+        leader_id=CONTROLLER_ID,
+        leader_epoch=leader_epoch,
+        preferred_candidates=(),
+    )
+    return end_quorum_epoch.EndQuorumEpochRequest(
+        cluster_id=cluster_id,
+        topics=(end_quorum_epoch.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+        leader_endpoints=(),
+    )
+
+
+def only_partition(topics: Any) -> Any:
+    """Return the metadata log's part of an answer.
+
+    Raises:
+        KafkaError: what the broker answered instead, or that there is no such part.
+    """
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    if len(partitions) != 1:
+        raise KafkaError(ErrorCode.unknown_server_error, "an answer about the metadata log has no such part")
+    if partitions[0].error_code is not ErrorCode.none:
+        raise KafkaError(partitions[0].error_code, "the broker has no metadata log to show")
+    return partitions[0]
