@@ -1,0 +1,45 @@
+"""What differs between two images that do not follow each other by a batch: one came out of a snapshot.
+
+Whoever acts on deltas acts on this one as on those of `MetadataImage.apply`: it names what is different, and
+nothing that is the same. A topic that was deleted and created again under its name has another id, so it is
+both in `deleted_topics` and in `created_topics`.
+"""
+
+from collections.abc import Mapping, Set
+from typing import TypeVar
+from uuid import UUID
+
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+
+__all__ = ["difference"]
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def difference(older: MetadataImage, newer: MetadataImage) -> MetadataDelta:
+    """Return the delta that leads from `older` to `newer`."""
+    old_topics, new_topics = older.topics.by_id, newer.topics.by_id
+    changed_topics: dict[UUID, Set[int]] = {}
+    for topic_id, topic in new_topics.items():
+        old_topic = old_topics.get(topic_id)
+        if old_topic is None:
+            changed_topics[topic_id] = frozenset(topic.partitions)
+        elif old_topic is not topic and (partitions := _changed(old_topic.partitions, topic.partitions)):
+            changed_topics[topic_id] = partitions
+    return MetadataDelta(
+        changed_topics=changed_topics,
+        created_topics=new_topics.keys() - old_topics.keys(),
+        deleted_topics={
+            topic_id: old_topics[topic_id].name for topic_id in old_topics.keys() - new_topics.keys()
+        },
+        changed_configs=_changed(older.configs, newer.configs),
+        changed_brokers=_changed(older.brokers, newer.brokers),
+        changed_features=_changed(older.features, newer.features),
+    )
+
+
+def _changed(older: Mapping[_Key, _Value], newer: Mapping[_Key, _Value]) -> frozenset[_Key]:
+    """Return the keys under which the two have something different, or only one has something."""
+    return frozenset(key for key in older.keys() | newer.keys() if older.get(key) != newer.get(key))

@@ -1,0 +1,94 @@
+"""When a snapshot of the metadata log is due, and up to where the log may forget.
+
+Pure, with the time as an argument. Rules, as in Kafka:
+
+- A snapshot is due when `max_record_bytes` of the log have been replayed since the last one, or anything at
+  all and `max_interval_ms` have passed (0: never by time). Never within a metadata transaction.
+- The log forgets from its start to one of its snapshots, never further than to the newest: one snapshot
+  stays always. The oldest goes while log and snapshots together exceed `max_bytes`, or while the last record
+  in it is older than `max_age_ms`.
+
+Source: KIP-630.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import Offset, SnapshotId, TimestampMs
+
+__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotSchedule", "start_after_cleaning"]
+
+
+class SnapshotSchedule:
+    """When the next snapshot is due at one replica of the log."""
+
+    def __init__(self, max_record_bytes: int, max_interval_ms: int, now_ms: TimestampMs) -> None:
+        self._max_record_bytes = max_record_bytes
+        self._max_interval_ms = max_interval_ms
+        self._replayed_bytes = 0
+        self._last_snapshot_ms = now_ms
+
+    def replayed(self, size_bytes: int) -> None:
+        """Take note that so many bytes of record batches have gone into the image."""
+        self._replayed_bytes += size_bytes
+
+    def is_due(self, image: MetadataImage, now_ms: TimestampMs) -> bool:
+        """Whether a snapshot of `image`, the newest committed one, is to be written now."""
+        if image.open_transaction is not None or not self._replayed_bytes:
+            return False
+        waited_ms = now_ms - self._last_snapshot_ms
+        return self._replayed_bytes >= self._max_record_bytes or 0 < self._max_interval_ms <= waited_ms
+
+    def taken(self, now_ms: TimestampMs) -> None:
+        """Count anew: a snapshot is being written of what was replayed so far, or was loaded."""
+        self._replayed_bytes = 0
+        self._last_snapshot_ms = now_ms
+
+
+class SegmentSize(NamedTuple):
+    """A segment of the log; it reaches to the next one's base offset."""
+
+    base_offset: Offset
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    """What there is to know of a snapshot on the disk."""
+
+    snapshot_id: SnapshotId
+    size_bytes: int
+    last_timestamp_ms: TimestampMs
+    """Of the last record of the log that is in it."""
+
+
+def start_after_cleaning(
+    snapshots: Sequence[KeptSnapshot],
+    segments: Sequence[SegmentSize],
+    *,
+    max_bytes: int | None,
+    max_age_ms: int | None,
+    now_ms: TimestampMs,
+) -> SnapshotId | None:
+    """Return the snapshot at which the log is to begin, `None` if everything may stay.
+
+    `snapshots` and `segments` are all there are, oldest first; None for a limit means that there is none.
+    Older snapshots go, and segments that lie wholly below, but the active one.
+    """
+    start: SnapshotId | None = None
+    remaining = list(segments)
+    total_bytes = sum(snapshot.size_bytes for snapshot in snapshots)
+    total_bytes += sum(segment.size_bytes for segment in segments)
+    for snapshot, following in pairwise(snapshots):
+        over_size = max_bytes is not None and total_bytes > max_bytes
+        over_age = max_age_ms is not None and now_ms - snapshot.last_timestamp_ms > max_age_ms
+        if not (over_size or over_age):
+            break
+        start = following.snapshot_id
+        total_bytes -= snapshot.size_bytes
+        while len(remaining) > 1 and remaining[1].base_offset <= start.end_offset:
+            total_bytes -= remaining.pop(0).size_bytes
+    return start
