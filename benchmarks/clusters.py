@@ -88,6 +88,7 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
             *("--conf", "spark.driver.host=127.0.0.1"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.decommission.enabled=true"),
             "jobs/serve.py",
         ]
         with log.open("w") as output, _process(command, output, subprocess.PIPE, signal.SIGTERM) as process:
