@@ -34,6 +34,7 @@ from sparklog.config.listeners import (
 )
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.metadata.registrations import Endpoint
+from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
 from sparklog.wire.socket_settings import SocketSettings
@@ -362,6 +363,12 @@ class BrokerConfig(ControllerKeys, LogDefaults):
 
     def _check(self) -> None:
         listener_names = {listener.name for listener in self.listeners}
+        if CONTROLLER_LISTENER in listener_names:
+            raise ConfigError(
+                "listeners",
+                CONTROLLER_LISTENER,
+                "brokers have a listener of that name for the metadata quorum",
+            )
         for endpoint in self.advertised_listeners or ():
             if endpoint.name not in listener_names:
                 raise ConfigError("advertised.listeners", endpoint.name, "no listener has this name")

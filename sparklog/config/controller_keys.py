@@ -26,6 +26,14 @@ class ControllerKeys:
         "How long a request to the controller may take.",
         at_least(0),
     )
+    controller_quorum_fetch_timeout_ms: int = config_key(
+        "controller.quorum.fetch.timeout.ms",
+        ConfigType.INT,
+        2000,
+        "After how long without a fetch from a majority of the voters the controller renews no lease, and for"
+        " how long after an answer to its fetch a voter grants no pre-vote.",
+        at_least(0),
+    )
     broker_heartbeat_interval_ms: int = config_key(
         "broker.heartbeat.interval.ms",
         ConfigType.INT,

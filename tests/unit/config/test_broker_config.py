@@ -113,6 +113,7 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("listeners", "SSL://127.0.0.1:9092", "only PLAINTEXT"),
         ("listeners", "OUTSIDE://127.0.0.1:9092", "has no protocol for OUTSIDE"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "used twice"),
+        ("listeners", "PLAINTEXT://a:1,CONTROLLER://b:2", "has no protocol for CONTROLLER"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
         ("advertised.listeners", "PLAINTEXT://[0::0]:9092", "clients cannot connect"),
         ("advertised.listeners", "SASL_SSL://h:9092", "only PLAINTEXT"),
@@ -133,6 +134,17 @@ def test_broker_config_of_a_bad_value_names_key_value_and_remedy(name: str, valu
     with pytest.raises(ConfigError, match=said) as caught:
         BrokerConfig.from_mapping({name: value})
     assert caught.value.key in str(caught.value)
+
+
+def test_broker_config_leaves_the_name_of_the_quorums_listener_free() -> None:
+    """Two listeners of one name could not be told apart."""
+    with pytest.raises(ConfigError, match="for the metadata quorum"):
+        BrokerConfig.from_mapping(
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+            }
+        )
 
 
 def test_broker_config_makes_the_socket_settings() -> None:
