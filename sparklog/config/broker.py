@@ -34,6 +34,7 @@ from sparklog.config.listeners import (
 )
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.metadata.registrations import Endpoint
+from sparklog.metadata.snapshot_schedule import SnapshotLimits
 from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
@@ -401,7 +402,7 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
 
     def metadata_log_config(self) -> LogConfig:
-        """Return what the metadata log is to obey: nothing of it is ever deleted by age or size."""
+        """Return what the metadata log is to obey: what goes of it goes by its snapshots alone."""
         return LogConfig(
             segment_bytes=self.metadata_log_segment_bytes,
             segment_ms=self.metadata_log_segment_ms,
@@ -409,6 +410,16 @@ class BrokerConfig(ControllerKeys, LogDefaults):
             retention_bytes=None,
             deletes=False,
             max_message_bytes=METADATA_MAX_BATCH_BYTES,
+        )
+
+    def snapshot_limits(self) -> SnapshotLimits:
+        """Return how often snapshots of the metadata log are written, and what is kept."""
+        max_bytes, max_age_ms = self.metadata_max_retention_bytes, self.metadata_max_retention_ms
+        return SnapshotLimits(
+            max_record_bytes=self.metadata_log_max_record_bytes_between_snapshots,
+            max_interval_ms=self.metadata_log_max_snapshot_interval_ms or None,
+            retention_bytes=None if max_bytes < 0 else max_bytes,
+            retention_ms=None if max_age_ms < 0 else max_age_ms,
         )
 
     def socket_settings(self) -> SocketSettings:

@@ -77,3 +77,31 @@ class ControllerKeys:
         604800000,
         "The longest a segment of the metadata log stays active.",
     )
+    metadata_log_max_record_bytes_between_snapshots: int = config_key(
+        "metadata.log.max.record.bytes.between.snapshots",
+        ConfigType.LONG,
+        20971520,
+        "After how many bytes of new records the next snapshot of the metadata log is written.",
+        at_least(1),
+    )
+    metadata_log_max_snapshot_interval_ms: int = config_key(
+        "metadata.log.max.snapshot.interval.ms",
+        ConfigType.LONG,
+        3600000,
+        "After how long the next snapshot is written if there are new records at all; 0 for never.",
+        at_least(0),
+    )
+    metadata_max_retention_bytes: int = config_key(
+        "metadata.max.retention.bytes",
+        ConfigType.LONG,
+        104857600,
+        "How large the metadata log and its snapshots grow before the oldest go, -1 for without limit. The"
+        " newest snapshot and the active segment stay.",
+    )
+    metadata_max_retention_ms: int = config_key(
+        "metadata.max.retention.ms",
+        ConfigType.LONG,
+        604800000,
+        "How old the last record in a snapshot may be before the snapshot and all before it go, -1 for"
+        " without limit. The newest snapshot and the active segment stay.",
+    )

@@ -3,10 +3,10 @@
 Pure, with the time as an argument. Rules, as in Kafka:
 
 - A snapshot is due when `max_record_bytes` of the log have been replayed since the last one, or anything at
-  all and `max_interval_ms` have passed (0: never by time). Never within a metadata transaction.
+  all and `max_interval_ms` have passed. Never within a metadata transaction.
 - The log forgets from its start to one of its snapshots, never further than to the newest: one snapshot
-  stays always. The oldest goes while log and snapshots together exceed `max_bytes`, or while the last record
-  in it is older than `max_age_ms`.
+  stays always. The oldest goes while log and snapshots together exceed `retention_bytes`, or while the last
+  record in it is older than `retention_ms`.
 
 Source: KIP-630.
 """
@@ -19,15 +19,28 @@ from typing import NamedTuple
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
-__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotSchedule", "start_after_cleaning"]
+__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotLimits", "SnapshotSchedule", "start_after_cleaning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLimits:
+    """Kafka's keys about snapshots; `None` is for no limit."""
+
+    max_record_bytes: int
+    """metadata.log.max.record.bytes.between.snapshots"""
+    max_interval_ms: int | None
+    """metadata.log.max.snapshot.interval.ms"""
+    retention_bytes: int | None
+    """metadata.max.retention.bytes"""
+    retention_ms: int | None
+    """metadata.max.retention.ms"""
 
 
 class SnapshotSchedule:
     """When the next snapshot is due at one replica of the log."""
 
-    def __init__(self, max_record_bytes: int, max_interval_ms: int, now_ms: TimestampMs) -> None:
-        self._max_record_bytes = max_record_bytes
-        self._max_interval_ms = max_interval_ms
+    def __init__(self, limits: SnapshotLimits, now_ms: TimestampMs) -> None:
+        self._limits = limits
         self._replayed_bytes = 0
         self._last_snapshot_ms = now_ms
 
@@ -39,8 +52,11 @@ class SnapshotSchedule:
         """Whether a snapshot of `image`, the newest committed one, is to be written now."""
         if image.open_transaction is not None or not self._replayed_bytes:
             return False
+        limits = self._limits
         waited_ms = now_ms - self._last_snapshot_ms
-        return self._replayed_bytes >= self._max_record_bytes or 0 < self._max_interval_ms <= waited_ms
+        return self._replayed_bytes >= limits.max_record_bytes or (
+            limits.max_interval_ms is not None and waited_ms >= limits.max_interval_ms
+        )
 
     def taken(self, now_ms: TimestampMs) -> None:
         """Count anew: a snapshot is being written of what was replayed so far, or was loaded."""
@@ -68,23 +84,22 @@ class KeptSnapshot:
 def start_after_cleaning(
     snapshots: Sequence[KeptSnapshot],
     segments: Sequence[SegmentSize],
-    *,
-    max_bytes: int | None,
-    max_age_ms: int | None,
+    limits: SnapshotLimits,
     now_ms: TimestampMs,
 ) -> SnapshotId | None:
     """Return the snapshot at which the log is to begin, `None` if everything may stay.
 
-    `snapshots` and `segments` are all there are, oldest first; None for a limit means that there is none.
-    Older snapshots go, and segments that lie wholly below, but the active one.
+    `snapshots` and `segments` are all there are, oldest first. Older snapshots go, and segments that lie
+    wholly below, but the active one.
     """
     start: SnapshotId | None = None
     remaining = list(segments)
     total_bytes = sum(snapshot.size_bytes for snapshot in snapshots)
     total_bytes += sum(segment.size_bytes for segment in segments)
     for snapshot, following in pairwise(snapshots):
-        over_size = max_bytes is not None and total_bytes > max_bytes
-        over_age = max_age_ms is not None and now_ms - snapshot.last_timestamp_ms > max_age_ms
+        over_size = limits.retention_bytes is not None and total_bytes > limits.retention_bytes
+        age_ms = now_ms - snapshot.last_timestamp_ms
+        over_age = limits.retention_ms is not None and age_ms > limits.retention_ms
         if not (over_size or over_age):
             break
         start = following.snapshot_id
