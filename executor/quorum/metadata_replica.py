@@ -1,0 +1,121 @@
+"""A broker's replica of the metadata log on the event loop: the log, the voter, and what keeps its word.
+
+What the `QuorumVoter` decides is on disk before anybody learns of it: `settled` formats blank directories
+with the cluster's id, writes `quorum-state`, and only then returns. The log belongs to whoever follows the
+leader; others read it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from executor.quorum.quorum_state_file import read_election, write_election
+from executor.quorum.quorum_voter import NO_ELECTION, Election, QuorumAnswer, QuorumVoter, VoteRequest
+from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.storage import ForeignDirectoryError, Log
+from sparklog.storage.log_config import LogConfig
+from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
+
+__all__ = ["MetadataReplica"]
+
+
+class MetadataReplica:
+    """One broker's replica of `__cluster_metadata`. Made by `open`."""
+
+    def __init__(self, log: Log, voter: QuorumVoter, format_directories: Callable[[str], None]) -> None:
+        self.log = log
+        self.voter = voter
+        self.cluster_id = voter.cluster_id
+        """The id that is in the directories; None while they are blank."""
+        self._format_directories = format_directories
+        self._election: Election = voter.election
+        """What is on disk."""
+        self._settling = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @classmethod
+    def open(
+        cls,
+        parent: Path,
+        config: LogConfig,
+        *,
+        key: VoterKey,
+        cluster_id: str | None,
+        fetch_timeout_ms: int,
+        format_directories: Callable[[str], None],
+        now_ms: TimestampMs,
+    ) -> Self:
+        """Open or create the log below `parent`, a locked directory, and read what was voted. Blocks.
+
+        `format_directories` is called, off the loop, with the cluster id that a blank broker learns.
+
+        Raises:
+            ForeignDirectoryError: there is a log, but nothing says which cluster's.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
+        log = Log.open(directory, config, now_ms=now_ms)
+        try:
+            election = read_election(directory)
+            if cluster_id is None and (election is not None or log.log_end_offset > 0):
+                raise ForeignDirectoryError(
+                    f"{directory} has a metadata log, but {parent} has no meta.properties that says of which "
+                    "cluster; restore the file, or remove the directory if its records are not wanted"
+                )
+        except BaseException:
+            log.close(clean=False)
+            raise
+        voter = QuorumVoter(key, cluster_id, election or NO_ELECTION, fetch_timeout_ms)
+        return cls(log, voter, format_directories)
+
+    @property
+    def position(self) -> LogPosition:
+        """Where the log ends, whether that is on disk yet or not."""
+        return LogPosition(self.log.epochs.latest or 0, self.log.log_end_offset)
+
+    async def vote(self, request: VoteRequest, now_ms: int) -> QuorumAnswer:
+        """Return the answer to a candidate, once it may leave.
+
+        Raises:
+            KafkaError: the disk does not take the vote, so there is no answer.
+        """
+        answer = self.voter.vote(request, self.position, now_ms)
+        await self.settled()
+        return answer
+
+    async def settled(self) -> None:
+        """Return when all that the voter has decided so far is on disk.
+
+        Raises:
+            KafkaError: the disk does not take it. The next call tries again.
+        """
+        async with self._settling:
+            while (self.voter.cluster_id, self.voter.election) != (self.cluster_id, self._election):
+                cluster_id, election = self.voter.cluster_id, self.voter.election
+                if cluster_id is not None and cluster_id != self.cluster_id:
+                    await asyncio.to_thread(self._format_directories, cluster_id)
+                    self.cluster_id = cluster_id
+                if election != self._election:
+                    await asyncio.to_thread(write_election, self.log.directory, election)
+                    self._election = election
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the conditions of all `until` looked at."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition` holds, which is looked at whenever something is settled."""
+        while not condition():
+            await self._changed.wait()
+
+    def close(self) -> None:
+        """Flush and close the log. Blocks.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.log.close()

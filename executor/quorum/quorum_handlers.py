@@ -1,0 +1,202 @@
+"""What a broker's CONTROLLER listener answers: votes, leaders, and its copy of the metadata log.
+
+The copy is served up to its end, whether committed or not: a candidate takes over the longest log, and only
+a majority's votes then say what of it counts. Nothing is held open; a candidate asks again.
+"""
+
+import time
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.begin_quorum_epoch.v1 import response as begin_response
+from kio.schema.describe_quorum.v2 import response as describe_response
+from kio.schema.end_quorum_epoch.v1 import response as end_response
+from kio.schema.list_offsets.v11 import response as list_offsets_response
+from kio.schema.vote.v2 import response as vote_response
+
+from executor.quorum.log_copies import fetch_response
+from executor.quorum.metadata_replica import MetadataReplica
+from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import Endpoint
+from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.storage.results import LATEST_TIMESTAMP
+from sparklog.types import CLUSTER_METADATA_TOPIC
+from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.requests import Api, Request
+from sparklog.wire.versions import upgrade
+
+__all__ = ["QuorumHandlers"]
+
+FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)
+"""By topic id; the metadata log is not fetched by name."""
+_NOBODY: Final = -1
+_NO_DIRECTORY: Final = UUID(int=0)
+
+
+class QuorumHandlers:
+    """The requests of candidates and leaders to one broker."""
+
+    def __init__(self, replica: MetadataReplica, endpoint: Endpoint) -> None:
+        self._replica = replica
+        self._voter = replica.voter
+        self.endpoint = endpoint
+        """Where this listener is reached."""
+
+    def table(self) -> dict[ApiKey, Api]:
+        """Return the listener's table."""
+        return {
+            ApiKey.VOTE: Api(*known_versions(ApiKey.VOTE), self.vote),
+            ApiKey.BEGIN_QUORUM_EPOCH: Api(
+                *known_versions(ApiKey.BEGIN_QUORUM_EPOCH), self.begin_quorum_epoch
+            ),
+            ApiKey.END_QUORUM_EPOCH: Api(*known_versions(ApiKey.END_QUORUM_EPOCH), self.end_quorum_epoch),
+            ApiKey.FETCH: Api(*FETCH_VERSIONS, self.fetch),
+            ApiKey.LIST_OFFSETS: Api(*known_versions(ApiKey.LIST_OFFSETS), self.list_offsets),
+            ApiKey.DESCRIBE_QUORUM: Api(*known_versions(ApiKey.DESCRIBE_QUORUM), self.describe_quorum),
+        }
+
+    async def vote(self, request: Request) -> Any:
+        """Answer Vote, once what the answer promises is on disk."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return vote_response.VoteResponse(error_code=ErrorCode.invalid_request, topics=())
+        answer = await self._replica.vote(
+            VoteRequest(
+                cluster_id=body.cluster_id,
+                voter_id=None if body.voter_id == _NOBODY else body.voter_id,
+                voter_directory_id=asked.voter_directory_id,
+                candidate=VoterKey(asked.replica_id, asked.replica_directory_id or _NO_DIRECTORY),
+                candidate_epoch=asked.replica_epoch,
+                log=LogPosition(asked.last_offset_epoch, asked.last_offset),
+                pre_vote=asked.pre_vote,
+            ),
+            _now_ms(),
+        )
+        return _quorum_response(vote_response, "VoteResponse", answer, vote_granted=answer.vote_granted)
+
+    async def begin_quorum_epoch(self, request: Request) -> Any:
+        """Answer BeginQuorumEpoch, once the leader is on disk."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return begin_response.BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
+        answer = self._voter.begin_quorum_epoch(
+            body.cluster_id,
+            asked.leader_id,
+            asked.leader_epoch,
+            None if body.voter_id == _NOBODY else body.voter_id,
+            asked.voter_directory_id,
+        )
+        await self._replica.settled()
+        return _quorum_response(begin_response, "BeginQuorumEpochResponse", answer)
+
+    async def end_quorum_epoch(self, request: Request) -> Any:
+        """Answer EndQuorumEpoch."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return end_response.EndQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
+        answer = self._voter.end_quorum_epoch(body.cluster_id, asked.leader_id, asked.leader_epoch)
+        await self._replica.settled()
+        return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
+
+    def fetch(self, request: Request) -> Any:
+        """Answer Fetch of the metadata log out of the own copy."""
+        return fetch_response(self._replica, upgrade(request.body))
+
+    def list_offsets(self, request: Request) -> Any:
+        """Answer ListOffsets: where the own copy ends."""
+        return list_offsets_response.ListOffsetsResponse(
+            throttle_time=timedelta(),
+            topics=tuple(
+                list_offsets_response.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        self._latest_offset(topic.name, partition) for partition in topic.partitions
+                    ),
+                )
+                for topic in upgrade(request.body).topics
+            ),
+        )
+
+    def _latest_offset(self, topic: str, partition: Any) -> Any:
+        number = partition.partition_index
+        if (topic, number) != (CLUSTER_METADATA_TOPIC, 0):
+            return list_offsets_response.ListOffsetsPartitionResponse(
+                partition_index=number, error_code=ErrorCode.unknown_topic_or_partition
+            )
+        if partition.timestamp != LATEST_TIMESTAMP:
+            return list_offsets_response.ListOffsetsPartitionResponse(
+                partition_index=number, error_code=ErrorCode.invalid_request
+            )
+        position = self._replica.position
+        return list_offsets_response.ListOffsetsPartitionResponse(
+            partition_index=number,
+            error_code=ErrorCode.none,
+            offset=position.end_offset,
+            leader_epoch=position.last_epoch,
+        )
+
+    def describe_quorum(self, request: Request) -> Any:
+        """Answer DescribeQuorum with what this broker knows; only the leader knows the others' progress."""
+        voter, election = self._voter, self._voter.election
+        own_state = describe_response.ReplicaState(
+            replica_id=voter.key.node_id,
+            replica_directory_id=voter.key.directory_id,
+            log_end_offset=self._replica.log.log_end_offset,
+        )
+        partition = describe_response.PartitionData(
+            partition_index=0,
+            error_code=ErrorCode.none,
+            error_message=None,
+            leader_id=_or_nobody(election.leader_id),
+            leader_epoch=election.leader_epoch,
+            high_watermark=_or_nobody(voter.high_watermark),
+            current_voters=(),
+            observers=(own_state,),
+        )
+        endpoint = self.endpoint
+        listener = describe_response.Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)
+        return describe_response.DescribeQuorumResponse(
+            error_code=ErrorCode.none,
+            error_message=None,
+            topics=(describe_response.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+            nodes=(describe_response.Node(node_id=voter.key.node_id, listeners=(listener,)),),
+        )
+
+
+def _only_partition(body: Any) -> Any | None:
+    """Return what a quorum request says of the metadata log, None if that is not all it is about."""
+    if len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
+        return None
+    topic = body.topics[0]
+    partition = topic.partitions[0]
+    return partition if (topic.topic_name, partition.partition_index) == (CLUSTER_METADATA_TOPIC, 0) else None
+
+
+def _quorum_response(schema: Any, name: str, answer: QuorumAnswer, **more: bool) -> Any:
+    """Return the response of `schema` that gives `answer`; another cluster's request is refused whole."""
+    response = getattr(schema, name)
+    if answer.error_code is ErrorCode.inconsistent_cluster_id:
+        return response(error_code=answer.error_code, topics=())
+    partition = schema.PartitionData(
+        partition_index=0,
+        error_code=answer.error_code,
+        leader_id=_or_nobody(answer.leader_id),
+        leader_epoch=answer.leader_epoch,
+        **more,
+    )
+    topic = schema.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
+    return response(error_code=ErrorCode.none, topics=(topic,))
+
+
+def _or_nobody(number: int | None) -> int:
+    return _NOBODY if number is None else number
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
