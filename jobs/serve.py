@@ -1,8 +1,9 @@
 """The cluster as a Spark application: `spark-submit jobs/serve.py [properties file]`.
 
 Prints `bootstrap.servers=...` on standard output when the cluster is up, serves until SIGTERM or Ctrl-C,
-then stops cleanly with status 0. Racks and brokers a rack are the Spark properties
-`spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
+then stops cleanly with status 0. If Spark ends under it, its JVM killed or its context stopped, it ends too,
+with status 1, so that whoever supervises it starts it again. Racks and brokers a rack are the Spark
+properties `spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
 """
 
 import argparse
@@ -19,9 +20,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import sparklog
+from driver.rack import is_stopped
 from sparklog.config import ConfigError
 
 logger = logging.getLogger(__name__)
+
+SPARK_POLL_S = 0.2
 
 
 class StopSignal:
@@ -49,9 +53,9 @@ class StopSignal:
         """Take a signal of the JVM; called by py4j."""
         self._received.set()
 
-    def wait(self) -> None:
-        """Return when one has come."""
-        self._received.wait()
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether one has come, as soon as it has and after `timeout_s` at the latest."""
+        return self._received.wait(timeout_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     with cluster:
         print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
-        stop_signal.wait()
+        while not stop_signal.wait(SPARK_POLL_S):
+            # Nothing else tells this process that the JVM is gone, and it has the cluster's address.
+            if is_stopped(spark.sparkContext):
+                logger.error("Spark has ended under the cluster")
+                return 1
         logger.info("stopping")
     spark.stop()
     return 0
