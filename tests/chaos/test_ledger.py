@@ -1,0 +1,57 @@
+"""The ledger tells a kept promise from every way to break one; what finds no bugs proves nothing."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from benchmarks.probe import value_of
+from tests.chaos.ledger import Ledger, Verdict
+
+
+def verdict(
+    readings: Iterable[tuple[int, bytes]], acknowledged: Sequence[tuple[int, int]], produced: int
+) -> Verdict:
+    """Judge one partition: (offset, value) as read, (number, offset) as acknowledged."""
+    ledger = Ledger(1)
+    for offset, value in readings:
+        ledger.read(0, offset, value)
+    numbers = array("q", [number for number, _ in acknowledged])
+    offsets = array("q", [offset for _, offset in acknowledged])
+    return ledger.verdict([numbers], [offsets], [produced])
+
+
+def at(*numbers: int) -> list[tuple[int, bytes]]:
+    """Return these records of partition 0 as read at offsets from 0 on."""
+    return [(offset, value_of(0, number)) for offset, number in enumerate(numbers)]
+
+
+def test_ledger_of_a_kept_promise_is_clean_whoever_read_and_however_often() -> None:
+    """Two readers see the same; a record that was never acknowledged may be there, or be missing."""
+    kept = verdict([*at(0, 1, 3), *at(0, 1, 3)], [(0, 0), (1, -1), (3, 2)], produced=5)
+    assert kept == Verdict(3, lost=0, duplicated=0, disordered=0, changed=0, invented=0, examples=())
+    assert kept.is_clean
+
+
+@pytest.mark.parametrize(
+    ("wrong", "readings", "acknowledged"),
+    [
+        ("lost", at(0, 2), [(0, 0), (1, -1), (2, 1)]),
+        ("duplicated", at(0, 1, 1), [(0, 0), (1, 1)]),
+        ("disordered", at(1, 0), [(0, 1), (1, 0)]),
+        ("changed", [*at(0, 1), (1, value_of(0, 2)), (2, value_of(0, 1))], [(0, 0)]),
+        ("changed", at(0, 1), [(0, 1)]),
+        ("invented", at(0, 3), [(0, 0)]),
+        ("invented", [(0, b"something else")], []),
+        ("invented", [(0, value_of(1, 0))], []),
+        ("invented", [(0, b"0 -1")], []),
+    ],
+)
+def test_ledger_of_a_broken_promise_says_how(
+    wrong: str, readings: list[tuple[int, bytes]], acknowledged: list[tuple[int, int]]
+) -> None:
+    """Each kind of damage has another cause, so a run must name it."""
+    found = verdict(readings, acknowledged, produced=3)
+    assert getattr(found, wrong) == 1
+    assert not found.is_clean
+    assert found.examples
