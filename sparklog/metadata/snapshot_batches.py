@@ -45,6 +45,7 @@ __all__ = [
     "MetadataSnapshot",
     "decode_snapshot",
     "encode_snapshot",
+    "read_last_timestamp",
 ]
 
 BATCH_BYTES: Final = 1024 * 1024
@@ -122,6 +123,22 @@ def decode_snapshot(snapshot_id: SnapshotId, batches: Iterable[bytes]) -> Metada
         raise DamagedSnapshotError(snapshot_id, error.message) from error
 
 
+def read_last_timestamp(snapshot_id: SnapshotId, first_batch: bytes) -> TimestampMs:
+    """Return `MetadataSnapshot.last_timestamp_ms` of a snapshot that begins with that batch.
+
+    Raises:
+        DamagedSnapshotError: it does not begin a snapshot.
+    """
+    reading = _Reading(snapshot_id)
+    try:
+        reading.read(first_batch)
+    except DamagedSnapshotError:
+        raise
+    except KafkaError as error:
+        raise DamagedSnapshotError(snapshot_id, error.message) from error
+    return reading.last_timestamp_ms
+
+
 class _Reading:
     """How far the batches of a snapshot have been read."""
 
@@ -150,11 +167,18 @@ class _Reading:
         else:
             self._records += [decode_record(record.value or b"") for record in read_records(batch, header)]
 
+    @property
+    def last_timestamp_ms(self) -> TimestampMs:
+        if self._header is None:
+            raise self._damaged("it does not begin with a header")
+        timestamp_ms: TimestampMs = self._header.last_contained_log_timestamp
+        return timestamp_ms
+
     def finish(self) -> MetadataSnapshot:
-        if self._header is None or self._footer is None:
+        if self._footer is None:
             raise self._damaged(f"it ends at record {self._next_offset} without a footer")
         image = image_of_snapshot(self._snapshot_id, self._records)
-        return MetadataSnapshot(image, self._voters, self._header.last_contained_log_timestamp)
+        return MetadataSnapshot(image, self._voters, self.last_timestamp_ms)
 
     def _read_control(self, batch: bytes, header: BatchHeader) -> None:
         for record in read_records(batch, header):
