@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,12 @@ from uuid import uuid4
 
 from executor.auto_topic_creation import AutoTopicCreation
 from executor.controller_link import ControllerLink, ControllerUnreachableError
-from executor.directories import close_directories, directory_ids, open_directories
+from executor.directories import (
+    close_directories,
+    directory_ids,
+    open_directories,
+    previous_broker_epoch,
+)
 from executor.forwarding import Forwarder
 from executor.handlers.apis import BrokerServices, broker_apis
 from executor.isr_proposals import IsrProposals
@@ -33,8 +38,8 @@ from executor.producer_ids import ProducerIds
 from executor.replication.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage
-from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 from sparklog.storage import Log, LogDirectory
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 from sparklog.wire.connection_quotas import ConnectionQuotas
@@ -47,11 +52,6 @@ REPLICAS_TICK_MS: Final = 200
 LIFECYCLE_POLL_MS: Final = 100
 """How often a broker looks at the clock while it waits for something else."""
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 10_000
-
-SUPPORTED_FEATURES: Final[Mapping[str, FeatureRange]] = {
-    METADATA_VERSION_FEATURE: FeatureRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)
-}
-"""The feature levels this broker can serve; a cluster that finalized another refuses its registration."""
 
 logger = logging.getLogger(__name__)
 
@@ -309,9 +309,7 @@ class Broker:
     def _features(self) -> Features:
         image = self._image
         return Features(
-            supported={
-                name: (levels.min_level, levels.max_level) for name, levels in SUPPORTED_FEATURES.items()
-            },
+            supported=SUPPORTED_FEATURES,
             finalized=dict(image.features),
             finalized_epoch=-1 if image.offset is None else image.offset,
         )
@@ -324,9 +322,9 @@ class Broker:
             incarnation_id=uuid4(),
             rack=self._rack,
             listeners=self.endpoints,
-            features=tuple(SUPPORTED_FEATURES.items()),
+            features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
             log_directories=directory_ids(directories),
-            previous_broker_epoch=directories[0].previous_broker_epoch,
+            previous_broker_epoch=previous_broker_epoch(directories),
         )
         return BrokerLifecycle(
             identity,

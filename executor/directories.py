@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.types import BrokerId
+from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["close_directories", "directory_ids", "open_directories"]
+__all__ = ["close_directories", "directory_ids", "open_directories", "previous_broker_epoch"]
 
 
 def open_directories(paths: Sequence[Path], cluster_id: str, node_id: BrokerId) -> list[LogDirectory]:
@@ -48,6 +48,12 @@ def close_directories(directories: Sequence[LogDirectory]) -> None:
 def directory_ids(directories: Sequence[LogDirectory]) -> list[UUID]:
     """Return the ids of formatted directories."""
     return [directory.meta.directory_id for directory in directories if directory.meta is not None]
+
+
+def previous_broker_epoch(directories: Sequence[LogDirectory]) -> BrokerEpoch | None:
+    """Return the broker epoch under which all directories were left cleanly; None if one of them was not."""
+    first, *others = {directory.previous_broker_epoch for directory in directories}
+    return None if others else first
 
 
 def _new_directory_id() -> UUID:

@@ -26,7 +26,7 @@ from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from driver.controller.cluster import ELIGIBLE_LEADER_REPLICAS_FEATURE, Cluster
+from driver.controller.cluster import Cluster
 from driver.controller.decision import Decision
 from driver.controller.elections import broker_joins, broker_leaves, broker_lost_log, directories_fail
 from driver.controller.sessions import Session
@@ -271,7 +271,7 @@ def _previous_incarnation_ends(
     cluster: Cluster, existing: BrokerRegistration, previous_broker_epoch: BrokerEpoch
 ) -> list[MetadataRecord]:
     clean = previous_broker_epoch == existing.broker_epoch
-    if clean or not cluster.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0):
+    if clean or not cluster.has_eligible_leader_replicas:
         return broker_leaves(cluster, existing.broker_id)
     return broker_lost_log(cluster, existing.broker_id)
 

@@ -13,18 +13,18 @@ from driver.controller.placement import UsableBroker
 from driver.controller.sessions import Sessions
 from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
-__all__ = ["CONTROLLER_ID", "Cluster"]
+__all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "Cluster", "election_of"]
 
 CONTROLLER_ID: Final[BrokerId] = 1_000_000
 """The driver's node id: above those of all brokers, which are counted from 0."""
 
-ELIGIBLE_LEADER_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
+MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-_MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 class Cluster:
@@ -85,14 +85,19 @@ class Cluster:
     def isr_rules(self, topic: str) -> IsrRules:
         """Return what topic and cluster configuration say about in-sync replicas."""
         own = self.image.topic_configs(topic)
-        unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(_MIN_IN_SYNC_REPLICAS)
+        unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(MIN_IN_SYNC_REPLICAS)
         return IsrRules(
             unclean_election=self.config.unclean_leader_election_enable
             if unclean is None
             else bool(TOPIC_KEYS[_UNCLEAN_ELECTION].parse(unclean)),
             min_in_sync_replicas=self.config.min_insync_replicas if minimum is None else int(minimum),
-            eligible_leader_replicas=self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0,
+            eligible_leader_replicas=self.has_eligible_leader_replicas,
         )
+
+    @property
+    def has_eligible_leader_replicas(self) -> bool:
+        """Whether the cluster keeps eligible leader replicas (KIP-966)."""
+        return self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
 
     def usable_brokers(self) -> Iterator[UsableBroker]:
         """Yield the brokers that may be given replicas: all that are not shutting down."""

@@ -20,11 +20,11 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
-from driver.controller.cluster import Cluster
+from driver.controller.cluster import MIN_IN_SYNC_REPLICAS, Cluster
 from driver.controller.decision import Decision
 from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
+from sparklog.metadata.schemas import ClearElrRecord, ConfigRecord, MetadataRecord, ResourceType
 
 __all__ = ["alter_configs", "incremental_alter_configs"]
 
@@ -132,10 +132,14 @@ def _resource_records(
     changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     if changed:
         logger.info("Configuration of topic %s changes: %s", name, {key: new.get(key) for key in changed})
-    return [
+    records: list[MetadataRecord] = [
         ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=new.get(key))
         for key in changed
     ]
+    if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
+        # Under a smaller minimum, records are committed that they do not have (KIP-966).
+        records.append(ClearElrRecord(topic_name=name))
+    return records
 
 
 def _apply(cluster: Cluster, config: AlterableConfig, old: str | None) -> str | None:

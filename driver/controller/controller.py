@@ -27,6 +27,7 @@ from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConf
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 from driver.controller import brokers
+from driver.controller.activation import bootstrap_records
 from driver.controller.alter_partition import alter_partition
 from driver.controller.cluster import Cluster
 from driver.controller.configs import alter_configs, incremental_alter_configs
@@ -38,12 +39,7 @@ from driver.controller.elections import balance, elect_leaders
 from driver.controller.producer_ids import allocate_producer_ids, init_producer_id
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import (
-    METADATA_VERSION_FEATURE,
-    METADATA_VERSION_LEVEL,
-    FeatureLevelRecord,
-    MetadataRecord,
-)
+from sparklog.metadata.schemas import MetadataRecord
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 __all__ = ["REQUEST_TYPES", "Controller"]
@@ -73,11 +69,8 @@ class Controller:
         return self._cluster.image
 
     def bootstrap(self) -> Decision:
-        """Return what the very first batch of a cluster says: the level of its metadata."""
-        if self.image.features:
-            return Decision([], None)
-        record = FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=METADATA_VERSION_LEVEL)
-        return Decision([record], None)
+        """Return what a controller says before anything else; nothing if its configuration is as it was."""
+        return Decision(bootstrap_records(self.image, self._cluster.config), None)
 
     def handle(self, request: Any, now_ms: int) -> Decision:
         """Decide about a request, an entity of one of `REQUEST_TYPES`.

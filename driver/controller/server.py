@@ -22,8 +22,8 @@ from driver.controller.handlers import Handlers, now_ms
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.metadata_log import MetadataLog
 from sparklog.config import BrokerConfig
+from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Features
@@ -215,7 +215,7 @@ class ControllerServer:
     def _features(self) -> Features:
         image = self._image
         return Features(
-            supported={METADATA_VERSION_FEATURE: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)},
+            supported=SUPPORTED_FEATURES,
             finalized=dict(image.features),
             finalized_epoch=-1 if image.offset is None else image.offset,
         )

@@ -14,8 +14,8 @@ from executor.replication.partition_settings import PartitionSettings
 from executor.replication.replica import Replica
 from sparklog.config import BrokerConfig, topic_config
 from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
-from sparklog.metadata.schemas import METADATA_VERSION_FEATURE, METADATA_VERSION_LEVEL
 from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
 from tests.simulation.controller_process import (
     CLUSTER_ID,
@@ -75,7 +75,7 @@ class BrokerProcess(Process):
                 incarnation_id=self.incarnation_id,
                 rack=f"rack-{broker_id % world.rack_count}",
                 listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
-                features=((METADATA_VERSION_FEATURE, _METADATA_VERSIONS),),
+                features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
                 log_directories=(disk.directory_id,),
                 previous_broker_epoch=disk.broker_epoch_at_clean_shutdown,
             ),
@@ -387,9 +387,6 @@ class BrokerProcess(Process):
     def went_offline(self, replica: Replica, error: BaseException) -> None:
         """No disk fails yet."""
         raise AssertionError(f"{replica} went offline: {error}")
-
-
-_METADATA_VERSIONS: Final = FeatureRange(METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL)
 
 
 def _key(replica: Replica) -> TopicIdPartition:

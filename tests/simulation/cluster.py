@@ -296,14 +296,15 @@ class World:
                 key = TopicIdPartition(topic_id, number)
                 self.tell(
                     key,
-                    f"the controller decides: leader {partition.leader}, ISR {partition.isr}, leader epoch "
-                    f"{partition.leader_epoch}, partition epoch {partition.partition_epoch}",
+                    f"the controller decides: leader {partition.leader}, ISR {partition.isr}, "
+                    f"ELR {partition.elr}, leader epoch {partition.leader_epoch}, partition epoch "
+                    f"{partition.partition_epoch}",
                 )
                 leader = partition.leader
                 if known is not None and leader is not None and leader != known.leader:
                     self.outcome.elections += 1
-                    if known.isr == (leader,) and key in self.disks[leader].damaged:
-                        self.tell(key, "the last broker in sync is back without all of its records")
+                    if partition.leader_recovery_state and key in self.disks[leader].damaged:
+                        self.tell(key, "the last leader is back without all of its records")
                         self.ledger(key).is_void = True
                 for check in self.invariants.partition_decided:
                     check(key, known, partition)
@@ -318,12 +319,13 @@ class World:
                     disk.damaged.discard(key)
 
     def _counts_on(self, image: MetadataImage, broker_id: BrokerId, key: TopicIdPartition) -> bool:
-        """Whether a broker is in a partition's ISR, or may come in by what it had before its disk failed."""
+        """Whether a broker may lead, or come into the ISR, by what it had before its disk failed."""
         partition = image.topics.partition(key.topic_id, key.partition)
         if partition is None or broker_id not in partition.replicas:
             return False
         registration = image.brokers[broker_id]
-        return broker_id in partition.isr or registration.broker_epoch == self.disks[broker_id].damaged_epoch
+        may_lead = broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+        return may_lead or registration.broker_epoch == self.disks[broker_id].damaged_epoch
 
     def _silent(self, broker_id: BrokerId) -> None:
         self.tell(None, f"broker {broker_id} is fenced for its silence")

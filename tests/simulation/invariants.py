@@ -94,7 +94,10 @@ class SingleLeaderPerEpoch(Invariant):
 
 
 class LeaderInIsr(Invariant):
-    """A leader is in the ISR and comes from the ISR before it."""
+    """A leader is in the ISR, and comes from the ISR or the eligible leader replicas before it.
+
+    When there is nobody left in either, who led last may lead again (KIP-966), recovering.
+    """
 
     def partition_decided(
         self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
@@ -103,12 +106,13 @@ class LeaderInIsr(Invariant):
             self.fail(f"leader {after.leader} is not in the ISR {after.isr}", key)
         if before is None or after.leader == before.leader:
             return
-        if after.leader is not None and after.leader not in before.isr:
-            self.fail(f"leader {after.leader} was not in the ISR {before.isr}", key)
+        eligible = before.last_known_elr if after.leader_recovery_state else (*before.isr, *before.elr)
+        if after.leader is not None and after.leader not in eligible:
+            self.fail(f"leader {after.leader} was not in the ISR {before.isr} or ELR {before.elr}", key)
 
 
 class IsrHoldsCommitted(Invariant):
-    """The ISR is strong: each of its members has every committed record on its disk."""
+    """The ISR is strong: each of its members has every committed record on its disk; so has the ELR's."""
 
     def partition_decided(
         self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
@@ -122,7 +126,7 @@ class IsrHoldsCommitted(Invariant):
     def _check(self, ledger: Ledger, registration: PartitionRegistration | None) -> None:
         if registration is None or ledger.is_void:
             return
-        for broker_id in registration.isr:
+        for broker_id in (*registration.isr, *registration.elr):
             disk = self.world.disks[broker_id]
             if ledger.key in disk.damaged:
                 continue
@@ -130,14 +134,14 @@ class IsrHoldsCommitted(Invariant):
             end_offset = 0 if log is None else log.log_end_offset
             if end_offset < ledger.end_offset:
                 self.fail(
-                    f"broker {broker_id} in the ISR {registration.isr} has records up to {end_offset}, "
-                    f"committed are those up to {ledger.end_offset}",
+                    f"broker {broker_id} in the ISR {registration.isr} or ELR {registration.elr} has records "
+                    f"up to {end_offset}, committed are those up to {ledger.end_offset}",
                     ledger.key,
                 )
             if log is not None and (number := ledger.first_difference(log, len(log.batches))) is not None:
                 self.fail(
-                    f"broker {broker_id} in the ISR {registration.isr} has another batch at offset "
-                    f"{log.headers[number].base_offset} than is committed",
+                    f"broker {broker_id} in the ISR {registration.isr} or ELR {registration.elr} has another "
+                    f"batch at offset {log.headers[number].base_offset} than is committed",
                     ledger.key,
                 )
 

@@ -3,8 +3,8 @@
 A record is committed when any leader's high watermark passes it. The ledger only grows; every log, answer and
 promise is held against it.
 
-One loss is not the algorithm's fault: without eligible leader replicas (KIP-966) the last broker in an ISR is
-waited for, and if its disk lost records, they are lost. Such a partition's ledger is void from then on.
+One loss is not the algorithm's fault: when every broker that had all records has crashed, the last leader
+leads again (KIP-966), and if its disk lost records, they are lost. Its ledger is void from then on.
 """
 
 from dataclasses import dataclass, field

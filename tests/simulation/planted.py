@@ -211,7 +211,7 @@ PLANTED = {
     ),
     "acknowledge-under-min-isr": PlantedBug(
         "acks=all is acknowledged by fewer than min.insync.replicas",
-        "AcknowledgedByMinIsr",
+        "IsrHoldsCommitted",
         0,
         _acknowledge_under_min_isr,
     ),

@@ -50,7 +50,6 @@ def registration(
     directories: tuple[UUID, ...] | None = None,
     previous_broker_epoch: int = -1,
     port: int = 9092,
-    eligible_leader_replicas: bool = False,
 ) -> Any:
     """Return a BrokerRegistration request."""
     return BrokerRegistrationRequest(
@@ -60,11 +59,9 @@ def registration(
         listeners=(Listener(name="PLAINTEXT", host="127.0.0.1", port=port, security_protocol=0),),
         features=(
             Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
-            *[
-                Feature(
-                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
-                )
-            ][: int(eligible_leader_replicas)],
+            Feature(
+                name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
+            ),
         ),
         rack=f"rack-{broker_id}" if rack is None else rack,
         log_dirs=(directory_of(broker_id),) if directories is None else directories,

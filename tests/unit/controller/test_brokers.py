@@ -1,17 +1,16 @@
 """A broker's life: what is registered, fenced, unfenced, and what happens to its partitions."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from driver.controller.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import (
     NO_LEADER,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
-    FeatureLevelRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
@@ -32,17 +31,20 @@ def test_registration_first_is_fenced_with_offset_as_epoch() -> None:
         RegisterBrokerRecord(
             broker_id=0,
             incarnation_id=UUID(int=1),
-            broker_epoch=1,
+            broker_epoch=3,
             end_points=(BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092, security_protocol=0),),
             features=(
                 BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+                BrokerFeature(
+                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
+                ),
             ),
             rack="rack-0",
             fenced=True,
             log_dirs=(directory_of(0),),
         )
     ]
-    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 1)
+    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 3)
 
 
 def test_registration_other_cluster_is_refused() -> None:
@@ -79,12 +81,11 @@ def test_registration_repeated_keeps_epoch_and_state() -> None:
 def test_registration_without_a_feature_of_the_cluster_is_refused() -> None:
     """A broker that cannot read the metadata must not act on it."""
     conversation = Conversation()
-    feature = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)
-    conversation.take(Decision([feature], None))
-    decision = conversation.say(registration(0))
+    request = registration(0)
+    without = replace(request, features=request.features[:1])
+    decision = conversation.say(without)
     assert (decision.records, decision.reply.error_code) == ([], ErrorCode.unsupported_version)
-    decision = conversation.say(registration(0, eligible_leader_replicas=True))
-    assert decision.reply.error_code is ErrorCode.none
+    assert conversation.say(request).reply.error_code is ErrorCode.none
 
 
 @pytest.mark.parametrize(
@@ -185,13 +186,25 @@ def test_broker_gone_last_in_sync_replica_leaves_partition_waiting() -> None:
     conversation.propose(0, (0,))
     decision = conversation.take(conversation.controller.broker_gone(0, conversation.epoch(0)))
     assert decision.records == [
-        PartitionChangeRecord(partition_id=0, topic_id=conversation.topic_id(), leader=NO_LEADER),
+        PartitionChangeRecord(
+            partition_id=0,
+            topic_id=conversation.topic_id(),
+            isr=(),
+            leader=NO_LEADER,
+            eligible_leader_replicas=(0,),
+            last_known_elr=(0,),
+        ),
         fence_record(conversation, 0),
     ]
-    conversation.say(registration(0, incarnation=2))
+    conversation.say(registration(0, incarnation=2, previous_broker_epoch=conversation.epoch(0)))
     back = conversation.heartbeat(0)
     assert back.records[1] == PartitionChangeRecord(
-        partition_id=0, topic_id=conversation.topic_id(), leader=0
+        partition_id=0,
+        topic_id=conversation.topic_id(),
+        isr=(0,),
+        leader=0,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
     )
 
 

@@ -1,20 +1,32 @@
 """Elections on request and by themselves, and eligible leader replicas."""
 
+import itertools
 from datetime import timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 from kio.schema.elect_leaders.v2.request import TopicPartitions
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
+from driver.controller.controller import Controller
 from driver.controller.decision import Decision
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import (
     NO_LEADER,
+    ClearElrRecord,
+    ConfigRecord,
     FeatureLevelRecord,
+    LeaderRecoveryState,
     PartitionChangeRecord,
 )
-from tests.unit.controller.conversation import Conversation, creatable, registration
+from tests.unit.controller.conversation import CLUSTER_ID, Conversation, creatable, registration
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -83,7 +95,13 @@ def test_elect_unclean_takes_what_is_there() -> None:
     decision = elect(conversation, UNCLEAN, 0)
     assert decision.records == [
         PartitionChangeRecord(
-            partition_id=0, topic_id=conversation.topic_id(), isr=(1,), leader=1, leader_recovery_state=1
+            partition_id=0,
+            topic_id=conversation.topic_id(),
+            isr=(1,),
+            leader=1,
+            leader_recovery_state=1,
+            eligible_leader_replicas=(),
+            last_known_elr=(),
         )
     ]
 
@@ -106,81 +124,189 @@ def test_balance_comes_by_itself_after_its_interval(moved: Conversation) -> None
     assert moved.tick(1000) == [PartitionChangeRecord(partition_id=0, topic_id=moved.topic_id(), leader=0)]
 
 
-def with_eligible_leader_replicas() -> Conversation:
-    """Three replicas of which two must be in sync, in a cluster with KIP-966."""
+@pytest.fixture
+def strict() -> Conversation:
+    """Three replicas of which two must be in sync."""
     conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
-    feature = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)
-    conversation.take(Decision([feature], None))
     conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
     return conversation
 
 
-def gone(conversation: Conversation, broker_id: int) -> Decision:
-    """Let a broker's process end."""
-    return conversation.take(conversation.controller.broker_gone(broker_id, conversation.epoch(broker_id)))
+def gone(conversation: Conversation, *broker_ids: int) -> Decision:
+    """Let brokers' processes end, one after the other; return the last decision."""
+    for broker_id in broker_ids:
+        epoch = conversation.epoch(broker_id)
+        decision = conversation.take(conversation.controller.broker_gone(broker_id, epoch))
+    return decision
 
 
-def test_eligible_replicas_last_failures_leave_them_behind() -> None:
-    """Below min.insync.replicas nothing is committed, so those who leave then still have everything."""
-    conversation = with_eligible_leader_replicas()
-    for broker_id in (0, 1, 2):
-        gone(conversation, broker_id)
+def back(conversation: Conversation, broker_id: int, *, clean: bool) -> None:
+    """Let a broker's next process come, after a clean stop or a crash, and apply its registration."""
+    previous = conversation.epoch(broker_id) if clean else -1
+    incarnation = conversation.image.end_offset
+    request = registration(broker_id, incarnation=incarnation, previous_broker_epoch=previous)
+    assert conversation.say(request).reply.error_code is ErrorCode.none
+    assert not conversation.heartbeat(broker_id).reply.is_fenced
+
+
+def state(conversation: Conversation) -> dict[str, Any]:
+    """Return what an election looks at and changes."""
     partition = conversation.partition()
-    assert (partition.isr, partition.elr, partition.leader) == ((), (1, 2), None)
-    assert partition.last_known_elr == (2,)
+    return {
+        "leader": partition.leader,
+        "isr": partition.isr,
+        "elr": partition.elr,
+        "last_known": partition.last_known_elr,
+        "recovering": bool(partition.leader_recovery_state),
+    }
 
 
-def test_eligible_replica_back_after_clean_stop_leads() -> None:
+def leads(leader: int | None, isr: tuple[int, ...] = (), **other: Any) -> dict[str, Any]:
+    """Return such a state, with nothing in it that is not said."""
+    return {"leader": leader, "isr": isr, "elr": (), "last_known": (), "recovering": False} | other
+
+
+def test_eligible_replicas_last_failures_leave_them_behind(strict: Conversation) -> None:
+    """Below min.insync.replicas nothing is committed, so those who leave then still have everything."""
+    gone(strict, 0)
+    assert state(strict) == leads(1, (1, 2))
+    gone(strict, 1)
+    assert state(strict) == leads(2, (2,), elr=(1,))
+    gone(strict, 2)
+    assert state(strict) == leads(None, elr=(1, 2), last_known=(2,))
+
+
+def test_eligible_replica_back_after_clean_stop_leads(strict: Conversation) -> None:
     """A clean election although every in-sync replica had failed."""
-    conversation = with_eligible_leader_replicas()
-    for broker_id in (0, 1, 2):
-        gone(conversation, broker_id)
-    clean = registration(
-        1, incarnation=2, previous_broker_epoch=conversation.epoch(1), eligible_leader_replicas=True
-    )
-    assert conversation.say(clean).reply.error_code is ErrorCode.none
-    decision = conversation.heartbeat(1)
-    assert decision.records[1] == PartitionChangeRecord(
-        partition_id=0,
-        topic_id=conversation.topic_id(),
-        isr=(1,),
-        leader=1,
-        eligible_leader_replicas=(2,),
-        last_known_elr=(),
-    )
+    gone(strict, 0, 1, 2)
+    back(strict, 0, clean=True)
+    assert state(strict) == leads(None, elr=(1, 2), last_known=(2,))
+    back(strict, 1, clean=True)
+    assert state(strict) == leads(1, (1,), elr=(2,))
 
 
-def test_eligible_replica_back_after_crash_is_eligible_no_more() -> None:
+def test_eligible_replica_back_after_crash_is_eligible_no_more(strict: Conversation) -> None:
     """Its unsynced tail may be gone, and with it what it had acknowledged."""
-    conversation = with_eligible_leader_replicas()
+    gone(strict, 0, 1, 2)
+    back(strict, 1, clean=False)
+    assert state(strict) == leads(None, elr=(2,), last_known=(2,))
+    back(strict, 2, clean=True)
+    assert state(strict) == leads(2, (2,))
+
+
+@pytest.mark.parametrize("minimum", ["1", "2", "3"])
+@pytest.mark.parametrize("order", list(itertools.permutations((0, 1, 2))))
+def test_all_brokers_crashed_last_known_leader_leads_again(minimum: str, order: tuple[int, ...]) -> None:
+    """Nobody is eligible then, but who led last was in sync to the end; no partition may wait for ever."""
+    conversation = Conversation(min_insync_replicas=minimum).start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
+    gone(conversation, 1, 0, 2)
+    for broker_id in order:
+        assert conversation.partition().leader in (None, 2)
+        back(conversation, broker_id, clean=False)
+    assert state(conversation) == leads(2, (2,), recovering=True)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_all_brokers_and_controller_gone_partition_has_leader_again(*, clean: bool) -> None:
+    """A new controller learns of the deaths from the registrations alone, one by one."""
+    conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
+    conversation.controller = Controller(CLUSTER_ID, conversation.config, uuid4, conversation.image)
     for broker_id in (0, 1, 2):
-        gone(conversation, broker_id)
-    decision = conversation.say(registration(1, incarnation=2, eligible_leader_replicas=True))
-    assert decision.records[0] == PartitionChangeRecord(
-        partition_id=0, topic_id=conversation.topic_id(), eligible_leader_replicas=(2,)
-    )
-    conversation.heartbeat(1)
+        request = registration(
+            broker_id,
+            incarnation=7,
+            previous_broker_epoch=conversation.epoch(broker_id) if clean else -1,
+        )
+        assert conversation.say(request).reply.error_code is ErrorCode.none
     assert conversation.partition().leader is None
+    for broker_id in (0, 1, 2):
+        conversation.heartbeat(broker_id)
+    assert state(conversation) == (leads(1, (1,), elr=(2,)) if clean else leads(2, (2,), recovering=True))
 
 
-def test_eligible_replicas_are_forgotten_when_isr_is_large_enough() -> None:
+def test_last_known_leader_without_its_disk_is_not_elected(strict: Conversation) -> None:
+    """An empty log must not become the one that all others are cut to."""
+    gone(strict, 0, 1, 2)
+    back(strict, 1, clean=False)
+    strict.say(registration(2, incarnation=9, directories=(UUID(int=9000),)))
+    strict.heartbeat(2)
+    assert state(strict) == leads(None, last_known=(2,))
+
+
+def test_eligible_replicas_are_forgotten_when_isr_is_large_enough(strict: Conversation) -> None:
     """From then on records are committed without them."""
-    conversation = with_eligible_leader_replicas()
-    gone(conversation, 0)
-    gone(conversation, 1)
-    assert conversation.partition().elr == (1,)
-    conversation.say(registration(0, incarnation=2, eligible_leader_replicas=True))
-    conversation.heartbeat(0)
-    assert conversation.propose(2, (2, 0)).records == [
+    gone(strict, 0, 1)
+    assert state(strict) == leads(2, (2,), elr=(1,))
+    back(strict, 0, clean=False)
+    assert strict.propose(2, (2, 0)).records == [
         PartitionChangeRecord(
-            partition_id=0, topic_id=conversation.topic_id(), isr=(2, 0), eligible_leader_replicas=()
+            partition_id=0, topic_id=strict.topic_id(), isr=(2, 0), eligible_leader_replicas=()
         )
     ]
+
+
+def test_eligible_replica_that_leaves_isr_by_proposal_stays_eligible(strict: Conversation) -> None:
+    """A follower that lags is as complete as one that dies: nothing was committed after it left."""
+    strict.propose(0, (0, 1))
+    strict.propose(0, (0,))
+    assert state(strict) == leads(0, (0,), elr=(1,))
+    gone(strict, 0)
+    assert state(strict) == leads(1, (1,), elr=(0,))
+
+
+def test_min_insync_replicas_changed_forgets_eligible_replicas(strict: Conversation) -> None:
+    """Under a smaller minimum records are committed without them from now on."""
+    gone(strict, 0, 1)
+    change = AlterConfigsResource(
+        resource_type=2,
+        resource_name="t",
+        configs=(AlterableConfig(name="min.insync.replicas", config_operation=0, value="1"),),
+    )
+    decision = strict.say(IncrementalAlterConfigsRequest(resources=(change,), validate_only=False))
+    assert decision.records[1:] == [ClearElrRecord(topic_name="t")]
+    assert state(strict) == leads(2, (2,))
+    gone(strict, 2)
+    assert state(strict) == leads(None, elr=(2,), last_known=(2,))
+
+
+def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas(
+    strict: Conversation,
+) -> None:
+    """The same change, made in the configuration of the application and by starting it again."""
+    gone(strict, 0, 1)
+    smaller = BrokerConfig.from_mapping({"min.insync.replicas": "1"})
+    restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
+    assert restarted.bootstrap().records == [
+        ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
+        ClearElrRecord(topic_name=""),
+    ]
+    same = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
+    assert same.bootstrap().records == []
+
+
+def test_unclean_election_waits_for_eligible_replicas_unless_topic_allows_it() -> None:
+    """Whoever comes first leads where old records are better than none, and only there."""
+    conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
+    allowed = {"unclean.leader.election.enable": "true"}
+    conversation.create(
+        creatable("t", assignments={0: (0, 1, 2)}),
+        creatable("u", assignments={0: (0, 1, 2)}, configs=allowed),
+    )
+    gone(conversation, 0, 1, 2)
+    back(conversation, 0, clean=False)
+    assert state(conversation) == leads(None, elr=(1, 2), last_known=(2,))
+    unclean = conversation.partition(name="u")
+    assert (unclean.leader, unclean.isr, unclean.elr) == (0, (0,), ())
+    assert unclean.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
 
 def test_leaderless_partition_without_the_feature_keeps_its_last_member() -> None:
     """Without KIP-966 the ISR never becomes empty."""
     conversation = Conversation().start(0)
+    off = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
+    conversation.take(Decision([off], None))
     conversation.create(creatable("t", assignments={0: (0,)}))
     assert gone(conversation, 0).records[0] == PartitionChangeRecord(
         partition_id=0, topic_id=conversation.topic_id(), leader=NO_LEADER

@@ -30,6 +30,7 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 from driver.controller import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.features import NEW_CLUSTER_FEATURES
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.records.batch import check_crc, iterate_headers
@@ -155,7 +156,7 @@ def test_log_that_brokers_fetch_adds_up_to_the_controllers_image(server: Control
         image = follow(channel)
         assert image == server.image
         assert set(image.topics.by_name) == {"t"}
-        assert (image.leader_epoch, image.features) == (1, {"metadata.version": 30})
+        assert (image.leader_epoch, image.features) == (1, NEW_CLUSTER_FEATURES)
 
 
 def test_log_begins_with_the_leader_change_of_its_epoch(server: ControllerServer) -> None:
@@ -213,10 +214,10 @@ def test_fetch_after_divergence_is_told_where_to_truncate(tmp_path: Path) -> Non
     server = start(tmp_path)
     try:
         with connect(server) as channel:
-            answer = channel.request(fetch(4, last_fetched_epoch=1)).responses[0].partitions[0]
+            answer = channel.request(fetch(6, last_fetched_epoch=1)).responses[0].partitions[0]
     finally:
         server.stop()
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 2)
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 4)
 
 
 def test_restart_over_the_same_directory_has_everything_in_a_higher_epoch(tmp_path: Path) -> None:
