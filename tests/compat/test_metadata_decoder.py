@@ -1,5 +1,6 @@
-"""Kafka's own DumpLogSegments reads a metadata log of ours, every record type, field by field."""
+"""Kafka's own DumpLogSegments reads a metadata log and a snapshot of ours, every record, field by field."""
 
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -26,8 +27,13 @@ from sparklog.metadata.schemas import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from sparklog.metadata.snapshot_batches import MetadataSnapshot, encode_snapshot
+from sparklog.metadata.snapshot_records import snapshot_records
+from sparklog.quorum.voter_set import Voter, VoterKey, VoterSet
 from sparklog.records.builder import SimpleRecord, build_batch
-from tests.compat.kafka_programs import KafkaProgram, as_kafka_shows_it, dump_metadata
+from sparklog.storage.snapshot_files import PartialSnapshot
+from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram, as_kafka_shows_it, dump_metadata
+from tests.unit.metadata.images import image_with_partitions
 
 TOPIC_ID = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 DIRECTORY = UUID(int=77)
@@ -108,3 +114,25 @@ def test_kafkas_metadata_decoder_shows_every_record_as_it_was_written(
     values = [SimpleRecord(value=encode_record(record), timestamp_ms=1) for record in RECORDS]
     segment.write_bytes(build_batch(values, base_offset=0, leader_epoch=1))
     assert dump_metadata(kafka_program, segment) == [as_kafka_shows_it(record) for record in RECORDS]
+
+
+def test_kafkas_metadata_decoder_reads_a_snapshot(tmp_path: Path, kafka_program: KafkaProgram) -> None:
+    """Header, voters, every record and footer, under the id that Kafka finds in the file's name."""
+    voters = VoterSet.of(
+        Voter(VoterKey(node_id, UUID(int=node_id)), "127.0.0.1", 9000 + node_id) for node_id in (1, 2, 3)
+    )
+    snapshot = MetadataSnapshot(image_with_partitions(20_000), voters, last_timestamp_ms=1_700_000_000_000)
+    with PartialSnapshot(tmp_path, snapshot.snapshot_id) as partial:
+        for batch in encode_snapshot(snapshot):
+            partial.append(batch)
+        path = partial.finish()
+    assert dump_metadata(kafka_program, path) == [
+        as_kafka_shows_it(record) for record in snapshot_records(snapshot.image)
+    ]
+    dump = kafka_program(DUMP_LOG_SEGMENTS, "--cluster-metadata-decoder", "--files", str(path)).stdout
+    assert "Snapshot end offset: 20001, epoch: 4" in dump
+    assert 'SnapshotHeader {"version":0,"lastContainedLogTimestamp":1700000000000}' in dump
+    assert 'KRaftVersion {"version":0,"kRaftVersion":1}' in dump
+    assert re.findall(r'"voterId":(\d+)', dump) == ["1", "2", "3"]
+    assert dump.rstrip().endswith('SnapshotFooter {"version":0}')
+    assert "isvalid: false" not in dump
