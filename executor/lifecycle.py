@@ -163,9 +163,8 @@ class BrokerLifecycle:
         self._lease_start_ms = self._sent_ms
         self.is_fenced = is_fenced
         if should_shut_down:
-            # One broker's own leave is granted with a fence; when all are told to go, nobody is fenced.
-            asked = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            self.cluster_ended = not (asked and is_fenced)
+            # Who leaves alone, asked or not, is fenced with it; when all are told to go, nobody is.
+            self.cluster_ended = not is_fenced
             self.state = BrokerState.SHUTTING_DOWN
             return
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:

@@ -2,6 +2,7 @@
 
     registers -> fenced -> has applied its own registration -> unfenced
     unfenced -> wants to shut down, leads something -> in controlled shutdown -> leads nothing -> may go
+    unfenced -> is to leave, since its executor goes -> in controlled shutdown -> leads nothing -> is told to go
     unfenced -> session timed out, connection refused, wants to be fenced -> fenced
 
 The rules this module keeps:
@@ -11,6 +12,8 @@ The rules this module keeps:
 - A new incarnation starts fenced and out of every ISR, whatever the one before it was.
 - A broker id with a live session belongs to one incarnation; another one is refused until the session ends.
 - Whoever becomes fenced leaves ISRs and leaderships in the same batch of records.
+- A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is how
+  brokers know which of the two it is.
 
 Source: KIP-631, KIP-841 (fenced brokers and the ISR), KIP-903.
 """
@@ -42,7 +45,7 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["fence", "fence_expired", "heartbeat", "register"]
+__all__ = ["fence", "fence_expired", "heartbeat", "lead_out", "register"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +100,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
     caught_up = request.current_metadata_offset >= registration.broker_epoch
     if stopping:
         cluster.sessions.end(broker_id)
-        return Decision([], _beaten(ErrorCode.none, caught_up, registration.fenced, shut_down=True))
+        return Decision([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
 
     records: list[MetadataRecord] = []
     fenced, shut_down = registration.fenced, False
@@ -138,6 +141,19 @@ def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> li
     ]
 
 
+def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+    """Return the records that begin a broker's controlled shutdown without its asking.
+
+    The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
+    """
+    if registration.in_controlled_shutdown:
+        return []
+    logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
+    if registration.fenced:
+        return [_enters_controlled_shutdown(registration)]
+    return _start_controlled_shutdown(cluster, registration, cluster.sessions.get(registration.broker_id))
+
+
 def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
     """Fence one broker whose session has run out, if there is one.
 
@@ -158,20 +174,25 @@ def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
 
 
 def _start_controlled_shutdown(
-    cluster: Cluster, registration: BrokerRegistration, session: Session
+    cluster: Cluster, registration: BrokerRegistration, session: Session | None
 ) -> list[MetadataRecord]:
     """Return the records that take an unfenced broker's leaderships away and give it no new ones."""
     logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
     records: list[MetadataRecord] = [
-        BrokerRegistrationChangeRecord(
-            broker_id=registration.broker_id,
-            broker_epoch=registration.broker_epoch,
-            in_controlled_shutdown=_ENTER_CONTROLLED_SHUTDOWN,
-        ),
+        _enters_controlled_shutdown(registration),
         *broker_leaves(cluster, registration.broker_id),
     ]
-    session.shutdown_offset = cluster.next_offset + len(records) - 1
+    if session is not None:
+        session.shutdown_offset = cluster.next_offset + len(records) - 1
     return records
+
+
+def _enters_controlled_shutdown(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id,
+        broker_epoch=registration.broker_epoch,
+        in_controlled_shutdown=_ENTER_CONTROLLED_SHUTDOWN,
+    )
 
 
 def _check_registration(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) -> None:

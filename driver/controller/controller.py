@@ -104,6 +104,13 @@ class Controller:
             return Decision([], None)
         return Decision(brokers.fence(self._cluster, registration, "its process has ended"), None)
 
+    def shut_down_broker(self, broker_id: BrokerId, reason: str) -> Decision:
+        """Have one broker leave while the cluster goes on: its leaders move, then it is told to go."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or self._stopping:
+            return Decision([], None)
+        return Decision(brokers.lead_out(self._cluster, registration, reason), None)
+
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
 

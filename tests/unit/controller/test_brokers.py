@@ -284,6 +284,44 @@ def test_controlled_shutdown_of_broker_that_loses_its_session_still_ends() -> No
     assert (decision.records, decision.reply.should_shut_down) == ([], True)
 
 
+def test_broker_to_leave_loses_its_leaders_at_once_and_is_told_at_a_heartbeat_when_all_know() -> None:
+    """A broker on a decommissioned executor knows nothing of it, and need not: nobody waits for its heartbeat."""
+    conversation = Conversation().start(0, 1)
+    conversation.create(creatable("t", assignments={0: (0, 1)}))
+    assert conversation.take(conversation.controller.shut_down_broker(0, "decommission")).records == [
+        BrokerRegistrationChangeRecord(
+            broker_id=0, broker_epoch=conversation.epoch(0), in_controlled_shutdown=1
+        ),
+        PartitionChangeRecord(partition_id=0, topic_id=conversation.topic_id(), isr=(1,), leader=1),
+    ]
+    assert conversation.controller.shut_down_broker(0, "decommission").records == []
+    early = conversation.heartbeat(0)
+    assert (early.records, early.reply.should_shut_down) == ([], False)
+    conversation.heartbeat(1)
+    told = conversation.heartbeat(0)
+    assert told.records == [fence_record(conversation, 0)]
+    assert (told.reply.should_shut_down, told.reply.is_fenced) == (True, True)
+    assert conversation.say(registration(0, incarnation=2)).reply.error_code is ErrorCode.none
+    assert not conversation.heartbeat(0).reply.should_shut_down
+
+
+def test_broker_to_leave_while_it_is_fenced_is_told_at_its_next_heartbeat() -> None:
+    """A broker that is starting on an executor that goes must not come up there first."""
+    conversation = Conversation()
+    conversation.say(registration(0))
+    conversation.take(conversation.controller.shut_down_broker(0, "decommission"))
+    told = conversation.heartbeat(0)
+    assert (told.records, told.reply.should_shut_down, told.reply.is_fenced) == ([], True, True)
+
+
+def test_broker_to_leave_that_nobody_knows_or_in_a_stopping_cluster_changes_nothing() -> None:
+    """Spark's news and the cluster's end cross each other."""
+    conversation = Conversation().start(0)
+    assert conversation.controller.shut_down_broker(7, "decommission").records == []
+    conversation.controller.shut_down_brokers()
+    assert conversation.controller.shut_down_broker(0, "decommission").records == []
+
+
 def test_stopping_cluster_tells_everybody_and_elects_nobody() -> None:
     """On a stop the ISRs must stay what they are, or only the last to leave could lead at the next start."""
     conversation = Conversation().start(0, 1)
@@ -293,6 +331,15 @@ def test_stopping_cluster_tells_everybody_and_elects_nobody() -> None:
     assert (decision.records, decision.reply.should_shut_down) == ([], True)
     assert conversation.controller.broker_gone(0, conversation.epoch(0)).records == []
     assert conversation.tick(10_000) == []
+
+
+def test_stopping_cluster_tells_a_fenced_broker_that_all_go() -> None:
+    """One that is just starting must end for good too, and not be wanted back."""
+    conversation = Conversation()
+    conversation.say(registration(0))
+    conversation.controller.shut_down_brokers()
+    reply = conversation.heartbeat(0).reply
+    assert (reply.should_shut_down, reply.is_fenced) == (True, False)
 
 
 def test_offline_directory_moves_what_lay_in_it() -> None:

@@ -175,6 +175,15 @@ def test_lifecycle_told_to_shut_down_goes_without_having_asked() -> None:
     assert lifecycle.cluster_ended
 
 
+def test_lifecycle_told_to_shut_down_with_a_fence_goes_alone_and_is_wanted_back() -> None:
+    """A broker whose executor is decommissioned must fail its task, or nobody starts it elsewhere."""
+    lifecycle = running()
+    lifecycle.heartbeat_answered(ErrorCode.none, True, True, START_MS)
+    assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
+    assert not lifecycle.cluster_ended
+    assert lifecycle.failure is None
+
+
 def test_lifecycle_lease_counts_from_when_the_answered_heartbeat_was_sent() -> None:
     """Counted from the answer, a slow one would let the broker lead longer than the controller waits."""
     lifecycle = running()
