@@ -85,6 +85,21 @@ class LogStore:
         self._high_watermarks.clear()
         await self._set_aside(strays)
 
+    async def close_unclaimed(self) -> list[TopicPartition]:
+        """Flush and close the logs that no image has asked for yet; return those that are not on disk."""
+        unclaimed, self._loaded = self._loaded, {}
+        loop = asyncio.get_running_loop()
+        results = await asyncio.gather(
+            *(loop.run_in_executor(self._executor, log.close) for log in unclaimed.values()),
+            return_exceptions=True,
+        )
+        failed = []
+        for topic_partition, error in zip(unclaimed, results, strict=True):
+            if error is not None:
+                logger.error("%s: not closed cleanly: %s", topic_partition, error)
+                failed.append(topic_partition)
+        return failed
+
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the directory a log lies in."""
         return self._places[log]

@@ -78,6 +78,7 @@ class Replicas:
         self._isr_check_due_ms = 0
         self._may_lead = True
         self._has_image = False
+        self._not_closed: list[TopicPartition] = []
         self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, losses)
         sessions = FetchSessions(
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
@@ -146,7 +147,7 @@ class Replicas:
     @property
     def offline_partitions(self) -> list[TopicPartition]:
         """The partitions whose logs failed."""
-        return [replica.topic_partition for replica in self._table if replica.offline]
+        return [replica.topic_partition for replica in self._table if replica.offline] + self._not_closed
 
     # --- metadata -------------------------------------------------------------------------------
 
@@ -346,6 +347,7 @@ class Replicas:
                 except (KafkaError, OSError) as error:
                     logger.error("%s: not closed cleanly: %s", replica, error)
                     replica.offline = True
+        self._not_closed = await self._store.close_unclaimed()
         await self._maintenance.write_checkpoints()
         self._executor.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
