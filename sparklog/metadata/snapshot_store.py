@@ -7,17 +7,20 @@ The rules this module keeps:
 - A snapshot that cannot be read is set aside, and the one before it is used.
 - What is let go lies below a snapshot that is on the disk.
 
-Order for callers: `open` (blocks), then `write`, `downloaded` and `remove` in threads, one at a time;
-`forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. Who writes a snapshot sees
-to it that all in it is committed.
+Order for callers: `open` (blocks), then `write`, `downloaded` and `remove` in threads, or `download`, one at a
+time; `forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. Who writes a snapshot
+sees to it that all in it is committed.
 
 Source: KIP-630.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.snapshot_batches import (
@@ -28,6 +31,7 @@ from sparklog.metadata.snapshot_batches import (
     encode_snapshot,
     read_last_timestamp,
 )
+from sparklog.metadata.snapshot_download import SnapshotDownload
 from sparklog.metadata.snapshot_schedule import (
     KeptSnapshot,
     SegmentSize,
@@ -171,6 +175,25 @@ class SnapshotStore:
             partial.finish()
         self._keep(KeptSnapshot(snapshot_id, partial.size_bytes, snapshot.last_timestamp_ms))
         logger.info("Wrote the snapshot %s, %d bytes", snapshot_id, partial.size_bytes)
+
+    async def download(
+        self, machine: SnapshotDownload, ask: Callable[[FetchSnapshotRequest], Awaitable[Any]]
+    ) -> MetadataSnapshot:
+        """Fetch a snapshot from another replica and keep it; return it. `replace_log` is the next step.
+
+        Raises:
+            DownloadRefusedError: the other replica does not give it.
+            DamagedSnapshotError: what was received is no snapshot.
+            KafkaError: KAFKA_STORAGE_ERROR, or what `ask` raises.
+        """
+        partial = await asyncio.to_thread(PartialSnapshot, self._log.directory, machine.snapshot_id)
+        try:
+            while not machine.is_complete:
+                data = machine.answered(await ask(machine.request()))
+                await asyncio.to_thread(partial.append, data)
+            return await asyncio.to_thread(self.downloaded, partial)
+        finally:
+            await asyncio.to_thread(partial.discard)
 
     def downloaded(self, partial: PartialSnapshot) -> MetadataSnapshot:
         """Read a snapshot that was downloaded, and keep it if it is whole. Blocks.

@@ -1,0 +1,128 @@
+"""FetchSnapshot as every replica of the metadata log answers it, and when a fetcher is sent to it.
+
+A fetcher needs a snapshot when the log no longer has what it would have to be given: it is answered with the
+newest one's id instead of records (KIP-595), and asks for the file piece by piece (KIP-630). Pieces are
+stretches of the file, not batches, and are sent from it without being read.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
+from kio.schema.fetch_snapshot.v1.response import (
+    FetchSnapshotResponse,
+    LeaderIdAndEpoch,
+    PartitionSnapshot,
+    TopicSnapshot,
+)
+from kio.schema.fetch_snapshot.v1.response import SnapshotId as WireSnapshotId
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.file_region import FileRegion
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, SnapshotId
+
+__all__ = ["fetch_snapshot_response", "snapshot_for"]
+
+_UNKNOWN: Final = -1
+
+
+def snapshot_for(
+    fetch_offset: Offset,
+    last_fetched_epoch: LeaderEpoch | None,
+    *,
+    log_start_offset: Offset,
+    oldest: SnapshotId | None,
+    newest: SnapshotId | None,
+) -> SnapshotId | None:
+    """Return the snapshot with which a fetcher has to begin; `None` where the log will do.
+
+    It has nothing yet, which a snapshot mends sooner than the log; or it is below the log's start; or its log
+    has other records just there than the snapshot at which the log starts.
+
+    >>> snapshots = {"oldest": SnapshotId(100, 2), "newest": SnapshotId(300, 5)}
+    >>> snapshot_for(99, 2, log_start_offset=100, **snapshots)
+    SnapshotId(end_offset=300, leader_epoch=5)
+    >>> snapshot_for(100, 2, log_start_offset=100, **snapshots) is None
+    True
+    """
+    if oldest is None or newest is None:
+        return None
+    if fetch_offset == 0 or fetch_offset < log_start_offset:
+        return newest
+    if oldest.end_offset > log_start_offset:
+        return None  # The log has what is in the snapshots.
+    last_epoch = _UNKNOWN if last_fetched_epoch is None else last_fetched_epoch
+    if fetch_offset == log_start_offset:
+        return None if last_epoch == oldest.leader_epoch else newest
+    return newest if last_epoch < oldest.leader_epoch else None
+
+
+def fetch_snapshot_response(
+    request: FetchSnapshotRequest,
+    find: Callable[[SnapshotId], FileRegion | None],
+    *,
+    cluster_id: str | None,
+    leader_id: BrokerId | None,
+    leader_epoch: LeaderEpoch,
+) -> FetchSnapshotResponse:
+    """Return the answer of a replica of that cluster that follows (or is) that leader.
+
+    `find` returns the file of a snapshot. A request that names no leader epoch is served by anybody.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR: what `find` raised.
+    """
+    if request.cluster_id not in (None, cluster_id):
+        return _response(ErrorCode.inconsistent_cluster_id, ())
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or request.max_bytes < 1:
+        return _response(ErrorCode.invalid_request, ())
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    snapshot_id = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+    error_code, size_bytes, piece = ErrorCode.none, 0, None
+    try:
+        _check_addressee(topic.name, partition.partition, partition.current_leader_epoch, leader_epoch)
+        file = find(snapshot_id)
+        if file is None:
+            raise KafkaError(ErrorCode.snapshot_not_found, f"there is no snapshot {snapshot_id}")
+        size_bytes = len(file)
+        if not 0 <= partition.position < size_bytes:
+            raise KafkaError(
+                ErrorCode.position_out_of_range,
+                f"snapshot {snapshot_id} has {size_bytes} bytes, none at {partition.position}",
+            )
+        length = min(request.max_bytes, size_bytes - partition.position)
+        piece = FileRegion(file.file, partition.position, length)
+    except KafkaError as error:
+        if error.error_code is ErrorCode.kafka_storage_error:
+            raise
+        error_code = error.error_code
+    records: Any = b"" if piece is None else piece
+    answer = PartitionSnapshot(
+        index=partition.partition,
+        error_code=error_code,
+        snapshot_id=WireSnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.leader_epoch),
+        current_leader=LeaderIdAndEpoch(
+            leader_id=_UNKNOWN if leader_id is None else leader_id, leader_epoch=leader_epoch
+        ),
+        size=size_bytes,
+        position=partition.position,
+        unaligned_records=records,
+    )
+    return _response(ErrorCode.none, (TopicSnapshot(name=topic.name, partitions=(answer,)),))
+
+
+def _check_addressee(
+    topic: str, partition: int, requested_epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+) -> None:
+    if (topic, partition) != (CLUSTER_METADATA_TOPIC, 0):
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{topic}-{partition} has no snapshots")
+    if _UNKNOWN < requested_epoch < leader_epoch:
+        raise KafkaError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {leader_epoch}")
+    if requested_epoch > leader_epoch:
+        raise KafkaError(ErrorCode.unknown_leader_epoch, f"the leader epoch is {leader_epoch}")
+
+
+def _response(error_code: ErrorCode, topics: tuple[TopicSnapshot, ...]) -> FetchSnapshotResponse:
+    return FetchSnapshotResponse(throttle_time=timedelta(), error_code=error_code, topics=topics)
