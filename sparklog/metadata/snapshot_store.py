@@ -7,9 +7,9 @@ The rules this module keeps:
 - A snapshot that cannot be read is set aside, and the one before it is used.
 - What is let go lies below a snapshot that is on the disk.
 
-Order for callers: `open` (blocks), then `write`, `downloaded` and `remove` in threads, or `download`, one at a
-time; `forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. Who writes a snapshot
-sees to it that all in it is committed.
+Order for callers: `open` (blocks), then `write`, `downloaded` and `remove` in threads, or `download`, one at
+a time; `forget_old`, `replace_log` and `mark_start` change the log and belong on its loop. Who writes a
+snapshot sees to it that all in it is committed.
 
 Source: KIP-630.
 """
