@@ -7,11 +7,11 @@ started with another one forgets them: a smaller one lets records be committed w
 import logging
 
 from driver.controller.cluster import MIN_IN_SYNC_REPLICAS
+from driver.controller.eligible_replicas import forget_eligible_replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import (
-    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -49,5 +49,5 @@ def _min_in_sync_replicas(image: MetadataImage, configured: str) -> list[Metadat
     ]
     if noted is not None:
         logger.info("%s is %s now and was %s", MIN_IN_SYNC_REPLICAS, configured, noted)
-        records.append(ClearElrRecord(topic_name=""))
+        records += forget_eligible_replicas(image.topics.by_id.values())
     return records

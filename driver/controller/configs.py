@@ -22,9 +22,10 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 
 from driver.controller.cluster import MIN_IN_SYNC_REPLICAS, Cluster
 from driver.controller.decision import Decision
+from driver.controller.eligible_replicas import forget_eligible_replicas
 from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.schemas import ClearElrRecord, ConfigRecord, MetadataRecord, ResourceType
+from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 
 __all__ = ["alter_configs", "incremental_alter_configs"]
 
@@ -137,8 +138,7 @@ def _resource_records(
         for key in changed
     ]
     if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
-        # Under a smaller minimum, records are committed that they do not have (KIP-966).
-        records.append(ClearElrRecord(topic_name=name))
+        records += forget_eligible_replicas([cluster.image.topics.by_name[name]])
     return records
 
 

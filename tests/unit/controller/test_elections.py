@@ -20,7 +20,6 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import (
     NO_LEADER,
-    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     LeaderRecoveryState,
@@ -265,10 +264,30 @@ def test_min_insync_replicas_changed_forgets_eligible_replicas(strict: Conversat
         configs=(AlterableConfig(name="min.insync.replicas", config_operation=0, value="1"),),
     )
     decision = strict.say(IncrementalAlterConfigsRequest(resources=(change,), validate_only=False))
-    assert decision.records[1:] == [ClearElrRecord(topic_name="t")]
+    assert decision.records[1:] == [
+        PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=())
+    ]
     assert state(strict) == leads(2, (2,))
     gone(strict, 2)
     assert state(strict) == leads(None, elr=(2,), last_known=(2,))
+
+
+def test_min_insync_replicas_changed_without_isr_keeps_eligible_replicas(strict: Conversation) -> None:
+    """Nobody commits anything there meanwhile, and without them nobody might lead ever again.
+
+    The simulator found partitions that had lost every candidate by a change of configuration.
+    """
+    gone(strict, 0, 1, 2)
+    waiting = state(strict)
+    change = AlterConfigsResource(
+        resource_type=2,
+        resource_name="t",
+        configs=(AlterableConfig(name="min.insync.replicas", config_operation=0, value="1"),),
+    )
+    strict.say(IncrementalAlterConfigsRequest(resources=(change,), validate_only=False))
+    assert state(strict) == waiting
+    back(strict, 1, clean=True)
+    assert state(strict).leader == 1
 
 
 def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas(
@@ -280,7 +299,7 @@ def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas
     restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
     assert restarted.bootstrap().records == [
         ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
-        ClearElrRecord(topic_name=""),
+        PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
     ]
     same = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
     assert same.bootstrap().records == []

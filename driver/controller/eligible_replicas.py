@@ -1,0 +1,27 @@
+"""What becomes of eligible leader replicas (KIP-966) when min.insync.replicas is another one.
+
+They were chosen because nothing is committed below the minimum of their time. Under a smaller one their
+leader commits without them, so they are forgotten, wherever there is somebody in sync. A partition whose ISR
+is empty has no leader that could commit anything: there they stay what they are, and are the only ones that
+may lead. ClearElrRecord makes no such difference; it would leave that partition without a leader for ever.
+"""
+
+from collections.abc import Iterable
+
+from sparklog.metadata.image import TopicImage
+from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
+
+__all__ = ["forget_eligible_replicas"]
+
+
+def forget_eligible_replicas(topics: Iterable[TopicImage]) -> list[MetadataRecord]:
+    """Return the records that forget the eligible leader replicas of all partitions with an ISR.
+
+    They belong into the batch that changes the configuration.
+    """
+    return [
+        PartitionChangeRecord(topic_id=topic.topic_id, partition_id=partition_id, eligible_leader_replicas=())
+        for topic in topics
+        for partition_id, partition in topic.partitions.items()
+        if partition.isr and partition.elr
+    ]
