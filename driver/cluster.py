@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from driver.controller.server import ControllerServer
+from driver.decommission import DecommissionWatch
 from driver.rack import Rack
 from driver.slots import BrokerSlots
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
@@ -62,6 +63,7 @@ class SparkCluster:
             for assignments in racks
         ]
         self._racks_running = len(self._racks)
+        self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -84,6 +86,7 @@ class SparkCluster:
         try:
             for rack in self._racks:
                 rack.start()
+            self._decommissions.start()
             self._wait_until_unfenced()
         except BaseException:
             self.stop()
@@ -99,6 +102,7 @@ class SparkCluster:
             if self._stopped:
                 return
             self._stopped = True
+        self._decommissions.stop()
         for rack in self._racks:
             rack.expect_end()
         self._controller.shut_down_brokers()
@@ -147,6 +151,14 @@ class SparkCluster:
         self._failures.append(cause)
         for assignment in rack.assignments:
             self._controller.report_broker_lost(assignment.node_id)
+            # Those that are still there go with the others: Spark kills their tasks in a moment.
+            self._controller.shut_down_broker(assignment.node_id, f"the job of {rack.name} has failed")
+
+    def _rack_decommissioned(self, rack: Rack, executor: str) -> None:
+        logger.warning("Spark decommissions executor %s: %s moves to another one", executor, rack.name)
+        # All of them, since the rack's job ends with the first of its brokers.
+        for assignment in rack.assignments:
+            self._controller.shut_down_broker(assignment.node_id, f"executor {executor} is decommissioned")
 
     def _broker_refused(self, refusal: str) -> None:
         logger.error("refused: %s", refusal)

@@ -4,7 +4,10 @@ A barrier job that loses a task fails as a whole and at once, and Spark does not
 rack is a fault domain: its supervisor submits the job anew, with back-off, for as long as the cluster
 runs, and the other racks never notice. A task that ends without an exception left with the whole cluster,
 or was refused for a reason that no other attempt changes (`BrokerEnd.refusal`); one whose broker left alone,
-on a signal, fails and so is started again.
+on a signal or with its executor, fails and so is started again.
+
+A rack for which Spark has too few executors waits for one, and the cluster goes on without it. While it
+waits, a job in Spark's UI says so: one that asks for the same slots and does nothing once it has one.
 """
 
 import contextlib
@@ -19,15 +22,15 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
-from driver.slots import BrokerSlots
+from driver.slots import BrokerSlots, waiting_job
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.1
-LAST_BACKOFF_S = 10.0
-STEADY_S = 30.0
-"""A job that lived this long is not part of a series of failures."""
+LAST_BACKOFF_S = 5.0
+STEADY_S = 10.0
+"""A job that lived this long is not part of a series of failures: its brokers have served."""
 SLOT_POLL_S = 0.25
 
 
@@ -45,12 +48,14 @@ class Rack:
     ) -> None:
         self.name = assignments[0].rack
         self.assignments = tuple(assignments)
+        self.attempt = 0
+        """How often the job has been tried; it is submitted when there are slots for it."""
         self._slots = slots
         self._on_failed = on_failed
         self._on_refused = on_refused
         self._on_ended = on_ended
         self._stopping = threading.Event()
-        self._job_group = f"sparklog-{assignments[0].cluster_id}-{self.name}"
+        self.job_group = f"sparklog-{assignments[0].cluster_id}-{self.name}"
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
 
     def start(self) -> None:
@@ -70,7 +75,7 @@ class Rack:
         """Have Spark kill what is left of the job, unless its application has ended anyway."""
         with contextlib.suppress(Py4JError):
             if not is_stopped(self._slots.spark_context):
-                self._slots.spark_context.cancelJobGroup(self._job_group)
+                self._slots.spark_context.cancelJobGroup(self.job_group)
 
     def _supervise(self) -> None:
         try:
@@ -79,15 +84,14 @@ class Rack:
             self._on_ended()
 
     def _keep_up(self) -> None:
-        attempt = 0
         backoff_s = FIRST_BACKOFF_S
         while not self._is_over():
-            attempt += 1
-            started_s = time.monotonic()
+            self.attempt += 1
             try:
                 if not self._wait_for_slots():
                     return
-                ends = self._run_job(attempt)
+                started_s = time.monotonic()
+                ends = self._run_job()
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
                     return
@@ -99,7 +103,7 @@ class Rack:
                 if refusals or self._is_over():
                     return
                 cause = "its brokers left as if the cluster ended"
-            logger.warning("%s failed, attempt %d: %s", self.name, attempt, cause)
+            logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self._on_failed(self, cause)
             if time.monotonic() - started_s > STEADY_S:
                 backoff_s = FIRST_BACKOFF_S
@@ -111,28 +115,40 @@ class Rack:
 
     def _wait_for_slots(self) -> bool:
         # Spark checks a barrier job's slots every 15 s when there are too few, so look before submitting.
-        reported = False
-        while self._slots.broker_capacity() < len(self.assignments):
-            if not reported:
-                logger.warning("%s waits for an executor to run on; the other racks serve on", self.name)
-                reported = True
-            if self._stopping.wait(SLOT_POLL_S):
-                return False
+        wanted = len(self.assignments)
+        if self._slots.broker_capacity() >= wanted:
+            return True
+        since_s = time.monotonic()
+        what = "an executor" if wanted == 1 else f"{wanted} executors"
+        logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
+        description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
+        with waiting_job(self._slots, f"{self.job_group}-waiting", description, wanted):
+            while self._slots.broker_capacity() < wanted:
+                if self._stopping.wait(SLOT_POLL_S):
+                    return False
+        logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)
         return True
 
-    def _run_job(self, attempt: int) -> list[BrokerEnd]:
+    @property
+    def _brokers(self) -> str:
+        return ", ".join(str(assignment.node_id) for assignment in self.assignments)
+
+    @property
+    def _description(self) -> str:
+        return f"sparklog {self.name}: broker {self._brokers}"
+
+    def _run_job(self) -> list[BrokerEnd]:
         context = self._slots.spark_context
-        brokers = ", ".join(str(assignment.node_id) for assignment in self.assignments)
-        description = f"sparklog {self.name}: broker {brokers}"
-        if attempt > 1:
-            description += f" (attempt {attempt})"
-        context.setJobGroup(self._job_group, description, interruptOnCancel=True)
+        description = self._description
+        if self.attempt > 1:
+            description += f" (attempt {self.attempt})"
+        context.setJobGroup(self.job_group, description, interruptOnCancel=True)
         tasks = context.parallelize(self.assignments, len(self.assignments))
         if self._slots.profile is not None:
             tasks = tasks.withResources(self._slots.profile)
         brokers_run = tasks.barrier().mapPartitions(run_brokers)
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
-        context._jsc.setCallSite(f"Kafka broker {brokers} ({self.name})")
+        context._jsc.setCallSite(f"Kafka broker {self._brokers} ({self.name})")
         java_virtual_machine: Any = context._jvm
         served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
         with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:

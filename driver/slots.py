@@ -7,7 +7,9 @@ the other slots to ordinary tasks, or else for all of the executor's cores. In l
 executors and no profiles: each task is a Python process of its own, and takes one slot.
 """
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +68,29 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
     java_context: Any = spark_context._jsc.sc()
     java_context.resourceProfileManager().addResourceProfile(profile._java_resource_profile)
     return BrokerSlots(spark_context, profile, cores_per_broker=cores)
+
+
+@contextlib.contextmanager
+def waiting_job(slots: BrokerSlots, job_group: str, description: str, wanted: int) -> Iterator[None]:
+    """Have Spark's UI show a job that waits for `wanted` brokers' slots, for as long as the context lasts.
+
+    Its tasks are Spark's own and do nothing; should one get a slot, it is gone at once.
+    """
+    context = slots.spark_context
+    java_virtual_machine: Any = context._jvm
+    numbers = java_virtual_machine.java.util.ArrayList()
+    for number in range(wanted):
+        numbers.add(number)
+    tasks = context._jsc.parallelize(numbers, wanted)
+    if slots.profile is not None:
+        tasks = tasks.withResources(slots.profile._java_resource_profile)
+    context.setJobGroup(job_group, description)
+    context._jsc.setCallSite(description)
+    waiting = tasks.countAsync()
+    try:
+        yield
+    finally:
+        waiting.cancel(True)
 
 
 def is_local_mode(spark_context: SparkContext) -> bool:

@@ -2,7 +2,7 @@
 
     registers -> fenced -> has applied its own registration -> unfenced
     unfenced -> wants to shut down, leads something -> in controlled shutdown -> leads nothing -> may go
-    unfenced -> is to leave, since its executor goes -> in controlled shutdown -> leads nothing -> is told to go
+    unfenced -> its executor is to go -> in controlled shutdown -> leads nothing -> is told to go
     unfenced -> session timed out, connection refused, wants to be fenced -> fenced
 
 The rules this module keeps:
@@ -12,8 +12,8 @@ The rules this module keeps:
 - A new incarnation starts fenced and out of every ISR, whatever the one before it was.
 - A broker id with a live session belongs to one incarnation; another one is refused until the session ends.
 - Whoever becomes fenced leaves ISRs and leaderships in the same batch of records.
-- A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is how
-  brokers know which of the two it is.
+- A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is
+  how brokers know which of the two it is.
 
 Source: KIP-631, KIP-841 (fenced brokers and the ISR), KIP-903.
 """
@@ -146,12 +146,13 @@ def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) ->
 
     The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
     """
-    if registration.in_controlled_shutdown:
+    session = cluster.sessions.get(registration.broker_id)
+    if registration.in_controlled_shutdown or (registration.fenced and session is None):
         return []
     logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]
-    return _start_controlled_shutdown(cluster, registration, cluster.sessions.get(registration.broker_id))
+    return _start_controlled_shutdown(cluster, registration, session)
 
 
 def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:

@@ -110,6 +110,12 @@ class ControllerServer:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
         self._call(lambda running: running.departures.suspect(broker_id))
 
+    def shut_down_broker(self, broker_id: BrokerId, reason: str) -> None:
+        """Have one broker leave while the cluster goes on; returns before it has."""
+        self._call(
+            lambda running: running.handlers.decide(running.controller.shut_down_broker(broker_id, reason))
+        )
+
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down."""
         self._call(lambda running: running.controller.shut_down_brokers())

@@ -285,7 +285,7 @@ def test_controlled_shutdown_of_broker_that_loses_its_session_still_ends() -> No
 
 
 def test_broker_to_leave_loses_its_leaders_at_once_and_is_told_at_a_heartbeat_when_all_know() -> None:
-    """A broker on a decommissioned executor knows nothing of it, and need not: nobody waits for its heartbeat."""
+    """A broker on a decommissioned executor knows nothing of it, and nobody waits for its heartbeat."""
     conversation = Conversation().start(0, 1)
     conversation.create(creatable("t", assignments={0: (0, 1)}))
     assert conversation.take(conversation.controller.shut_down_broker(0, "decommission")).records == [
@@ -314,10 +314,13 @@ def test_broker_to_leave_while_it_is_fenced_is_told_at_its_next_heartbeat() -> N
     assert (told.records, told.reply.should_shut_down, told.reply.is_fenced) == ([], True, True)
 
 
-def test_broker_to_leave_that_nobody_knows_or_in_a_stopping_cluster_changes_nothing() -> None:
+def test_broker_to_leave_that_is_gone_or_in_a_stopping_cluster_changes_nothing() -> None:
     """Spark's news and the cluster's end cross each other."""
     conversation = Conversation().start(0)
     assert conversation.controller.shut_down_broker(7, "decommission").records == []
+    conversation.start(1)
+    conversation.take(conversation.controller.broker_gone(1, conversation.epoch(1)))
+    assert conversation.controller.shut_down_broker(1, "decommission").records == []
     conversation.controller.shut_down_brokers()
     assert conversation.controller.shut_down_broker(0, "decommission").records == []
 
