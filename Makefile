@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check serve bench bench-failover simulate package lock clean
+.PHONY: help demo test check serve bench bench-failover simulate chaos package lock clean
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -44,6 +44,12 @@ SEEDS ?= 1000
 FROM ?= 0
 simulate: $(READY)  ## whole clusters in simulated time: SEEDS=n of them, FROM=s on
 	@exec $(BIN)/python -m tests.simulation --seeds $(SEEDS) --from $(FROM)
+
+MINUTES ?= 5
+COUNT ?= 10
+chaos: $(READY)  ## break a running cluster for MINUTES=n, or FAULT=name COUNT=n times; SEED=n
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m tests.chaos --minutes $(MINUTES) \
+		$(if $(FAULT),--fault $(FAULT) --count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
 	@rm -rf build/environment && mkdir -p dist

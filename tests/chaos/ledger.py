@@ -1,9 +1,9 @@
 """What a producer was promised and what readers found: whether the one agrees with the other. Pure.
 
-Each partition has one producer, which numbers its records from 0. Every acknowledged record must be read once,
-in order, at the offset that the acknowledgement named; an offset has one value, whoever reads it and when; and
-nothing is read that was not written. A record that was never acknowledged may be there or not: its producer
-does not know either.
+Each partition has one producer, which numbers its records from 0. Every acknowledged record must be read
+once, in order, at the offset that the acknowledgement named; an offset has one value, whoever reads it and
+when; and nothing is read that was not written. A record that was never acknowledged may be there or not: its
+producer does not know either.
 
 Order for callers: `read` and `acknowledged` as they happen, `verdict` once a reader has read everything.
 """
@@ -75,7 +75,7 @@ class Ledger:
     def verdict(
         self, numbers: Sequence[array[int]], offsets: Sequence[array[int]], produced: Sequence[int]
     ) -> Verdict:
-        """Compare what was read with, for each partition, the acknowledged records, where, and all written."""
+        """Compare what was read with the acknowledged records, where these are, and how many were written."""
         lost = duplicated = disordered = invented = 0
         for partition, number_at in enumerate(self._number_at):
             found: set[int] = set()

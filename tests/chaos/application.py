@@ -1,0 +1,235 @@
+"""The cluster as its users run it: spark-submit of jobs/serve.py, and a supervisor that starts it again.
+
+The driver is a process of its own, so that it can be killed; executors are those of a local cluster. The
+supervisor does what systemd's Restart=always or Spark's --supervise do: when the application ends without
+having been told to, it is started again, over the same directories and at the same address.
+"""
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+import pyspark
+
+from tests.chaos.reaper import MARK
+
+REPOSITORY: Final = Path(__file__).parents[2]
+SPARK_HOME: Final = Path(pyspark.__file__).parent
+DISCOVERY_SCRIPT: Final = REPOSITORY / "conf" / "discover-broker.sh"
+BROKERS: Final = 3
+RESTART_DELAY_S: Final = 0.1
+"""systemd's default."""
+STARTS_IN_VAIN: Final = 3
+"""An application that ends this often in a row without having served will not serve."""
+START_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.05
+LOG_TAIL_LINES: Final = 40
+PORTS: Final = range(20_000, 32_000)
+"""Below those that Linux gives to whoever connects: one that is free stays so while the driver is down."""
+
+
+class ApplicationError(Exception):
+    """The application does not run; shows the end of its log."""
+
+
+class Application:
+    """A cluster of three brokers under supervision; a context manager that starts and stops it."""
+
+    def __init__(self, run: str, directory: Path, configuration: Mapping[str, str]) -> None:
+        """`run` marks its processes; everything that they write lies in `directory`."""
+        self.bootstrap_servers = f"127.0.0.1:{_free_port()}"
+        self.log_path = directory / "application.log"
+        self.starts = 0
+        self._run = run
+        self._directory = directory
+        self._properties = directory / "broker.properties"
+        self._configuration = {
+            "controller.quorum.bootstrap.servers": self.bootstrap_servers,
+            "log.dirs": str(self.data_directory),
+            **configuration,
+        }
+        self._stopping = threading.Event()
+        self._serving = threading.Event()
+        self._failure: str | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the brokers' directories lie, `broker-0` and so on."""
+        return self._directory / "data"
+
+    def __enter__(self) -> Self:
+        """Return when the cluster serves."""
+        for name in ("data", "scratch"):
+            (self._directory / name).mkdir(parents=True, exist_ok=True)
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._configuration.items()))
+        self._supervisor.start()
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not self._serving.wait(POLL_S):
+            if self._failure is not None or time.monotonic() > deadline_s:
+                self._end()
+                raise ApplicationError(f"{self._failure or 'the cluster did not start'}\n{self.log_tail()}")
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def check(self) -> None:
+        """Raise if the supervisor has given up.
+
+        Raises:
+            ApplicationError: with the end of the log.
+        """
+        if self._failure is not None:
+            raise ApplicationError(f"{self._failure}\n{self.log_tail()}")
+
+    def driver_jvm(self) -> psutil.Process:
+        """Return the JVM that is Spark's driver."""
+        assert self._process is not None
+        return psutil.Process(self._process.pid)
+
+    def driver_python(self) -> psutil.Process:
+        """Return the driver's Python, which is the controller."""
+        (python,) = (
+            child
+            for child in self.driver_jvm().children()
+            if any(argument.endswith("serve.py") for argument in _arguments(child))
+        )
+        return python
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executors' JVMs that run now."""
+        return [
+            child
+            for child in self.driver_jvm().children(recursive=True)
+            if any("CoarseGrainedExecutorBackend" in argument for argument in _arguments(child))
+        ]
+
+    def log_tail(self) -> str:
+        """Return the end of what the driver logged."""
+        lines = self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+        return "\n".join([f"--- {self.log_path} ---", *lines[-LOG_TAIL_LINES:]])
+
+    def _end(self) -> None:
+        self._stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._supervisor.join(STOP_TIMEOUT_S)
+
+    def _supervise(self) -> None:
+        in_vain = 0
+        while not self._stopping.is_set():
+            self.starts += 1
+            served = self._serve_once()
+            if self._stopping.wait(RESTART_DELAY_S):
+                return
+            in_vain = 0 if served else in_vain + 1
+            if in_vain == STARTS_IN_VAIN:
+                self._failure = f"the application ended {in_vain} times in a row before it served"
+                return
+
+    def _serve_once(self) -> bool:
+        """Run the application until it ends; return whether it has served."""
+        served = False
+        with self.log_path.open("a") as log:
+            log.write(f"=== start {self.starts} ===\n")
+            log.flush()
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self._directory,
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            assert self._process.stdout is not None
+            # spark-submit merges what the driver's Python logs into its own standard output.
+            for line in self._process.stdout:
+                log.write(line)
+                log.flush()
+                if re.match(r"bootstrap\.servers=\S+", line):
+                    served = True
+                    self._serving.set()
+            self._process.wait()
+            log.write(f"=== ended with status {self._process.returncode} ===\n")
+        return served
+
+    def _command(self) -> list[str]:
+        scratch = self._directory / "scratch"
+        properties = {
+            "spark.master": f"local-cluster[{BROKERS},2,512]",
+            "spark.executor.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(scratch),
+            "spark.decommission.enabled": "true",
+            # A standalone Master gives up an application whose executors are killed too often.
+            "spark.deploy.maxExecutorRetries": "-1",
+            **{
+                f"spark.{who}.resource.broker.{what}": value
+                for who in ("executor", "worker")
+                for what, value in (("amount", "1"), ("discoveryScript", str(DISCOVERY_SCRIPT)))
+            },
+        }
+        return [
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
+            str(REPOSITORY / "jobs" / "serve.py"),
+            str(self._properties),
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            MARK: self._run,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_CONF_DIR": str(REPOSITORY / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(REPOSITORY),
+            "TMPDIR": str(self._directory / "scratch"),
+        }
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended meanwhile
+        return []
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as candidate:
+            try:
+                candidate.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,209 @@
+"""What is done to a running cluster, each by name.
+
+A fault is a function of the scene: it does the damage, waits for as long as the damage lasts, and says who
+was hit. Chance comes from the scene's seed only. What one signal does to one broker's process is in
+`benchmarks/faults.py`.
+"""
+
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
+
+from benchmarks.faults import FAULTS as SIGNALS
+from tests.chaos.application import BROKERS, Application
+from tests.chaos.disks import Disk
+from tests.chaos.view import View, broker_processes
+
+SIGHT_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.05
+BETWEEN_TWO_S: Final = 2.0
+"""How long after one broker another may be hit."""
+RETURN_TIMEOUT_S: Final = 5.0
+"""How long a broker with a disk that works again may take before an operator starts it anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What a fault did."""
+
+    description: str
+    brokers: frozenset[int]
+    """Who was hit."""
+    is_replaced: bool
+    """Whether these brokers are other processes afterwards."""
+    over_s: float
+    """When the damage ended, on the monotonic clock; how long a broker takes to be back counts from here."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """What faults act upon."""
+
+    application: Application
+    view: View
+    chance: random.Random
+    disks: Mapping[int, Disk]
+    freeze_s: float
+    """How long a frozen process is frozen."""
+    broken_disk_s: float
+    """How long a disk stays full or read-only."""
+    turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
+    """Whose turn it is to be stopped, rolling."""
+
+    def brokers(self) -> tuple[dict[int, psutil.Process], tuple[int, ...]]:
+        """Return the brokers' processes and the leaders of all partitions, when all brokers are there."""
+        deadline_s = time.monotonic() + SIGHT_TIMEOUT_S
+        while True:
+            sight = self.view.look()
+            processes = broker_processes(sight)
+            if len(processes) == BROKERS and sight.leaders:
+                return processes, sight.leaders
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"not all brokers are there: {sight}")
+            time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault, its name in tables, and what is promised."""
+
+    description: str
+    strike: Callable[[Scene], Struck]
+    bound_s: float | None = None
+    """The longest time without an acknowledgement that the 99th percentile may show."""
+    weight: int = 1
+    """How often it is drawn, beside the others."""
+    needs_disks: bool = False
+    is_repeated: bool = False
+    """Whether, when drawn, it happens to each broker in turn."""
+
+
+def _one_broker(name: str, scene: Scene) -> Struck:
+    processes, leaders = scene.brokers()
+    victim = statistics.mode(leaders)
+    return _hit(name, victim, processes[victim])
+
+
+def _next_broker(name: str, scene: Scene) -> Struck:
+    processes, _ = scene.brokers()
+    victim = next(scene.turns)
+    return _hit(name, victim, processes[victim])
+
+
+def _hit(name: str, broker: int, process: psutil.Process) -> Struck:
+    SIGNALS[name].strike(process)
+    return Struck(f"{SIGNALS[name].description}: {broker}", frozenset({broker}), True, time.monotonic())
+
+
+def _two_brokers(scene: Scene) -> Struck:
+    processes, _ = scene.brokers()
+    pair = scene.chance.sample(sorted(processes), 2)
+    names = [scene.chance.choice(("kill", "kill-executor", "kill-daemon")) for _ in pair]
+    _hit(names[0], pair[0], processes[pair[0]])
+    time.sleep(scene.chance.uniform(0, BETWEEN_TWO_S))
+    _hit(names[1], pair[1], processes[pair[1]])
+    description = ", then ".join(
+        f"{SIGNALS[name].description}: {broker}" for name, broker in zip(names, pair, strict=True)
+    )
+    return Struck(description, frozenset(pair), True, time.monotonic())
+
+
+def _all_brokers(scene: Scene) -> Struck:
+    processes, _ = scene.brokers()
+    for process in processes.values():
+        process.kill()
+    return Struck("SIGKILL of all brokers", frozenset(processes), True, time.monotonic())
+
+
+def _driver_jvm(scene: Scene) -> Struck:
+    scene.application.driver_jvm().kill()
+    return Struck("SIGKILL of the driver's JVM", frozenset(range(BROKERS)), True, time.monotonic())
+
+
+def _driver_python(scene: Scene) -> Struck:
+    scene.application.driver_python().kill()
+    return Struck("SIGKILL of the driver's Python", frozenset(range(BROKERS)), True, time.monotonic())
+
+
+def _freeze(scene: Scene) -> Struck:
+    processes, leaders = scene.brokers()
+    victim = statistics.mode(leaders)
+    SIGNALS["freeze"].strike(processes[victim])
+    try:
+        time.sleep(scene.freeze_s)
+    finally:
+        SIGNALS["freeze"].lift(processes[victim])
+    description = f"SIGSTOP of a leader for {scene.freeze_s:g} s: {victim}"
+    return Struck(description, frozenset({victim}), False, time.monotonic())
+
+
+def _full_disk(scene: Scene) -> Struck:
+    victim = scene.chance.choice(sorted(scene.disks))
+    disk = scene.disks[victim]
+    disk.fill()
+    try:
+        time.sleep(scene.broken_disk_s)
+    finally:
+        disk.empty()
+    over_s = time.monotonic()
+    _restart_unless_back(scene, victim)
+    return Struck(f"disk full for {scene.broken_disk_s:g} s: {victim}", frozenset({victim}), False, over_s)
+
+
+def _read_only(scene: Scene) -> Struck:
+    victim = scene.chance.choice(sorted(scene.disks))
+    disk = scene.disks[victim]
+    disk.fail()
+    try:
+        time.sleep(scene.broken_disk_s)
+    finally:
+        disk.repair()
+    description = f"disk read-only for {scene.broken_disk_s:g} s: {victim}"
+    return Struck(description, frozenset({victim}), True, time.monotonic())
+
+
+def _restart_unless_back(scene: Scene, broker: int) -> None:
+    """Do what an operator does when the disk works and the broker has given it up."""
+    deadline_s = time.monotonic() + RETURN_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        sight = scene.view.look()
+        if scene.view.is_whole(sight):
+            return
+        time.sleep(POLL_S)
+    process = broker_processes(sight).get(broker)
+    if process is not None:
+        process.terminate()
+
+
+def _signal_to_leader(name: str) -> Callable[[Scene], Struck]:
+    return lambda scene: _one_broker(name, scene)
+
+
+def _signal_in_turn(name: str) -> Callable[[Scene], Struck]:
+    return lambda scene: _next_broker(name, scene)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "worker": Fault("SIGKILL of a broker's worker", _signal_to_leader("kill"), bound_s=0.5, weight=4),
+    "executor": Fault("SIGKILL of an executor", _signal_to_leader("kill-executor"), bound_s=1.0, weight=3),
+    "daemon": Fault("SIGKILL of a Python daemon", _signal_to_leader("kill-daemon"), weight=2),
+    "rolling": Fault(
+        "rolling SIGTERM", _signal_in_turn("terminate"), bound_s=0.3, weight=2, is_repeated=True
+    ),
+    "decommission": Fault(
+        "decommission of an executor", _signal_in_turn("decommission"), bound_s=0.3, weight=2
+    ),
+    "freeze": Fault("SIGSTOP of a leader", _freeze, bound_s=3.5),
+    "two-brokers": Fault("SIGKILL of two brokers, one after the other", _two_brokers, weight=2),
+    "all-brokers": Fault("SIGKILL of all brokers", _all_brokers, bound_s=15.0),
+    "driver-jvm": Fault("SIGKILL of the driver's JVM", _driver_jvm, bound_s=25.0),
+    "driver-python": Fault("SIGKILL of the driver's Python", _driver_python, bound_s=25.0),
+    "full-disk": Fault("full disk", _full_disk, needs_disks=True),
+    "read-only": Fault("disk turns read-only", _read_only, needs_disks=True),
+}
