@@ -2,7 +2,8 @@
 
 Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over: SIGHUP comes
 from its daemon when the executor goes, SIGTERM from an operator. When the daemon itself dies the worker lives
-on under another parent, which no signal tells; so the parent is watched. A broker that leaves in such a
+on under another parent, which no signal tells; so the parent is watched. A worker that is stopped and not
+continued is ended by its watchdog (`executor/watchdog.py`). A broker that leaves in such a
 way, while the cluster goes on, is wanted back: its task fails, so that it is started again, and its
 directories stay.
 """
@@ -21,6 +22,7 @@ from pyspark import BarrierTaskContext
 
 from executor.broker import Broker, BrokerState
 from executor.lifecycle import BrokerRefusedError
+from executor.watched import show_life
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
@@ -65,6 +67,7 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
 
 
 async def _serve(assignment: BrokerAssignment) -> None:
+    config = BrokerConfig.from_mapping(assignment.configuration)
     task = BarrierTaskContext.get()
     address = task.getTaskInfos()[task.partitionId()].address
     broker = Broker(
@@ -72,7 +75,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         node_id=assignment.node_id,
         rack=assignment.rack,
         controller=(assignment.controller_host, assignment.controller_port),
-        config=BrokerConfig.from_mapping(assignment.configuration),
+        config=config,
         directories=[Path(directory) for directory in assignment.directories],
         host_name=host_name(address, assignment.controller_host),
         on_state=_log_state,
@@ -80,13 +83,21 @@ async def _serve(assignment: BrokerAssignment) -> None:
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(leave_signal, broker.stop, leave_signal.name)
-    watch = asyncio.create_task(_leave_with_parent(broker))
+    # A lease may be a heartbeat old when the process is stopped.
+    frozen_ms = max(config.broker_session_timeout_ms - config.broker_heartbeat_interval_ms, 1)
+    watches = [
+        asyncio.create_task(_leave_with_parent(broker)),
+        asyncio.create_task(show_life(frozen_ms)),
+    ]
     try:
         await _run_when_unlocked(broker)
     finally:
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
     if not broker.cluster_ended:
-        raise BrokerLeftError(f"broker {broker.node_id} left alone: {broker.stop_reason}")
+        reason = broker.stop_reason or "the controller told it to"
+        raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")
 
 
 def host_name(executor_address: str, controller_host: str) -> str:
