@@ -1,47 +1,43 @@
-"""One broker: opens its directories, registers, follows the metadata log, serves, and leaves in order.
+"""One broker: locks its directories, takes part in the quorum, registers, serves, and leaves in order.
 
-The order of a start: lock the directories and load the logs (off the loop), bind the listeners (their ports
-go into the registration), register, replay the metadata log up to the own registration, then ask to be
-unfenced and answer clients. Connections that come earlier wait in the listen queue, so that nobody is told of
-an empty cluster.
+The order of a start: lock the directories; join the metadata quorum, so that a driver can lead it, and load
+the logs meanwhile (off the loop); once there is a leader, bind the listeners (their ports go into the
+registration), register, replay the metadata log up to the own registration, then ask to be unfenced and
+answer clients. Connections that come earlier wait in the listen queue, so that nobody is told of an empty
+cluster.
 
 The order of an end: hand leaderships over (controlled shutdown), stop listening, flush and close the logs,
-write the clean-shutdown markers, give up the locks. A broker that was refused or replaced, or whose metadata
-cannot be replayed, has nothing to hand over and does the rest.
+write the clean-shutdown markers, leave the quorum, give up the locks. A broker that was refused or replaced,
+or whose metadata cannot be replayed, has nothing to hand over and does the rest.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from executor.auto_topic_creation import AutoTopicCreation
+from executor.concurrency import until_first_ends
 from executor.controller_link import ControllerLink, ControllerUnreachableError
-from executor.directories import (
-    close_directories,
-    directory_ids,
-    open_directories,
-    previous_broker_epoch,
-)
+from executor.directories import DataDirectories
 from executor.forwarding import Forwarder
 from executor.handlers.apis import BrokerServices, broker_apis
 from executor.isr_proposals import IsrProposals
 from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.loss_watch import LossWatch
-from executor.metadata_follower import MetadataFollower
 from executor.producer_ids import ProducerIds
+from executor.quorum.quorum_member import QuorumMember
 from executor.replication.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage
-from sparklog.storage import Log, LogDirectory
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
+from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Features
 from sparklog.wire.server import Listener
@@ -70,7 +66,6 @@ class Broker:
     def __init__(
         self,
         *,
-        cluster_id: str,
         node_id: BrokerId,
         rack: str | None,
         controller: tuple[str, int],
@@ -82,7 +77,6 @@ class Broker:
         self.node_id = node_id
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where clients are told to connect; empty until the listeners are bound."""
-        self._cluster_id = cluster_id
         self._rack = rack
         self._controller = controller
         self._config = config.with_identity(node_id, rack)
@@ -93,8 +87,10 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop_reason: str | None = None
         self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
         self._image: MetadataImage = EMPTY_IMAGE
         self._lifecycle: BrokerLifecycle | None = None
+        self._listeners: list[Listener] = []
 
     @property
     def state(self) -> BrokerState:
@@ -123,12 +119,13 @@ class Broker:
             logger.info("stopping: %s", reason)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def run(self) -> None:
         """Start, serve until told to leave, and leave; returns after a clean shutdown.
 
         Raises:
-            ForeignDirectoryError: (storage) a directory is another's.
+            ForeignDirectoryError: (storage) a directory is another's, or not of the driver's cluster.
             DirectoryLockedError: (storage) a live process holds one; nothing has happened yet, and `run` may
                 be called again.
             BrokerRefusedError: the controller will not have this broker, whatever it retries.
@@ -136,91 +133,131 @@ class Broker:
             KafkaError: the metadata log cannot be replayed, or a disk failed at the start.
         """
         self._loop = asyncio.get_running_loop()
+        if self._stop_reason is not None:
+            self._stopping.set()
         self._enter(BrokerState.STARTING)
-        directories = await asyncio.to_thread(open_directories, self._paths, self._cluster_id, self.node_id)
+        directories = await asyncio.to_thread(
+            DataDirectories.open, self._paths, self._metadata_path(), self.node_id
+        )
         try:
             await self._run_on(directories)
         finally:
-            await asyncio.to_thread(close_directories, directories)
+            await asyncio.to_thread(directories.close)
             self._enter(BrokerState.NOT_RUNNING)
 
-    async def _run_on(self, directories: list[LogDirectory]) -> None:
+    async def _run_on(self, directories: DataDirectories) -> None:
         config, (host, port) = self._config, self._controller
         async with contextlib.AsyncExitStack() as leaving:
             link = ControllerLink(host, port, f"broker-{self.node_id}")
-            link.on_connected = self._wake.set
             metadata_link = ControllerLink(host, port, f"broker-{self.node_id}-metadata", name="metadata log")
             proposals = IsrProposals(link, self.node_id, self._broker_epoch)
             leaving.push_async_callback(proposals.close)
             creation = AutoTopicCreation(link, config.request_timeout_ms)
             leaving.push_async_callback(creation.close)
-            metadata_log = await asyncio.to_thread(self._open_metadata_log)
-            leaving.push_async_callback(asyncio.to_thread, metadata_log.close)
             losses = LossWatch(asyncio.get_running_loop())
             replicas = Replicas(
                 self.node_id,
-                lambda: None if self._lifecycle is None else self._lifecycle.broker_epoch,
-                directories,
+                self._registered_epoch,
+                directories.logs,
                 config,
                 proposals,
                 losses,
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
             )
-            await replicas.start()
-            leaving.push_async_callback(self._shut_down, replicas, directories)
-            services = BrokerServices(
-                cluster_id=self._cluster_id,
-                node_id=self.node_id,
-                config=config,
-                image=lambda: self._image,
-                replicas=replicas,
-                losses=losses,
-                forwarder=Forwarder(link, config.request_timeout_ms),
-                auto_topic_creation=creation,
-                producer_ids=ProducerIds(link, self.node_id, self._broker_epoch),
-            )
-            listeners = await self._listen(services, leaving)
-            lifecycle = self._lifecycle = self._new_lifecycle(directories)
-            metadata_directory = directories[0].meta
-            assert metadata_directory is not None, "open_directories formats new directories"
 
             async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
                 self._image = image
                 losses.image_changed(image)
                 await replicas.apply_metadata(image, delta)
-                registration = image.brokers.get(self.node_id)
-                registered_epoch = None if registration is None else registration.broker_epoch
-                lifecycle.metadata_applied(image.offset, registered_epoch, _now_ms())
-                for listener in listeners:
-                    listener.accept_connections()
-                self._wake.set()
+                self._image_applied(image)
 
-            follower = MetadataFollower(
-                metadata_log,
-                metadata_link,
-                node_id=self.node_id,
-                directory_id=metadata_directory.directory_id,
-                broker_epoch=lambda: lifecycle.broker_epoch,
+            def services(cluster_id: str) -> BrokerServices:
+                return BrokerServices(
+                    cluster_id=cluster_id,
+                    node_id=self.node_id,
+                    config=config,
+                    image=lambda: self._image,
+                    replicas=replicas,
+                    losses=losses,
+                    forwarder=Forwarder(link, config.request_timeout_ms),
+                    auto_topic_creation=creation,
+                    producer_ids=ProducerIds(link, self.node_id, self._broker_epoch),
+                )
+
+            quorum = await QuorumMember.start(
+                directories,
+                self.node_id,
+                config,
+                self._host_name,
+                link=link,
+                metadata_link=metadata_link,
+                broker_epoch=self._registered_epoch,
                 publish=publish,
+                on_caught_up=self._caught_up,
                 now_ms=_now_ms,
-                on_caught_up=lifecycle.metadata_fetched,
-                request_timeout_ms=config.controller_quorum_request_timeout_ms,
             )
-            await _until_first_ends(
-                self._live(lifecycle, link, follower),
-                follower.run(),
+            leaving.push_async_callback(quorum.close)
+            link.on_connected = lambda: self._connected(quorum)
+            # Until the logs are closed the quorum is to have this broker.
+            following = asyncio.ensure_future(until_first_ends(quorum.follow(), metadata_link.run()))
+            leaving.push_async_callback(_end, following)
+            loading = asyncio.ensure_future(replicas.start())
+            leaving.push_async_callback(self._shut_down, replicas, loading, directories)
+            await until_first_ends(
+                self._serve(directories, link, quorum, replicas, loading, services, leaving),
                 link.run(),
-                metadata_link.run(),
-                self._tick(replicas, lifecycle),
+                quorum.call_the_roll(),
+                quorum.publish(),
+                _result_of(following),
             )
             self._enter(BrokerState.SHUTTING_DOWN)
-        if lifecycle.failure is not None:
-            raise lifecycle.failure
+        if self._lifecycle is not None and self._lifecycle.failure is not None:
+            raise self._lifecycle.failure
 
-    async def _live(
-        self, lifecycle: BrokerLifecycle, link: ControllerLink, follower: MetadataFollower
+    async def _serve(
+        self,
+        directories: DataDirectories,
+        link: ControllerLink,
+        quorum: QuorumMember,
+        replicas: Replicas,
+        loading: "asyncio.Future[None]",
+        services: Callable[[str], BrokerServices],
+        leaving: contextlib.AsyncExitStack,
     ) -> None:
+        """Wait for a leader and for the logs, then live until it is time to shut down."""
+        await until_first_ends(quorum.joined(), self._stop_asked())
+        if self._stop_reason is None:
+            await until_first_ends(_result_of(loading), self._stop_asked())
+        if self._stop_reason is not None:
+            return
+        assert quorum.cluster_id is not None, "there is a leader, so there is a cluster"
+        await self._listen(services(quorum.cluster_id), leaving)
+        lifecycle = self._lifecycle = self._new_lifecycle(quorum.cluster_id, directories)
+        await until_first_ends(self._live(lifecycle, link, quorum), self._tick(replicas, lifecycle))
+
+    async def _stop_asked(self) -> None:
+        await self._stopping.wait()
+
+    def _connected(self, quorum: QuorumMember) -> None:
+        self._wake.set()
+        quorum.connected()
+
+    def _image_applied(self, image: MetadataImage) -> None:
+        lifecycle = self._lifecycle
+        assert lifecycle is not None, "the first image has the registration in it"
+        registration = image.brokers.get(self.node_id)
+        registered_epoch = None if registration is None else registration.broker_epoch
+        lifecycle.metadata_applied(image.offset, registered_epoch, _now_ms())
+        for listener in self._listeners:
+            listener.accept_connections()
+        self._wake.set()
+
+    def _caught_up(self, sent_ms: int) -> None:
+        if self._lifecycle is not None:
+            self._lifecycle.metadata_fetched(sent_ms)
+
+    async def _live(self, lifecycle: BrokerLifecycle, link: ControllerLink, quorum: QuorumMember) -> None:
         """Register, beat, and do what the answers say, until it is time to shut down."""
         timeout_ms = self._config.controller_quorum_request_timeout_ms
         while True:
@@ -251,7 +288,7 @@ class Broker:
                 lifecycle.registration_answered(response.error_code, response.broker_epoch, _now_ms())
                 if lifecycle.broker_epoch is not None:
                     logger.info("registered with broker epoch %d", lifecycle.broker_epoch)
-                    await follower.registered()
+                    quorum.registered()
             else:
                 lifecycle.heartbeat_answered(
                     response.error_code, response.is_fenced, response.should_shut_down, _now_ms()
@@ -272,18 +309,23 @@ class Broker:
                     replicas.stop_leading()
             replicas.tick(now_ms)
 
-    async def _shut_down(self, replicas: Replicas, directories: Sequence[LogDirectory]) -> None:
+    async def _shut_down(
+        self, replicas: Replicas, loading: "asyncio.Future[None]", directories: DataDirectories
+    ) -> None:
+        await asyncio.wait([loading])
+        if loading.cancelled() or (error := loading.exception()) is not None:
+            logger.error(
+                "no clean shutdown: the logs were not loaded%s", "" if loading.cancelled() else f": {error}"
+            )
+            return
         await replicas.shutdown()
         if replicas.offline_partitions:
             logger.error("no clean shutdown: the logs of %s failed", replicas.offline_partitions)
             return
-        broker_epoch = None if self._lifecycle is None else self._lifecycle.broker_epoch
-        for directory in directories:
-            await asyncio.to_thread(directory.write_clean_shutdown, broker_epoch)
+        await asyncio.to_thread(directories.write_clean_shutdown, self._registered_epoch())
 
-    async def _listen(self, services: BrokerServices, leaving: contextlib.AsyncExitStack) -> list[Listener]:
+    async def _listen(self, services: BrokerServices, leaving: contextlib.AsyncExitStack) -> None:
         config = self._config
-        listeners: list[Listener] = []
         bound: list[Endpoint] = []
         quotas = ConnectionQuotas(
             max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip
@@ -301,10 +343,9 @@ class Broker:
                 accepting=False,
             )
             leaving.push_async_callback(listener.close)
-            listeners.append(listener)
+            self._listeners.append(listener)
             bound.append(replace(endpoint, port=listener.port))
         self.endpoints = config.advertised_endpoints(tuple(bound), self._host_name)
-        return listeners
 
     def _features(self) -> Features:
         image = self._image
@@ -314,17 +355,17 @@ class Broker:
             finalized_epoch=-1 if image.offset is None else image.offset,
         )
 
-    def _new_lifecycle(self, directories: Sequence[LogDirectory]) -> BrokerLifecycle:
+    def _new_lifecycle(self, cluster_id: str, directories: DataDirectories) -> BrokerLifecycle:
         config = self._config
         identity = BrokerIdentity(
-            cluster_id=self._cluster_id,
+            cluster_id=cluster_id,
             node_id=self.node_id,
             incarnation_id=uuid4(),
             rack=self._rack,
             listeners=self.endpoints,
             features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
-            log_directories=directory_ids(directories),
-            previous_broker_epoch=previous_broker_epoch(directories),
+            log_directories=directories.log_ids,
+            previous_broker_epoch=directories.previous_broker_epoch,
         )
         return BrokerLifecycle(
             identity,
@@ -337,20 +378,18 @@ class Broker:
             now_ms=_now_ms(),
         )
 
-    def _open_metadata_log(self) -> Log:
+    def _metadata_path(self) -> Path | None:
         configured = self._config.metadata_log_dir
         # Several brokers of one host are given the same key.
-        parent = self._paths[0] if configured is None else Path(configured) / f"broker-{self.node_id}"
-        return Log.open(
-            parent / f"{CLUSTER_METADATA_TOPIC}-0",
-            self._config.metadata_log_config(),
-            now_ms=time.time_ns() // 1_000_000,
-        )
+        return None if configured is None else Path(configured) / f"broker-{self.node_id}"
+
+    def _registered_epoch(self) -> BrokerEpoch | None:
+        return None if self._lifecycle is None else self._lifecycle.broker_epoch
 
     def _broker_epoch(self) -> BrokerEpoch:
         """Return the broker epoch as requests carry it, -1 before the registration."""
-        lifecycle = self._lifecycle
-        return -1 if lifecycle is None or lifecycle.broker_epoch is None else lifecycle.broker_epoch
+        broker_epoch = self._registered_epoch()
+        return -1 if broker_epoch is None else broker_epoch
 
     def _enter(self, state: BrokerState) -> None:
         if state is not self._state:
@@ -358,19 +397,11 @@ class Broker:
             self._on_state(state)
 
 
-async def _until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Run all until one ends, then cancel the others.
+async def _result_of(future: "asyncio.Future[None]") -> None:
+    """Return when `future` is done, which goes on when this is cancelled; raise what it raised."""
+    await asyncio.shield(future)
 
-    Raises:
-        KafkaError: what the first one to end raised.
-    """
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+
+async def _end(future: "asyncio.Future[None]") -> None:
+    future.cancel()
+    await asyncio.gather(future, return_exceptions=True)

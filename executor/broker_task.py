@@ -31,8 +31,9 @@ logger = logging.getLogger(__name__)
 
 PARENT_POLL_S = 0.5
 LOCK_POLL_S = 0.05
-LOCK_TIMEOUT_S = 5.0
-"""How long the task before this one may hold the directories: Spark lets a killed one live for 2 s."""
+LOCK_TIMEOUT_S = 10.0
+"""How long the task before this one may hold the directories: Spark lets one of a job that failed live for up
+to 3.6 s, and it may have much to flush."""
 
 
 class BrokerLeftError(Exception):
@@ -71,7 +72,6 @@ async def _serve(assignment: BrokerAssignment) -> None:
     task = BarrierTaskContext.get()
     address = task.getTaskInfos()[task.partitionId()].address
     broker = Broker(
-        cluster_id=assignment.cluster_id,
         node_id=assignment.node_id,
         rack=assignment.rack,
         controller=(assignment.controller_host, assignment.controller_port),

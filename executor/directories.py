@@ -1,59 +1,151 @@
-"""Opens a broker's data directories: locks them, makes sure they are its own, gives new ones an identity.
+"""A broker's data directories: locks them, makes sure they are its own, gives blank ones an identity.
 
-All or nothing: when one cannot be had, those already locked are given back. Blocking; off the loop.
+All or nothing: when one cannot be had, those already locked are given back. A directory without
+`meta.properties` is blank; if others of the broker say which cluster it is, it is formatted at once, else as
+soon as the metadata quorum names the cluster (`format`). Blocking; off the loop.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 from uuid import UUID, uuid4
 
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.storage.files import partition_of, storage_errors
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
-__all__ = ["close_directories", "directory_ids", "open_directories", "previous_broker_epoch"]
+__all__ = ["DataDirectories"]
 
 
-def open_directories(paths: Sequence[Path], cluster_id: str, node_id: BrokerId) -> list[LogDirectory]:
-    """Return the directories, locked, of broker `node_id` of the cluster; new ones are formatted.
+class DataDirectories:
+    """The locked directories of one broker. Made by `open`."""
 
-    Raises:
-        DirectoryLockedError: a live process holds one of them.
-        ForeignDirectoryError: one belongs to another cluster or another broker.
-        KafkaError: KAFKA_STORAGE_ERROR: one cannot be used.
-    """
-    directories: list[LogDirectory] = []
-    try:
-        for path in paths:
-            directory = LogDirectory.open(path)
-            directories.append(directory)
+    def __init__(self, node_id: BrokerId, logs: list[LogDirectory], metadata: LogDirectory) -> None:
+        self.logs = logs
+        """Those of log.dirs."""
+        self.metadata = metadata
+        """The one in which the metadata log lies; often the first of `logs`."""
+        self._node_id = node_id
+        self._new_ids = {
+            directory.path: _new_directory_id() for directory in self._all if directory.meta is None
+        }
+
+    @classmethod
+    def open(cls, paths: Sequence[Path], metadata_path: Path | None, node_id: BrokerId) -> Self:
+        """Lock the directories of broker `node_id`.
+
+        The metadata log lies in the one at `metadata_path`, which may be one of `paths`; None for the first.
+
+        Raises:
+            DirectoryLockedError: a live process holds one of them.
+            ForeignDirectoryError: one belongs to another broker, two belong to different clusters, or one has
+                logs and nothing that says whose.
+            KafkaError: KAFKA_STORAGE_ERROR: one cannot be used.
+        """
+        opened: list[LogDirectory] = []
+        metadata_path = metadata_path or paths[0]
+        try:
+            for path in paths if metadata_path in paths else (*paths, metadata_path):
+                opened.append(LogDirectory.open(path))
+            metadata = next(directory for directory in opened if directory.path == metadata_path)
+            directories = cls(node_id, opened[: len(paths)], metadata)
+            directories._check()
+            if directories.cluster_id is not None:
+                directories.format(directories.cluster_id)
+        except BaseException:
+            for directory in opened:
+                directory.close()
+            raise
+        return directories
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster to which they belong; None while all are blank."""
+        return next(
+            (directory.meta.cluster_id for directory in self._all if directory.meta is not None), None
+        )
+
+    @property
+    def metadata_id(self) -> UUID:
+        """The id of the directory with the metadata log, by which its vote is known."""
+        return self._id_of(self.metadata)
+
+    @property
+    def log_ids(self) -> list[UUID]:
+        """The ids of the directories of log.dirs."""
+        return [self._id_of(directory) for directory in self.logs]
+
+    @property
+    def previous_broker_epoch(self) -> BrokerEpoch | None:
+        """The broker epoch under which all of log.dirs were left cleanly; None if one of them was not."""
+        first, *others = {directory.previous_broker_epoch for directory in self.logs}
+        return None if others else first
+
+    def format(self, cluster_id: str) -> None:
+        """Give those that are blank the identity of broker `node_id` in the cluster.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        for directory in self._all:
             if directory.meta is None:
-                directory.format(MetaProperties(cluster_id, node_id, _new_directory_id()))
-            elif (directory.meta.cluster_id, directory.meta.node_id) != (cluster_id, node_id):
-                raise ForeignDirectoryError(
-                    f"{path} belongs to broker {directory.meta.node_id} of cluster "
-                    f"{directory.meta.cluster_id}; broker {node_id} of cluster {cluster_id} cannot use it"
+                directory.format(MetaProperties(cluster_id, self._node_id, self._new_ids[directory.path]))
+
+    def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
+        """Say that every log of log.dirs was closed properly.
+
+        A broker that has not registered, and so has changed nothing, leaves the epoch of the process before.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        for directory in self.logs:
+            if directory.meta is not None:
+                directory.write_clean_shutdown(
+                    directory.previous_broker_epoch if broker_epoch is None else broker_epoch
                 )
-    except BaseException:
-        close_directories(directories)
-        raise
-    return directories
+
+    def close(self) -> None:
+        """Give up the locks."""
+        for directory in self._all:
+            directory.close()
+
+    @property
+    def _all(self) -> list[LogDirectory]:
+        return self.logs if self.metadata in self.logs else [*self.logs, self.metadata]
+
+    def _id_of(self, directory: LogDirectory) -> UUID:
+        return self._new_ids[directory.path] if directory.meta is None else directory.meta.directory_id
+
+    def _check(self) -> None:
+        cluster_id = self.cluster_id
+        for directory in self._all:
+            meta = directory.meta
+            if meta is None:
+                if (log := _first_log(directory.path)) is not None:
+                    raise ForeignDirectoryError(
+                        f"{log} is a log, but {directory.path} has no meta.properties that says whose; "
+                        "restore the file, or remove the directory if its records are not wanted"
+                    )
+            elif (meta.cluster_id, meta.node_id) != (cluster_id, self._node_id):
+                raise ForeignDirectoryError(
+                    f"{directory.path} belongs to broker {meta.node_id} of cluster {meta.cluster_id}; "
+                    f"broker {self._node_id} of cluster {cluster_id} cannot use it"
+                )
 
 
-def close_directories(directories: Sequence[LogDirectory]) -> None:
-    """Give up the locks."""
-    for directory in directories:
-        directory.close()
-
-
-def directory_ids(directories: Sequence[LogDirectory]) -> list[UUID]:
-    """Return the ids of formatted directories."""
-    return [directory.meta.directory_id for directory in directories if directory.meta is not None]
-
-
-def previous_broker_epoch(directories: Sequence[LogDirectory]) -> BrokerEpoch | None:
-    """Return the broker epoch under which all directories were left cleanly; None if one of them was not."""
-    first, *others = {directory.previous_broker_epoch for directory in directories}
-    return None if others else first
+def _first_log(path: Path) -> Path | None:
+    """Return the directory of a log in `path`; the metadata log is looked at by who opens it."""
+    with storage_errors(f"list {path}"):
+        entries = sorted(entry for entry in path.iterdir() if entry.is_dir())
+    for entry in entries:
+        try:
+            partition = partition_of(entry.name)
+        except ValueError:
+            continue
+        if partition.topic != CLUSTER_METADATA_TOPIC:
+            return entry
+    return None
 
 
 def _new_directory_id() -> UUID:

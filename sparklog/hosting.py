@@ -49,9 +49,8 @@ class BrokerRefusedError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAssignment:
-    """What a task needs to know to become a broker."""
+    """What a task needs to know to become a broker; of which cluster, the metadata quorum tells it."""
 
-    cluster_id: str
     node_id: BrokerId
     rack: str
     controller_host: str

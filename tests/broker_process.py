@@ -21,7 +21,6 @@ PARENT_POLL_S = 0.5
 
 async def _serve(arguments: dict[str, Any]) -> None:
     broker = Broker(
-        cluster_id=arguments["cluster_id"],
         node_id=arguments["node_id"],
         rack=arguments["rack"],
         controller=(arguments["controller_host"], arguments["controller_port"]),

@@ -4,6 +4,7 @@
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         cluster.kill(1)        # SIGKILL, as when an executor dies
         cluster.restart(1)     # the same directory, another process
+        cluster.restart_controller()     # another driver, with an empty disk
 
 What it starts it also ends: brokers leave when asked, are killed when they do not, and leave by
 themselves when the test run dies. When a broker does not come up, the error shows what it logged.
@@ -25,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from driver.controller.quorum.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
@@ -66,13 +68,11 @@ class LocalCluster:
         self.broker_ids = range(brokers)
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklog-test-"))
-        self.cluster_id = f"test-{uuid.uuid4().hex[:12]}"
         self._processes: dict[BrokerId, subprocess.Popen[bytes]] = {}
-        broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
-        self.config = dict(broker_config.raw)
-        self.controller = ControllerServer(
-            self.cluster_id, broker_config, self.directory / "controller", "127.0.0.1", 0
-        )
+        self.broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
+        self.config = dict(self.broker_config.raw)
+        self._controllers = 0
+        self.controller = self._new_controller()
 
     def __enter__(self) -> Self:
         try:
@@ -90,6 +90,30 @@ class LocalCluster:
     ) -> None:
         self.stop()
 
+    def _new_controller(self) -> ControllerServer:
+        """Return a controller with an empty directory, which makes what is there its cluster."""
+        self._controllers += 1
+        return ControllerServer(
+            self.broker_config,
+            self.directory / f"controller-{self._controllers}",
+            "127.0.0.1",
+            0,
+            expected_brokers=[
+                ExpectedBroker(broker_id, f"rack-{broker_id}") for broker_id in self.broker_ids
+            ],
+            new_cluster_id=f"test-{uuid.uuid4().hex[:12]}",
+        )
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id.
+
+        Raises:
+            AssertionError: the controller does not lead yet.
+        """
+        assert self.controller.cluster_id is not None, "no cluster yet"
+        return self.controller.cluster_id
+
     def start(self) -> None:
         """Start controller and brokers; return when every broker is unfenced."""
         self.controller.start()
@@ -97,11 +121,25 @@ class LocalCluster:
             self.launch(broker_id)
         self.wait_until_unfenced(*self.broker_ids)
 
+    def restart_controller(self, brokers_end_by: signal.Signals = signal.SIGHUP) -> None:
+        """Have another driver, with an empty disk, take the cluster over from the one there is.
+
+        The brokers end as they do with an application's driver, by a signal of Spark's, and start again over
+        their directories, to the new driver. Returns when all are unfenced.
+        """
+        self.controller.stop()
+        running = [broker_id for broker_id in self.broker_ids if self.is_running(broker_id)]
+        for broker_id in running:
+            self.signal(broker_id, brokers_end_by)
+        for broker_id in running:
+            self.wait_for_exit(broker_id)
+        self.controller = self._new_controller()
+        self.start()
+
     def launch(self, broker_id: BrokerId) -> None:
         """Start the process of a broker without waiting for it."""
         host, _, port = self.controller.bootstrap_servers.rpartition(":")
         arguments = {
-            "cluster_id": self.cluster_id,
             "node_id": broker_id,
             "rack": f"rack-{broker_id}",
             "controller_host": host,
@@ -234,6 +272,8 @@ class LocalCluster:
             for broker_id in broker_ids:
                 if not self.is_running(broker_id):
                     raise ClusterError(f"broker {broker_id} ended\n{self.log_tail(broker_id)}")
+            if self.controller.failure is not None:
+                raise ClusterError(f"the controller ended: {self.controller.failure}")
             brokers = self.image.brokers
             return all(
                 broker_id in brokers and not brokers[broker_id].fenced and self._accepts(broker_id)
@@ -244,7 +284,7 @@ class LocalCluster:
             wait_for(all_up, f"brokers {broker_ids} unfenced", START_TIMEOUT_S)
         except ClusterError as error:
             tails = "\n".join(self.log_tail(broker_id) for broker_id in broker_ids)
-            raise ClusterError(f"{error}\n{tails}") from None
+            raise ClusterError(f"{error}\n{self.controller.missing or ''}\n{tails}") from None
 
     def _accepts(self, broker_id: BrokerId) -> bool:
         """Whether the registration is that of the present process: it listens at the port."""

@@ -34,6 +34,7 @@ class MetadataReplica:
         """What is on disk."""
         self._settling = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._writing: set[asyncio.Future[None]] = set()
 
     @classmethod
     def open(
@@ -95,10 +96,10 @@ class MetadataReplica:
             while (self.voter.cluster_id, self.voter.election) != (self.cluster_id, self._election):
                 cluster_id, election = self.voter.cluster_id, self.voter.election
                 if cluster_id is not None and cluster_id != self.cluster_id:
-                    await asyncio.to_thread(self._format_directories, cluster_id)
+                    await self._off_the_loop(self._format_directories, cluster_id)
                     self.cluster_id = cluster_id
                 if election != self._election:
-                    await asyncio.to_thread(write_election, self.log.directory, election)
+                    await self._off_the_loop(write_election, self.log.directory, election)
                     self._election = election
         self.wake()
 
@@ -112,10 +113,28 @@ class MetadataReplica:
         while not condition():
             await self._changed.wait()
 
-    def close(self) -> None:
-        """Flush and close the log. Blocks.
+    async def flush(self) -> None:
+        """Return when all that is in the log is on disk.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self.log.close()
+        if self.log.recovery_point < self.log.log_end_offset:
+            await self._off_the_loop(self.log.flush)
+
+    async def close(self) -> None:
+        """Flush and close the log, once nothing is being written any more.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self._writing:
+            await asyncio.wait(self._writing)
+        await asyncio.to_thread(self.log.close)
+
+    async def _off_the_loop(self, write: Callable[..., None], *arguments: object) -> None:
+        """Write in a thread; whoever waits may be cancelled, `close` waits all the same."""
+        writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)

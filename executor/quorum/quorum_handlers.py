@@ -39,11 +39,11 @@ _NO_DIRECTORY: Final = UUID(int=0)
 class QuorumHandlers:
     """The requests of candidates and leaders to one broker."""
 
-    def __init__(self, replica: MetadataReplica, endpoint: Endpoint) -> None:
+    def __init__(self, replica: MetadataReplica) -> None:
         self._replica = replica
         self._voter = replica.voter
-        self.endpoint = endpoint
-        """Where this listener is reached."""
+        self.endpoint: Endpoint | None = None
+        """Where the listener is reached, once that is known."""
 
     def table(self) -> dict[ApiKey, Api]:
         """Return the listener's table."""
@@ -160,6 +160,7 @@ class QuorumHandlers:
             observers=(own_state,),
         )
         endpoint = self.endpoint
+        assert endpoint is not None, "a listener that answers has an address"
         listener = describe_response.Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)
         return describe_response.DescribeQuorumResponse(
             error_code=ErrorCode.none,

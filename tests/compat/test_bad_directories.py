@@ -14,7 +14,6 @@ def test_second_process_on_a_locked_directory_ends_and_says_so(
     """Two brokers over one directory would corrupt it."""
     intruder = LocalCluster(brokers=1, directory=tmp_path)
     try:
-        intruder.cluster_id = cluster.cluster_id
         intruder.controller = cluster.controller
         intruder.broker_directory = lambda broker_id: cluster.broker_directory(0)  # type: ignore[method-assign]
         intruder.launch(0)

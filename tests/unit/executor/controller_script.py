@@ -3,14 +3,42 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
+from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
+from kio.schema.begin_quorum_epoch.v1.request import BeginQuorumEpochRequest, PartitionData, TopicData
+
 from executor.controller_link import ControllerLink
+from sparklog.errors import ErrorCode
+from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.apis import ApiKey, known_versions
+from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.server import Listener
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]
+
+
+async def lead_whoever_calls(request: Request) -> AddRaftVoterResponse:
+    """Answer a roll call by leading the broker in epoch 1 of cluster `c`."""
+    (listener,) = request.body.listeners
+    partition = PartitionData(
+        partition_index=0,
+        voter_directory_id=request.body.voter_directory_id,
+        leader_id=1_000_000,
+        leader_epoch=1,
+    )
+    topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
+    channel = await Channel.connect(listener.host, listener.port, "script")
+    response = await channel.request(
+        BeginQuorumEpochRequest(
+            cluster_id="c", voter_id=request.body.voter_id, topics=(topic,), leader_endpoints=()
+        )
+    )
+    channel.close()
+    assert response.topics[0].partitions[0].error_code is ErrorCode.none
+    return AddRaftVoterResponse(throttle_time=timedelta(), error_code=ErrorCode.none, error_message=None)
 
 
 @asynccontextmanager

@@ -12,15 +12,17 @@ import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
+from driver.controller.quorum.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
-from executor.lifecycle import BrokerRefusedError, BrokerReplacedError
+from executor.lifecycle import BrokerReplacedError
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
-from tests.unit.executor.controller_script import scripted_controller
+from tests.unit.executor.controller_script import lead_whoever_calls, scripted_controller
 
 NO_TIME = timedelta(0)
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
@@ -29,15 +31,19 @@ CONFIG = BrokerConfig.from_mapping({}, racks=1)
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[ControllerServer]:
     """A real controller of cluster `c`."""
-    server = ControllerServer("c", CONFIG, tmp_path / "controller")
+    server = new_controller(tmp_path / "controller")
     server.start()
     yield server
     server.stop()
 
 
+def new_controller(directory: Path) -> ControllerServer:
+    return ControllerServer(CONFIG, directory, expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c")
+
+
 def new_broker(directory: Path, port: int, states: list[BrokerState] | None = None, **other: Any) -> Broker:
     return Broker(
-        **{"cluster_id": "c", "node_id": 0, "rack": "r", "host_name": "127.0.0.1", "config": CONFIG, **other},
+        **{"node_id": 0, "rack": "r", "host_name": "127.0.0.1", "config": CONFIG, **other},
         controller=("127.0.0.1", port),
         directories=[directory],
         on_state=(lambda state: None) if states is None else states.append,
@@ -95,8 +101,8 @@ def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
         BrokerState.SHUTTING_DOWN,
         BrokerState.NOT_RUNNING,
     ]
+    assert (directory / CLEAN_SHUTDOWN_MARKER).exists()
     opened = LogDirectory.open(directory)
-    assert opened.clean_shutdown
     assert opened.previous_broker_epoch == controller.image.brokers[0].broker_epoch
     assert opened.meta is not None
     assert (opened.meta.cluster_id, opened.meta.node_id) == ("c", 0)
@@ -120,7 +126,7 @@ def test_broker_told_by_the_controller_to_shut_down_leaves(
 
 
 def test_broker_on_anothers_directory_is_refused_by_name(tmp_path: Path) -> None:
-    """Neither another cluster's nor another broker's records may be mixed with this one's."""
+    """Another broker's records may not be mixed with this one's."""
 
     async def scenario(meta: MetaProperties, path: Path) -> None:
         directory = LogDirectory.open(path)
@@ -132,8 +138,7 @@ def test_broker_on_anothers_directory_is_refused_by_name(tmp_path: Path) -> None
             await new_broker(path, 1).run()
         LogDirectory.open(path).close()
 
-    asyncio.run(scenario(MetaProperties("other", 0, UUID(int=500)), tmp_path / "a"))
-    asyncio.run(scenario(MetaProperties("c", 7, UUID(int=500)), tmp_path / "b"))
+    asyncio.run(scenario(MetaProperties("c", 7, UUID(int=500)), tmp_path / "data"))
 
 
 def test_broker_on_every_interface_is_known_by_the_name_it_was_given(
@@ -174,9 +179,23 @@ def test_broker_runs_once_the_process_before_it_lets_its_directory_go(
 def test_broker_of_another_cluster_is_refused_by_the_controller(
     controller: ControllerServer, tmp_path: Path
 ) -> None:
-    """The address may be right and the cluster wrong."""
-    with pytest.raises(BrokerRefusedError):
-        asyncio.run(new_broker(tmp_path / "data", port_of(controller), cluster_id="other").run())
+    """The address may be right and the directory wrong; nothing in it is touched."""
+    path = tmp_path / "of another cluster"
+
+    async def scenario() -> None:
+        broker = new_broker(tmp_path / "data", port_of(controller))
+        async with running(broker) as task:
+            await reached(broker, task, BrokerState.RUNNING)
+            directory = LogDirectory.open(path)
+            directory.format(MetaProperties("other", 0, UUID(int=500)))
+            directory.close()
+            with pytest.raises(ForeignDirectoryError, match="other"):
+                await asyncio.wait_for(new_broker(path, port_of(controller)).run(), 20)
+
+    asyncio.run(scenario())
+    opened = LogDirectory.open(path)
+    assert opened.meta == MetaProperties("other", 0, UUID(int=500))
+    opened.close()
 
 
 def test_broker_whose_epoch_was_replaced_ends_with_an_error(tmp_path: Path) -> None:
@@ -191,6 +210,7 @@ def test_broker_whose_epoch_was_replaced_ends_with_an_error(tmp_path: Path) -> N
                 throttle_time=NO_TIME, error_code=ErrorCode.stale_broker_epoch, should_shut_down=False
             ),
             ApiKey.FETCH: _never,
+            ApiKey.ADD_RAFT_VOTER: lead_whoever_calls,
         }
         async with scripted_controller(script) as listener:
             with pytest.raises(BrokerReplacedError):
@@ -203,7 +223,7 @@ def test_broker_whose_controller_vanished_stops_when_asked(tmp_path: Path) -> No
     """When the driver dies nobody is left to give leave to go; flushing must not wait for it."""
 
     async def scenario() -> None:
-        server = ControllerServer("c", CONFIG, tmp_path / "controller")
+        server = new_controller(tmp_path / "controller")
         server.start()
         broker = new_broker(tmp_path / "data", port_of(server))
         async with running(broker) as task:
@@ -212,7 +232,7 @@ def test_broker_whose_controller_vanished_stops_when_asked(tmp_path: Path) -> No
             broker.stop("the driver is gone")
             async with asyncio.timeout(3):
                 await asyncio.shield(task)
-        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        assert (tmp_path / "data" / CLEAN_SHUTDOWN_MARKER).exists()
 
     asyncio.run(scenario())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from driver.controller.quorum.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig
@@ -26,12 +27,16 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
     """A key that is accepted reaches what it is about, on the clock the broker really runs by."""
     given = {"max.connections.per.ip": "1", "replica.high.watermark.checkpoint.interval.ms": "50"}
     config = BrokerConfig.from_mapping(given, racks=1)
-    controller = ControllerServer("c", config, tmp_path / "controller")
+    controller = ControllerServer(
+        config,
+        tmp_path / "controller",
+        expected_brokers=[ExpectedBroker(0, "r")],
+        new_cluster_id="c",
+    )
     controller.start()
 
     async def scenario() -> None:
         broker = Broker(
-            cluster_id="c",
             node_id=0,
             rack="r",
             controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),

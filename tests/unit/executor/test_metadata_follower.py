@@ -9,14 +9,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.fetch.v17.response import (
+from kio.schema.fetch.v18.response import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
 )
 
-from executor.metadata_follower import MetadataDivergedError, MetadataFollower
+from executor.concurrency import until_first_ends
+from executor.metadata_follower import MetadataFollower
+from executor.metadata_publisher import MetadataPublisher
+from executor.quorum.metadata_replica import MetadataReplica
+from executor.quorum.quorum_state_file import read_election
+from executor.quorum.quorum_voter import Election, MetadataDivergedError, VoteRequest
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
@@ -29,14 +35,17 @@ from sparklog.metadata.schemas import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_set import VoterKey
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage import Log
-from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.executor.controller_script import linked_controller
 
 BROKER = 1
+DRIVER = 1_000_000
+KEY = VoterKey(BROKER, UUID(int=500))
 
 
 def registration(broker_epoch: int) -> RegisterBrokerRecord:
@@ -67,12 +76,14 @@ def answer(
     high_watermark: int,
     diverging: EpochEndOffset | None = None,
     error: ErrorCode = ErrorCode.none,
+    leader_epoch: int = 1,
 ) -> FetchResponse:
     partition = PartitionData(
         partition_index=0,
         error_code=error,
         high_watermark=high_watermark,
         diverging_epoch=diverging or EpochEndOffset(),
+        current_leader=LeaderIdAndEpoch(leader_id=DRIVER, leader_epoch=leader_epoch),
         aborted_transactions=None,
         records=records,
     )
@@ -87,53 +98,81 @@ class Scene:
     """A follower, the answers it is to get, and what it made of them."""
 
     def __init__(self, directory: Path) -> None:
-        self.log = Log.open(
-            directory / f"{CLUSTER_METADATA_TOPIC}-0",
+        self.replica = MetadataReplica.open(
+            directory,
             BrokerConfig.from_mapping({}).metadata_log_config(),
+            key=KEY,
+            cluster_id="c",
+            fetch_timeout_ms=2_000,
+            format_directories=lambda _: None,
             now_ms=0,
         )
-        self.fetches: list[Any] = []
+        self.log = self.replica.log
+        self.fetches: list[tuple[int, int]] = []
+        self.positions: list[tuple[int, int]] = []
+        """In which epoch each fetch was sent, and up to where the log was on disk then."""
+        self.high_watermarks: list[int] = []
         self.answers: list[FetchResponse] = []
         self.broker_epoch: int | None = None
         self.published: list[tuple[MetadataImage, MetadataDelta]] = []
         self.caught_up: list[int] = []
+        self.on_fetch: Callable[[], None] = lambda: None
 
     def fetch(self, request: Request) -> Any:
         """Give the next answer; when there is none left, let the follower wait."""
         partition = request.body.topics[0].partitions[0]
         self.fetches.append((partition.fetch_offset, partition.last_fetched_epoch))
+        self.positions.append((partition.current_leader_epoch, self.log.recovery_point))
+        self.high_watermarks.append(partition.high_watermark)
+        self.on_fetch()
         return self.answers.pop(0) if self.answers else Deferred()
 
     async def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Take note of what the follower publishes."""
+        """Take note of what is published."""
         self.published.append((image, delta))
 
+    async def lead(self, leader_epoch: int = 1) -> None:
+        """Have the driver say that it leads."""
+        self.replica.voter.begin_quorum_epoch("c", DRIVER, leader_epoch)
+        await self.replica.settled()
+
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[tuple[MetadataFollower, "asyncio.Task[None]"]]:
+    async def running(
+        self, leader_epoch: int = 1
+    ) -> AsyncIterator[tuple[MetadataPublisher, "asyncio.Task[None]"]]:
         """Run the follower against the script."""
         async with linked_controller({ApiKey.FETCH: self.fetch}) as (_, link):
-            follower = MetadataFollower(
+            publisher = MetadataPublisher(
                 self.log,
-                link,
                 node_id=BROKER,
-                directory_id=UUID(int=500),
                 broker_epoch=lambda: self.broker_epoch,
                 publish=self.publish,
-                now_ms=lambda: len(self.fetches),
                 on_caught_up=self.caught_up.append,
+            )
+            follower = MetadataFollower(
+                self.replica,
+                link,
+                broker_epoch=lambda: self.broker_epoch,
+                on_fetched=publisher.fetched,
+                now_ms=lambda: len(self.fetches),
                 request_timeout_ms=2_000,
             )
-            task = asyncio.create_task(follower.run())
+            await self.lead(leader_epoch)
+            task = asyncio.create_task(until_first_ends(follower.run(), publisher.run()))
             try:
-                yield follower, task
+                yield publisher, task
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
     async def fetched(self, count: int) -> None:
         """Return when the follower has sent that many fetches: it is done with the answers before."""
+        await self.until(lambda: len(self.fetches) >= count)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds."""
         async with asyncio.timeout(10):
-            while len(self.fetches) < count:  # noqa: ASYNC110 - the follower runs by itself
+            while not condition():  # noqa: ASYNC110 - the follower runs by itself
                 await asyncio.sleep(0.001)
 
 
@@ -161,6 +200,7 @@ def test_follower_publishes_nothing_before_its_own_registration(scene: Scene) ->
         ]
         async with scene.running():
             await scene.fetched(4)
+            await scene.until(lambda: len(scene.published) == 2)
         assert [image.offset for image, _ in scene.published] == [4, 5]
         first, everything = scene.published[0]
         assert first.brokers[BROKER].broker_epoch == 4
@@ -183,6 +223,7 @@ def test_follower_says_as_of_which_fetch_nothing_is_left_to_apply(scene: Scene) 
         ]
         async with scene.running():
             await scene.fetched(5)
+            await scene.until(lambda: len(scene.caught_up) == 2)
         # The second answer left something out, the third was none.
         assert scene.caught_up == [0, 3]
 
@@ -194,12 +235,14 @@ def test_follower_that_learns_its_epoch_last_publishes_without_another_fetch(sce
 
     async def scenario() -> None:
         scene.answers = [answer(batch(0, 1, registration(0)), 1)]
-        async with scene.running() as (follower, _):
+        async with scene.running() as (publisher, _):
             await scene.fetched(2)
             assert scene.published == []
             scene.broker_epoch = 0
-            await follower.registered()
-            assert [image.offset for image, _ in scene.published] == [0]
+            publisher.registered()
+            await scene.until(lambda: len(scene.published) == 1)
+            assert scene.published[0][0].offset == 0
+            assert len(scene.fetches) == 2
 
     run(scenario)
 
@@ -215,9 +258,10 @@ def test_follower_keeps_everything_but_replays_only_what_is_committed(scene: Sce
         ]
         async with scene.running():
             await scene.fetched(3)
+            await scene.until(lambda: len(scene.published) == 2)
         assert scene.fetches == [(0, -1), (2, 1), (2, 1)]
+        assert scene.high_watermarks == [-1, 1, 2]
         assert [image.offset for image, _ in scene.published] == [0, 1]
-        assert scene.log.recovery_point == 2, "what the next fetch acknowledges is on disk"
 
     run(scenario)
 
@@ -228,9 +272,10 @@ def test_follower_with_a_copy_on_disk_fetches_on_from_its_end(scene: Scene) -> N
     async def scenario() -> None:
         scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)))
         scene.broker_epoch = 2
-        scene.answers = [answer(batch(2, 2, registration(2)), 3)]
-        async with scene.running():
+        scene.answers = [answer(batch(2, 2, registration(2)), 3, leader_epoch=2)]
+        async with scene.running(leader_epoch=2):
             await scene.fetched(2)
+            await scene.until(lambda: len(scene.published) == 1)
         assert scene.fetches == [(2, 1), (3, 2)]
         assert [(image.offset, len(image.topics.by_id)) for image, _ in scene.published] == [(2, 1)]
 
@@ -245,11 +290,12 @@ def test_follower_truncates_a_tail_that_the_controller_does_not_have(scene: Scen
         scene.log.append_as_follower(batch(1, 1, topic(0)))
         scene.broker_epoch = 1
         scene.answers = [
-            answer(b"", 0, EpochEndOffset(epoch=1, end_offset=1)),
-            answer(batch(1, 2, registration(1)), 2),
+            answer(b"", 0, EpochEndOffset(epoch=1, end_offset=1), leader_epoch=2),
+            answer(batch(1, 2, registration(1)), 2, leader_epoch=2),
         ]
-        async with scene.running():
+        async with scene.running(leader_epoch=2):
             await scene.fetched(3)
+            await scene.until(lambda: len(scene.published) == 1)
         assert scene.fetches == [(2, 1), (1, 1), (2, 2)]
         assert scene.published[0][0].topics.by_id == {}
 
@@ -273,17 +319,119 @@ def test_follower_whose_replayed_records_the_controller_disowns_stops(scene: Sce
 
 
 def test_follower_survives_errors_that_pass(scene: Scene) -> None:
-    """A controller that is starting, or that has a newer epoch, is asked again."""
+    """A driver that is starting, or that does not know of this broker's epoch yet, is asked again."""
 
     async def scenario() -> None:
         scene.broker_epoch = 0
         scene.answers = [
             answer(b"", -1, error=ErrorCode.unknown_server_error),
-            answer(b"", -1, error=ErrorCode.fenced_leader_epoch),
+            answer(b"", -1, error=ErrorCode.unknown_leader_epoch, leader_epoch=0),
             answer(batch(0, 1, registration(0)), 1),
         ]
         async with scene.running():
             await scene.fetched(4)
-        assert len(scene.published) == 1
+            await scene.until(lambda: len(scene.published) == 1)
 
     run(scenario)
+
+
+def test_follower_flushes_before_every_fetch(scene: Scene) -> None:
+    """The fetch offset is the vote for what is committed; it must not count what a crash takes away."""
+
+    async def scenario() -> None:
+        scene.log.append_as_follower(batch(0, 1, topic(0)))
+        scene.answers = [answer(batch(1, 1, topic(1)), 0), answer(batch(2, 1, topic(2)), 1)]
+        async with scene.running():
+            await scene.fetched(3)
+        assert [offset for offset, _ in scene.fetches] == [1, 2, 3]
+        assert [on_disk for _, on_disk in scene.positions] == [1, 2, 3]
+
+    run(scenario)
+
+
+def test_follower_fetches_from_nobody_until_a_leader_is_known(scene: Scene) -> None:
+    """Whoever is asked before has no majority, and what it has may never have counted."""
+
+    async def scenario() -> None:
+        await scene.replica.vote(vote_for(2), 0)
+        async with scene.running(leader_epoch=1):
+            await asyncio.sleep(0)
+            assert not scene.replica.voter.follows, "epoch 1 is over since the vote"
+            await scene.lead(2)
+            await scene.fetched(1)
+        assert scene.positions[0][0] == 2
+
+    run(scenario)
+
+
+def test_follower_drops_an_answer_that_comes_after_its_vote_for_another(scene: Scene) -> None:
+    """Between question and answer the broker has promised a candidate to hear nobody older."""
+
+    async def scenario() -> None:
+        scene.on_fetch = lambda: votes.append(asyncio.ensure_future(scene.replica.vote(vote_for(2), 0)))
+        scene.answers = [answer(batch(0, 1, topic(0)), 1)]
+        votes: list[asyncio.Future[Any]] = []
+        async with scene.running():
+            await scene.fetched(1)
+            scene.on_fetch = lambda: None
+            assert (await votes[0]).vote_granted
+            await scene.lead(2)
+            await scene.fetched(2)
+        assert scene.fetches == [(0, -1), (0, -1)], "the record of epoch 1 was not appended"
+        assert [leader_epoch for leader_epoch, _ in scene.positions] == [1, 2]
+
+    run(scenario)
+
+
+def test_follower_goes_on_in_the_newer_epoch_that_an_answer_tells(scene: Scene, tmp_path: Path) -> None:
+    """A broker that was away during the election need not be told again; what it learns it keeps."""
+
+    async def scenario() -> None:
+        scene.answers = [
+            answer(batch(0, 1, topic(0)), 1, error=ErrorCode.fenced_leader_epoch, leader_epoch=4)
+        ]
+        async with scene.running():
+            await scene.fetched(2)
+        assert scene.fetches == [(0, -1), (0, -1)]
+        assert [leader_epoch for leader_epoch, _ in scene.positions] == [1, 4]
+        assert read_election(scene.log.directory) == Election(4, None, DRIVER)
+
+    run(scenario)
+
+
+def test_follower_fetches_on_while_an_image_is_acted_on(scene: Scene) -> None:
+    """Opening thousands of logs must not hold up what a majority is waited for."""
+
+    async def scenario() -> None:
+        acted_on = asyncio.Event()
+
+        async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
+            await acted_on.wait()
+
+        scene.publish = publish  # type: ignore[method-assign]
+        scene.broker_epoch = 0
+        scene.answers = [
+            answer(batch(0, 1, registration(0)), 1),
+            answer(batch(1, 1, topic(0)), 2),
+            answer(batch(2, 1, topic(1)), 3),
+        ]
+        async with scene.running():
+            await scene.fetched(4)
+            assert scene.caught_up == []
+            acted_on.set()
+            await scene.until(lambda: scene.caught_up != [])
+        assert scene.caught_up[-1] == 2, "when the last of the three fetches was sent"
+
+    run(scenario)
+
+
+def vote_for(leader_epoch: int) -> VoteRequest:
+    return VoteRequest(
+        cluster_id="c",
+        voter_id=BROKER,
+        voter_directory_id=KEY.directory_id,
+        candidate=VoterKey(DRIVER, UUID(int=902)),
+        candidate_epoch=leader_epoch,
+        log=LogPosition(leader_epoch - 1, 100),
+        pre_vote=False,
+    )
