@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from driver import preflight
 from driver.cluster import SparkCluster
+from driver.controller.quorum.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from driver.slots import broker_slots, is_local_mode
 from sparklog import dataframe
 from sparklog.config import BrokerConfig, HostPort, read_properties
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
-from sparklog.storage import DirectoryLockedError
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ def start(
     context = spark.sparkContext
     preflight.check_counts(racks, brokers_per_rack)
     preflight.check_dynamic_allocation(context)
-    cluster_id = _new_cluster_id()
+    new_cluster_id = _new_cluster_id()
     broker_config = BrokerConfig.from_mapping(_configuration(config, log_directories), racks=racks)
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]
     if not directories:
-        temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{cluster_id}"
+        temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{new_cluster_id}"
         directories = [temporary_directory]
     slots = broker_slots(context)
     preflight.check_slots(slots, racks * brokers_per_rack)
@@ -49,40 +49,53 @@ def start(
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
     address = broker_config.controller_quorum_bootstrap_servers[0]
+    # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
+    controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
+    brokers = [
+        ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
+        for rack in range(racks)
+        for number in range(brokers_per_rack)
+    ]
     try:
         controller = ControllerServer(
-            cluster_id, broker_config, directories[0] / "controller", address.host, address.port
+            broker_config,
+            controller_directory,
+            address.host,
+            address.port,
+            expected_brokers=brokers,
+            new_cluster_id=new_cluster_id,
         )
         controller.start()
     except BaseException as error:
-        if temporary_directory is not None:
-            shutil.rmtree(temporary_directory, ignore_errors=True)
-        if isinstance(error, KafkaError | DirectoryLockedError | OSError):
+        shutil.rmtree(controller_directory, ignore_errors=True)
+        if isinstance(error, KafkaError | OSError):
             raise StartError(_why_not(error, address)) from error
         raise
     controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
     log_level = _broker_log_level(context)
     assignments = [
-        [
-            BrokerAssignment(
-                cluster_id=cluster_id,
-                node_id=node_id,
-                rack=f"rack-{rack}",
-                controller_host=controller_host,
-                controller_port=int(controller_port),
-                configuration=broker_config.raw,
-                directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
-                temporary=temporary_directory is not None,
-                log_level=log_level,
-            )
-            for node_id in range(rack * brokers_per_rack, (rack + 1) * brokers_per_rack)
-        ]
-        for rack in range(racks)
+        BrokerAssignment(
+            node_id=broker.node_id,
+            rack=broker.rack,
+            controller_host=controller_host,
+            controller_port=int(controller_port),
+            configuration=broker_config.raw,
+            directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),
+            temporary=temporary_directory is not None,
+            log_level=log_level,
+        )
+        for broker in brokers
     ]
-    cluster = SparkCluster(cluster_id, controller, slots, assignments, temporary_directory)
+    cluster = SparkCluster(
+        new_cluster_id,
+        controller,
+        slots,
+        [assignments[first : first + brokers_per_rack] for first in range(0, len(brokers), brokers_per_rack)],
+        [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
+    )
     cluster.start()
     dataframe.register(spark, cluster.bootstrap_servers)
-    logger.info("cluster %s serves at %s", cluster_id, cluster.bootstrap_servers)
+    logger.info("cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
     return cluster
 
 
@@ -103,18 +116,11 @@ def _broker_log_level(context: SparkContext) -> int:
     return logging.getLogger("sparklog").getEffectiveLevel() if is_local_mode(context) else logging.INFO
 
 
-def _why_not(error: KafkaError | DirectoryLockedError | OSError, address: HostPort) -> str:
+def _why_not(error: KafkaError | OSError, address: HostPort) -> str:
     if isinstance(error, OSError):
         return (
             f"the controller can't listen on controller.quorum.bootstrap.servers={address}: "
             f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
-        )
-    if isinstance(error, DirectoryLockedError):
-        return f"the controller can't start: {error}"
-    if error.error_code is ErrorCode.inconsistent_cluster_id:
-        return (
-            f"{error.message}: a cluster is never formed over the directories of another one, since that "
-            "would lose its records; name other log directories, or remove these"
         )
     return f"the controller can't start: {error.message}"
 

@@ -38,16 +38,16 @@ class SparkCluster:
 
     def __init__(
         self,
-        cluster_id: str,
+        name: str,
         controller: ControllerServer,
         slots: BrokerSlots,
         racks: Sequence[Sequence[BrokerAssignment]],
-        temporary_directory: Path | None,
+        temporary_directories: Sequence[Path],
     ) -> None:
-        self._cluster_id = cluster_id
+        """Take over a controller that listens; `name` is for Spark's jobs, and no other cluster's."""
         self._controller = controller
         self._broker_count = sum(len(assignments) for assignments in racks)
-        self._temporary_directory = temporary_directory
+        self._temporary_directories = tuple(temporary_directories)
         self._lock = threading.Lock()
         self._stopped = False
         self._failures: list[str] = []
@@ -56,6 +56,7 @@ class SparkCluster:
             Rack(
                 slots,
                 assignments,
+                job_group=f"sparklog-{name}",
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,
                 on_ended=self._rack_ended,
@@ -72,11 +73,16 @@ class SparkCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's cluster id, 22 characters."""
-        return self._cluster_id
+        """Kafka's cluster id, 22 characters; known once the cluster has started."""
+        cluster_id = self._controller.cluster_id
+        assert cluster_id is not None, "the cluster has not started"
+        return cluster_id
 
     def start(self) -> None:
         """Submit the racks' jobs and return when every broker is unfenced.
+
+        Over the directories of an earlier application it waits, for as long as it takes, for a majority of
+        the metadata log's voters; the log says which directories are missing.
 
         Raises:
             BrokerRefusedError: A broker ended for a reason that no other attempt changes.
@@ -105,6 +111,9 @@ class SparkCluster:
         self._decommissions.stop()
         for rack in self._racks:
             rack.expect_end()
+        if self._controller.cluster_id is None:
+            # Nobody leads, so nobody can be told to leave: brokers go when the controller is gone.
+            self._controller.stop()
         self._controller.shut_down_brokers()
         if late := _not_ended(self._racks, LEAVE_TIMEOUT_S):
             logger.warning(
@@ -115,8 +124,8 @@ class SparkCluster:
             if late := _not_ended(late, KILL_TIMEOUT_S):
                 logger.error("Spark did not end the jobs of %s within %.0f s", _names(late), KILL_TIMEOUT_S)
         self._controller.stop()
-        if self._temporary_directory is not None:
-            shutil.rmtree(self._temporary_directory, ignore_errors=True)
+        for directory in self._temporary_directories:
+            shutil.rmtree(directory, ignore_errors=True)
         atexit.unregister(self.stop)
 
     def __enter__(self) -> Self:
@@ -144,7 +153,7 @@ class SparkCluster:
                         f"the brokers' jobs fail: {self._failures[-1]} (the executors' stderr, linked from "
                         "the Spark UI, says more)"
                     ) from None
-                if time.monotonic() > deadline_s:
+                if time.monotonic() > deadline_s and not self._controller.lacks_voters:
                     raise StartError(f"the brokers did not come up in time: {error}") from None
 
     def _rack_failed(self, rack: Rack, cause: str) -> None:

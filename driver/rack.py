@@ -42,6 +42,7 @@ class Rack:
         slots: BrokerSlots,
         assignments: Sequence[BrokerAssignment],
         *,
+        job_group: str,
         on_failed: Callable[["Rack", str], None],
         on_refused: Callable[[str], None],
         on_ended: Callable[[], None],
@@ -55,7 +56,7 @@ class Rack:
         self._on_refused = on_refused
         self._on_ended = on_ended
         self._stopping = threading.Event()
-        self.job_group = f"sparklog-{assignments[0].cluster_id}-{self.name}"
+        self.job_group = f"{job_group}-{self.name}"
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
 
     def start(self) -> None:

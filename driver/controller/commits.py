@@ -1,9 +1,8 @@
-"""From decision to answer: append, replay, fsync off the loop, then reply, in the order of the decisions.
+"""From decision to answer: append, replay, wait until a majority of voters has it, then reply, in that order.
 
-While one fsync runs, decisions go on being made and appended; the next fsync takes them all.
+While the voters flush, decisions go on being made and appended; their next fetch takes them all.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -29,21 +28,24 @@ class _Waiting(NamedTuple):
 
 
 class Commits:
-    """The decisions of one controller that are appended but not yet durable."""
+    """The decisions of one controller that are appended but not yet committed."""
 
     def __init__(
         self,
         controller: Controller,
         log: MetadataLog,
+        *,
+        on_append: Callable[[], None],
         on_commit: Callable[[MetadataImage], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._controller = controller
         self._log = log
+        self._on_append = on_append
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._waiting: deque[_Waiting] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._high_watermark: Offset = 0
         self._failed = False
 
     def submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
@@ -60,37 +62,26 @@ class Commits:
             except Exception as error:  # the image and the log may have parted: nothing may follow
                 self._fail(error)
                 return
+            self._on_append()
         end_offset = self._log.log_end_offset
-        if end_offset <= self._log.high_watermark:
+        if end_offset <= self._high_watermark:
             answer(decision.reply)
             return
         self._waiting.append(_Waiting(end_offset, self._controller.image, decision.reply, answer))
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush())
 
-    async def drain(self) -> None:
-        """Return when everything submitted is committed, or the disk has failed."""
-        if self._flushing is not None:
-            await self._flushing
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                high_watermark = await self._log.flush()
-                image: MetadataImage | None = None
-                answers = []
-                while self._waiting and self._waiting[0].end_offset <= high_watermark:
-                    waiting = self._waiting.popleft()
-                    image = waiting.image
-                    answers.append(waiting)
-                if image is not None:
-                    self._on_commit(image)
-                for waiting in answers:
-                    waiting.answer(waiting.reply)
-        except Exception as error:  # a disk that failed once is not asked again
-            self._fail(error)
-        finally:
-            self._flushing = None
+    def high_watermark_moved(self, high_watermark: Offset) -> None:
+        """A majority of the voters has everything below `high_watermark`: answer what waited for it."""
+        self._high_watermark = high_watermark
+        image: MetadataImage | None = None
+        answers = []
+        while self._waiting and self._waiting[0].end_offset <= high_watermark:
+            waiting = self._waiting.popleft()
+            image = waiting.image
+            answers.append(waiting)
+        if image is not None:
+            self._on_commit(image)
+        for waiting in answers:
+            waiting.answer(waiting.reply)
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.describe_topic_partitions.v0.response import (
     DescribeTopicPartitionsResponse,
@@ -21,9 +22,10 @@ from kio.schema.envelope.v0.response import EnvelopeResponse
 from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.commits import Commits
 from driver.controller.controller import Controller
-from driver.controller.decision import Decision
 from driver.controller.departures import Departures
 from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.quorum.description import describe_quorum_response
+from driver.controller.quorum.leader import QuorumLeader
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.coordinator_responses import handle_find_coordinator
@@ -37,12 +39,12 @@ from sparklog.metadata.responses import (
     topics_to_create,
 )
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestHeader, decode_request, encode_response
-from sparklog.wire.requests import Api, Deferred, Request, Response
+from sparklog.wire.requests import Deferred, Handler, Request, Response
 from sparklog.wire.versions import upgrade
 
-__all__ = ["Handlers", "now_ms"]
+__all__ = ["Handlers", "controller_versions", "now_ms"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,22 @@ _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""
 
 
+_BROKERS_ONLY: Final = (
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ENVELOPE,
+    ApiKey.DESCRIBE_QUORUM,
+)
+"""What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
+
+
+def controller_versions() -> dict[ApiKey, SupportedVersions]:
+    """Return the APIs that `Handlers` answers."""
+    return {**CLIENT_VERSIONS, **{api_key: known_versions(api_key) for api_key in _BROKERS_ONLY}}
+
+
 def now_ms() -> int:
     """Return the time by which sessions are measured: it never goes back."""
     return time.monotonic_ns() // 1_000_000
@@ -77,7 +95,9 @@ class Handlers:
         commits: Commits,
         fetches: MetadataFetches,
         departures: Departures,
+        quorum: QuorumLeader,
         committed_image: Callable[[], MetadataImage],
+        endpoint: Endpoint,
     ) -> None:
         self._cluster_id = cluster_id
         self._config = config
@@ -85,40 +105,31 @@ class Handlers:
         self._commits = commits
         self._fetches = fetches
         self._departures = departures
+        self._quorum = quorum
         self._image = committed_image
+        self._endpoint = endpoint
         self._listener_name = config.listeners[0].name
         self._creating: set[str] = set()
-        self.endpoint: Endpoint | None = None
-        """Where the controller listens, once it does."""
         self._queries: Mapping[ApiKey, Callable[[Any, int], Any]] = {
             ApiKey.METADATA: self._metadata,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
+            ApiKey.DESCRIBE_QUORUM: self._describe_quorum,
         }
 
-    def table(self) -> dict[ApiKey, Api]:
-        """Return the listener's table."""
-        handlers: dict[ApiKey, Callable[[Request], Response | Deferred]] = {
-            **dict.fromkeys([*_CHANGES, *_DIRECT_CHANGES], self._change),
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return who answers what; `controller_versions` says which APIs there are."""
+        return {
+            **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),
             **dict.fromkeys(self._queries, self._query),
+            **dict.fromkeys([*_CHANGES, *_DIRECT_CHANGES], self._change),
             ApiKey.BROKER_REGISTRATION: self._from_broker,
-            ApiKey.BROKER_HEARTBEAT: self._from_broker,
+            ApiKey.BROKER_HEARTBEAT: self._heartbeat,
             ApiKey.FETCH: self._fetch,
             ApiKey.ENVELOPE: self._envelope,
             ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         }
-        return {
-            api_key: Api(
-                *CLIENT_VERSIONS.get(api_key, known_versions(api_key)),
-                handlers.get(api_key, _only_brokers_serve),
-            )
-            for api_key in (*handlers, *CLIENT_VERSIONS)
-        }
-
-    def decide(self, decision: Decision) -> None:
-        """Commit a decision that nobody waits for."""
-        self._commits.submit(decision, lambda _: None)
 
     def _change(self, request: Request) -> Deferred:
         return self._decide_about(request.body)
@@ -140,6 +151,18 @@ class Handlers:
         deferred = Deferred()
         self._commits.submit(self._controller.handle(upgrade(request.body), now_ms()), answer)
         return deferred
+
+    def _heartbeat(self, request: Request) -> Response | Deferred:
+        if not self._quorum.has_majority(now_ms()):
+            # Another driver may be giving this broker's leaderships away: its lease must not be renewed here.
+            return BrokerHeartbeatResponse(
+                throttle_time=timedelta(),
+                error_code=ErrorCode.not_controller,
+                is_caught_up=False,
+                is_fenced=True,
+                should_shut_down=False,
+            )
+        return self._from_broker(request)
 
     def _query(self, request: Request) -> Response:
         return self._queries[request.api_key](upgrade(request.body), request.api_version)
@@ -170,13 +193,12 @@ class Handlers:
         self._commits.submit(decision, lambda _: self._creating.difference_update(new))
 
     def _describe_cluster(self, request: Any, _: int) -> Response:
-        assert self.endpoint is not None, "the listener answers only once it listens"
         return describe_cluster_response(
             self._image(),
             request,
             self._listener_name,
             cluster_id=self._cluster_id,
-            controllers=[ControllerNode(CONTROLLER_ID, self.endpoint)],
+            controllers=[ControllerNode(CONTROLLER_ID, self._endpoint)],
         )
 
     def _describe_configs(self, request: Any, _: int) -> Response:
@@ -205,6 +227,9 @@ class Handlers:
                 ),
                 next_cursor=None,
             )
+
+    def _describe_quorum(self, request: Any, _: int) -> Response:
+        return describe_quorum_response(self._quorum, request, now_ms())
 
     def _fetch(self, request: Request) -> Response | Deferred:
         if request.api_version < _FIRST_FETCH_VERSION:

@@ -1,7 +1,9 @@
-"""Fetch of `__cluster_metadata`: brokers follow the log, waiting at its end for the next commit.
+"""Fetch of `__cluster_metadata`: brokers follow the log, waiting at its end for what comes next.
 
-Only committed batches are served, so a fetcher's high watermark is the end of what it has received. A
-fetcher whose log parts from this one is told where, and truncates (KIP-595).
+What is not committed is served too, since it is committed by being fetched; the high watermark in the answer
+says what may be acted upon. A fetcher whose log parts from this one is told where, and truncates (KIP-595);
+one that does not know the high watermark is told at once (KIP-1166). What a fetch says of the fetcher's own
+log counts only when that log agrees with this one.
 """
 
 from collections.abc import Callable
@@ -20,8 +22,10 @@ from kio.schema.fetch.v18.response import (
 
 from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
+from driver.controller.quorum.leader import QuorumLeader
 from sparklog.errors import ErrorCode
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID, LeaderEpoch, Offset
 from sparklog.wire.requests import Deferred, Response
 
 __all__ = ["MetadataFetches"]
@@ -30,17 +34,33 @@ _UNKNOWN: Final = -1
 
 
 class MetadataFetches:
-    """The fetches that wait for a commit; belongs to the controller's loop."""
+    """The fetches that wait for something new; belongs to the controller's loop."""
 
-    def __init__(self, cluster_id: str, log: MetadataLog) -> None:
+    def __init__(
+        self,
+        cluster_id: str,
+        log: MetadataLog,
+        quorum: QuorumLeader,
+        on_fetched: Callable[[VoterKey, Offset], None],
+        on_deposed: Callable[[VoterKey, LeaderEpoch], None],
+    ) -> None:
+        """Serve `log`.
+
+        `on_fetched` is told that a replica has everything below an offset, `on_deposed` that one follows a
+        newer leader.
+        """
         self._cluster_id = cluster_id
         self._log = log
+        self._quorum = quorum
+        self._on_fetched = on_fetched
+        self._on_deposed = on_deposed
         self._waiting: dict[Deferred, tuple[FetchRequest, int]] = {}
 
     def fetch(self, request: FetchRequest, now_ms: int) -> Response | Deferred:
         """Answer a Fetch of any version from 13 on, or hold it until there is something new."""
         if request.cluster_id not in (None, self._cluster_id):
             return _response(ErrorCode.inconsistent_cluster_id, ())
+        self._note(request)
         wait_ms = request.max_wait // timedelta(milliseconds=1)
         if wait_ms > 0 and request.min_bytes > 0 and self._is_at_end(request):
             deferred = Deferred()
@@ -49,30 +69,47 @@ class MetadataFetches:
             return deferred
         return self._answer(request)
 
-    def committed(self) -> None:
-        """Answer all that wait: there are new batches."""
-        self._complete(lambda _: True)
+    def progress(self) -> None:
+        """Answer those that wait for what has been appended or committed since."""
+        for deferred, (request, _) in list(self._waiting.items()):
+            if not self._is_at_end(request):
+                del self._waiting[deferred]
+                deferred.complete(self._answer(request))
 
     def expire(self, now_ms: int) -> None:
         """Answer those whose time is up, with nothing."""
-        self._complete(lambda deadline_ms: deadline_ms <= now_ms)
-
-    def _complete(self, is_due: Callable[[int], bool]) -> None:
         for deferred, (request, deadline_ms) in list(self._waiting.items()):
-            if is_due(deadline_ms):
+            if deadline_ms <= now_ms:
                 del self._waiting[deferred]
                 deferred.complete(self._answer(request))
+
+    def _note(self, request: FetchRequest) -> None:
+        """Take in what a replica says of its own log."""
+        for topic in request.topics:
+            for partition in topic.partitions:
+                if topic.topic_id != CLUSTER_METADATA_TOPIC_ID or partition.replica_directory_id is None:
+                    continue
+                key = VoterKey(request.replica_state.replica_id, partition.replica_directory_id)
+                if partition.current_leader_epoch > self._log.leader_epoch:
+                    self._on_deposed(key, partition.current_leader_epoch)
+                elif (
+                    partition.current_leader_epoch == self._log.leader_epoch
+                    and self._problem(topic.topic_id, partition) is None
+                ):
+                    self._on_fetched(key, partition.fetch_offset)
 
     def _forget(self, deferred: Deferred) -> None:
         self._waiting.pop(deferred, None)
 
     def _is_at_end(self, request: FetchRequest) -> bool:
-        """Whether the request is a good one for the end of the committed log."""
+        """Whether the request is a good one, and there is nothing that it does not know."""
         partitions = [
             (topic.topic_id, partition) for topic in request.topics for partition in topic.partitions
         ]
         return bool(partitions) and all(
-            self._problem(topic_id, partition) is None and partition.fetch_offset >= self._log.high_watermark
+            self._problem(topic_id, partition) is None
+            and partition.fetch_offset >= self._log.log_end_offset
+            and partition.high_watermark >= self._quorum.high_watermark
             for topic_id, partition in partitions
         )
 
@@ -130,8 +167,8 @@ class MetadataFetches:
         return PartitionData(
             partition_index=number,
             error_code=error_code,
-            high_watermark=self._log.high_watermark,
-            last_stable_offset=self._log.high_watermark,
+            high_watermark=self._quorum.high_watermark,
+            last_stable_offset=self._quorum.high_watermark,
             log_start_offset=self._log.log_start_offset,
             diverging_epoch=EpochEndOffset() if diverging_epoch is None else diverging_epoch,
             current_leader=LeaderIdAndEpoch(leader_id=CONTROLLER_ID, leader_epoch=self._log.leader_epoch),

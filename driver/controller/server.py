@@ -1,32 +1,43 @@
-"""The controller's thread: an event loop with a listener, the metadata log and the machine that decides.
+"""The controller's thread: an event loop with a listener, an election, and then a leadership.
 
-Nothing is decided here. The loop hands requests, ticks and departures to the `Controller` and sees to it
-that what it decides is on disk before anybody is told.
+Nothing is decided here. From `start` on brokers can call in; once an election is won, the loop hands
+requests, ticks and departures to the `Leadership`. Until then everything but a roll call is turned away.
 
-If the disk fails, the controller stops answering and stays stopped: `failure` says why, and every waiting
-call raises it. Whoever answered on would tell of changes that a restart forgets.
+If the disk fails, or another driver takes the cluster over, the controller stops answering and stays
+stopped: `failure` says why, and every waiting call raises it. Whoever answered on would tell of changes that
+no majority has.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from driver.controller.commits import Commits
-from driver.controller.controller import Controller
-from driver.controller.departures import Departures
-from driver.controller.handlers import Handlers, now_ms
-from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.handlers import controller_versions, now_ms
+from driver.controller.leadership import Leadership
 from driver.controller.metadata_log import MetadataLog
+from driver.controller.quorum.candidate import (
+    Candidate,
+    ExpectedBroker,
+    ForeignClusterError,
+    RollCall,
+    first_voters,
+)
+from driver.controller.quorum.election import Election
+from driver.controller.quorum.links import Links
+from driver.controller.quorum.requests import roll_call_of, roll_call_response
 from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.quorum.control_records import CONTROLLER_LISTENER
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.requests import Features
+from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response
 from sparklog.wire.server import Listener
 
 __all__ = ["ControllerServer"]
@@ -44,14 +55,28 @@ class ControllerServer:
     """
 
     def __init__(
-        self, cluster_id: str, config: BrokerConfig, directory: Path, host: str = "127.0.0.1", port: int = 0
+        self,
+        config: BrokerConfig,
+        directory: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        expected_brokers: Sequence[ExpectedBroker],
+        new_cluster_id: str,
     ) -> None:
-        self._cluster_id = cluster_id
+        """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
+
+        `directory` must be empty; nothing in it outlives the controller's use. `new_cluster_id` is the name
+        of the cluster if there is none yet.
+        """
         self._config = config
         self._directory = directory
         self._host = host
         self._port = port
+        self._candidate = Candidate(expected_brokers, new_cluster_id)
+        self._wanted_voters = first_voters(expected_brokers)
         self._changed = threading.Condition()
+        self._cluster_id: str | None = None
         self._image: MetadataImage = EMPTY_IMAGE
         self._failure: BaseException | None = None
         self._started = threading.Event()
@@ -59,11 +84,10 @@ class ControllerServer:
         self._running: _Running | None = None
 
     def start(self) -> None:
-        """Open the metadata log and listen; return when requests are answered.
+        """Begin a metadata log and listen; return when brokers can call in.
 
         Raises:
-            DirectoryLockedError: another process holds the directory.
-            KafkaError: the directory is another cluster's, or cannot be written.
+            KafkaError: the directory cannot be written.
             OSError: the address cannot be listened on.
         """
         self._thread.start()
@@ -74,6 +98,25 @@ class ControllerServer:
     def bootstrap_servers(self) -> str:
         """`host:port` of the listener."""
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that is served; None before an election is won."""
+        return self._cluster_id
+
+    @property
+    def lacks_voters(self) -> bool:
+        """Whether this is an earlier cluster, too few of whose voters have come to go on with it."""
+        return self._cluster_id is None and self._candidate.voters is not None and self.missing is not None
+
+    @property
+    def missing(self) -> str | None:
+        """What the controller waits for, as a sentence; None while nothing is missing."""
+        running = self._running
+        if running is None:
+            return None
+        leadership = running.leadership
+        return self._candidate.missing() if leadership is None else leadership.missing
 
     @property
     def image(self) -> MetadataImage:
@@ -101,39 +144,48 @@ class ControllerServer:
         self._raise_failure()
         if not in_time:
             image = self._image
+            missing = self.missing
             raise TimeoutError(
                 f"{len(_unfenced(image))} of {broker_count} brokers are unfenced after {timeout_s:g} s; "
                 f"registered are {sorted(image.brokers) or 'none'}"
+                + ("" if missing is None else f"; {missing}")
             )
 
     def report_broker_lost(self, broker_id: BrokerId) -> None:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
-        self._call(lambda running: running.departures.suspect(broker_id))
+        self._call(lambda leadership: leadership.departures.suspect(broker_id))
 
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> None:
         """Have one broker leave while the cluster goes on; returns before it has."""
         self._call(
-            lambda running: running.handlers.decide(running.controller.shut_down_broker(broker_id, reason))
+            lambda leadership: leadership.decide(leadership.controller.shut_down_broker(broker_id, reason))
         )
 
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down."""
-        self._call(lambda running: running.controller.shut_down_brokers())
+        self._call(lambda leadership: leadership.controller.shut_down_brokers())
 
     def stop(self) -> None:
         """Close listener and log, end the thread. Safe to call twice, and before `start`."""
+        running = self._running
+        if running is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                running.loop.call_soon_threadsafe(running.stop_requested.set)
         if self._thread.is_alive():
-            self._call(lambda running: running.stop_requested.set())
             self._thread.join()
 
-    def _call(self, action: Callable[["_Running"], None]) -> None:
+    def _call(self, action: Callable[[Leadership], None]) -> None:
+        """Have the leadership do something, if there is one."""
         running = self._running
         if running is None:
             return
-        try:
-            running.loop.call_soon_threadsafe(action, running)
-        except RuntimeError:
-            logger.debug("The controller's loop has ended already")
+
+        def act() -> None:
+            if running.leadership is not None:
+                action(running.leadership)
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            running.loop.call_soon_threadsafe(act)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -149,74 +201,80 @@ class ControllerServer:
             self._started.set()
 
     async def _run(self) -> None:
-        log = await asyncio.to_thread(MetadataLog.open, self._directory, self._cluster_id, self._config)
+        log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
+        links = Links(self._config.controller_quorum_request_timeout_ms)
+        running = _Running(
+            asyncio.get_running_loop(), asyncio.Event(), Election(self._candidate, log, links, now_ms)
+        )
         try:
-            await self._serve(log)
-        finally:
-            await asyncio.to_thread(log.close, clean=self._failure is None)
-
-    async def _serve(self, log: MetadataLog) -> None:
-        image = await asyncio.to_thread(_replayed, log)
-        controller = Controller(self._cluster_id, self._config, uuid.uuid4, image)
-        fetches = MetadataFetches(self._cluster_id, log)
-
-        def committed(image: MetadataImage) -> None:
-            with self._changed:
-                self._image = image
-                self._changed.notify_all()
-            fetches.committed()
-
-        commits = Commits(controller, log, committed, self._fail)
-
-        def broker_gone(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
-            handlers.decide(controller.broker_gone(broker_id, broker_epoch))
-
-        departures = Departures(self._config.inter_broker_listener, lambda: controller.image, broker_gone)
-        handlers = Handlers(
-            self._cluster_id, self._config, controller, commits, fetches, departures, lambda: self._image
-        )
-        controller.replay((), log.append_leader_change(), log.leader_epoch)
-        handlers.decide(controller.bootstrap())
-        await commits.drain()
-        self._raise_failure()
-        listener = await Listener.start(
-            self._host,
-            self._port,
-            handlers.table(),
-            name="controller",
-            features=self._features,
-            settings=self._config.socket_settings(),
-            quotas=ConnectionQuotas(max_connections=self._config.max_connections),
-        )
-        self._port = listener.port
-        handlers.endpoint = Endpoint("CONTROLLER", self._host, self._port)
-        logger.info(
-            "The controller of cluster %s listens on %s, leader epoch %d, metadata offset %d",
-            self._cluster_id,
-            self.bootstrap_servers,
-            log.leader_epoch,
-            log.high_watermark,
-        )
-        running = _Running(asyncio.get_running_loop(), asyncio.Event(), controller, handlers, departures)
-        self._running = running
-        self._started.set()
-        try:
-            await self._tick_until_stopped(running, fetches)
-        finally:
-            await departures.close()
-            await listener.close()
-            await commits.drain()
-
-    async def _tick_until_stopped(self, running: "_Running", fetches: MetadataFetches) -> None:
-        while not running.stop_requested.is_set():
-            while self._failure is None and (decision := running.controller.tick(now_ms())).records:
-                running.handlers.decide(decision)
-            fetches.expire(now_ms())
+            listener = await Listener.start(
+                self._host,
+                self._port,
+                _table(running),
+                name="controller",
+                features=self._features,
+                settings=self._config.socket_settings(),
+                quotas=ConnectionQuotas(max_connections=self._config.max_connections),
+            )
+            self._port = listener.port
+            logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)
+            self._running = running
+            self._started.set()
             try:
+                await self._lead(running, log, links)
+            finally:
+                await listener.close()
+        finally:
+            links.close()
+            await asyncio.to_thread(log.close)
+
+    async def _lead(self, running: "_Running", log: MetadataLog, links: Links) -> None:
+        """Win the election and serve, until asked to stop or failed."""
+        won = asyncio.ensure_future(running.election.won())
+        stopped = asyncio.ensure_future(running.stop_requested.wait())
+        try:
+            await asyncio.wait([won, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not won.done():
+                return
+            lead = won.result()
+            image = await asyncio.to_thread(_replayed, log)
+            assert self._candidate.cluster_id is not None, "known before anybody is asked to vote"
+            leadership = running.leadership = Leadership(
+                self._candidate.cluster_id,
+                self._config,
+                log,
+                lead,
+                wanted_voters=self._wanted_voters,
+                image=image,
+                calls=self._candidate.calls,
+                links=links,
+                endpoint=Endpoint(CONTROLLER_LISTENER, self._host, self._port),
+                on_commit=self._committed,
+                on_failure=self._fail,
+            )
+            self._cluster_id = self._candidate.cluster_id
+            running.handlers = leadership.handlers.table()
+            try:
+                await self._tick_until_stopped(running, leadership)
+            finally:
+                running.handlers = {}
+                await leadership.end()
+        finally:
+            stopped.cancel()
+            won.cancel()
+            await asyncio.gather(won, stopped, return_exceptions=True)
+
+    async def _tick_until_stopped(self, running: "_Running", leadership: Leadership) -> None:
+        while not running.stop_requested.is_set() and self._failure is None:
+            leadership.tick()
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
-            except TimeoutError:
-                continue
+
+    def _committed(self, image: MetadataImage) -> None:
+        with self._changed:
+            self._image = image
+            self._changed.notify_all()
 
     def _features(self) -> Features:
         image = self._image
@@ -234,14 +292,52 @@ class ControllerServer:
             self._running.stop_requested.set()
 
 
-class _Running(NamedTuple):
+class _Running:
     """What there is while the loop runs; to be used on the loop."""
 
-    loop: asyncio.AbstractEventLoop
-    stop_requested: asyncio.Event
-    controller: Controller
-    handlers: Handlers
-    departures: Departures
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, election: Election
+    ) -> None:
+        self.loop = loop
+        self.stop_requested = stop_requested
+        self.election = election
+        self.leadership: Leadership | None = None
+        self.handlers: Mapping[ApiKey, Handler] = {}
+        """Who answers what; empty while this driver does not lead."""
+
+    def called_in(self, request: Request) -> Response:
+        """Answer a roll call (AddRaftVoter)."""
+        try:
+            call: RollCall = roll_call_of(request.body)
+            (self.election if self.leadership is None else self.leadership).called_in(call)
+        except KafkaError as error:
+            return roll_call_response(error.error_code, error.message)
+        except ForeignClusterError as error:
+            logger.error("%s", error)
+            return roll_call_response(ErrorCode.inconsistent_cluster_id, str(error))
+        return roll_call_response(ErrorCode.none)
+
+    def handle(self, request: Request) -> Response | Deferred:
+        """Answer anything else.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
+        """
+        handler = self.handlers.get(request.api_key)
+        if handler is None:
+            raise KafkaError(
+                ErrorCode.not_controller,
+                f"{request.connection.peer} asks for {ApiKey(request.api_key).name} of a controller that "
+                "does not lead",
+            )
+        return handler(request)
+
+
+def _table(running: _Running) -> dict[ApiKey, Api]:
+    return {
+        **{api_key: Api(*versions, running.handle) for api_key, versions in controller_versions().items()},
+        ApiKey.ADD_RAFT_VOTER: Api(*known_versions(ApiKey.ADD_RAFT_VOTER), running.called_in),
+    }
 
 
 def _unfenced(image: MetadataImage) -> list[BrokerId]:

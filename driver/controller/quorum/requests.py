@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
@@ -97,13 +98,13 @@ def copy_request(position: LogPosition) -> FetchRequest:
     )
 
 
-def vote_request(cluster_id: str | None, ask: AskVote) -> vote.VoteRequest:
-    """Return a request for a vote."""
+def vote_request(cluster_id: str | None, directory_id: UUID, ask: AskVote) -> vote.VoteRequest:
+    """Return a request for a vote; `directory_id` tells this driver from others with the same node id."""
     partition = vote.PartitionData(
         partition_index=0,
         replica_epoch=ask.leader_epoch,
         replica_id=CONTROLLER_ID,
-        replica_directory_id=None,
+        replica_directory_id=directory_id,
         voter_directory_id=ask.key.directory_id,
         last_offset_epoch=ask.position.last_epoch,
         last_offset=ask.position.end_offset,

@@ -69,6 +69,17 @@ def registration(
     )
 
 
+def heartbeat(broker_id: int, broker_epoch: int, offset: int) -> Any:
+    """Return the heartbeat of a broker that is well."""
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        current_metadata_offset=offset,
+        want_fence=False,
+        want_shut_down=False,
+    )
+
+
 def creatable(
     name: str,
     partitions: int = -1,

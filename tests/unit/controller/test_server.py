@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +17,10 @@ from uuid import UUID
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
-from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.describe_cluster.v1 import DescribeClusterRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
-from kio.schema.fetch.v17.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.find_coordinator.v0 import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6 import FindCoordinatorRequest as NewestFindCoordinatorRequest
 from kio.schema.init_producer_id.v4 import InitProducerIdRequest
@@ -28,37 +28,54 @@ from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
 from driver.controller import ControllerServer
+from driver.controller.quorum.candidate import ExpectedBroker
 from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode
 from sparklog.metadata.features import NEW_CLUSTER_FEATURES
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.quorum.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+    read_control_record,
+)
 from sparklog.records.batch import check_crc, iterate_headers
 from sparklog.records.builder import read_records
-from sparklog.storage.log_directory import DirectoryLockedError
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.frames import decode_response, request_encoder
-from tests.unit.controller.conversation import CLUSTER_ID, creatable, registration
+from tests.unit.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
+from tests.unit.controller.voters import Disk, Voters
 
 DEADLINE_S = 10.0
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ControllerServer]:
-    """A controller that listens on loopback."""
-    server = start(tmp_path)
-    yield server
-    server.stop()
+    """A controller that leads a quorum of one, and listens on loopback."""
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller") as server:
+        yield server
 
 
-def start(directory: Path, **config: str) -> ControllerServer:
-    """Start a controller in the directory."""
+@contextmanager
+def serving(disk: Disk, directory: Path, **config: str) -> Iterator[ControllerServer]:
+    """A controller with an empty directory that leads the quorum of one whose log is on `disk`."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
-    server = ControllerServer(CLUSTER_ID, BrokerConfig.from_mapping(keys, racks=1), directory)
+    server = ControllerServer(
+        BrokerConfig.from_mapping(keys, racks=1),
+        directory,
+        expected_brokers=[ExpectedBroker(0, "rack-0")],
+        new_cluster_id=CLUSTER_ID,
+    )
     server.start()
-    return server
+    try:
+        with Voters(port_of(server), {0: disk}):
+            wait_for(lambda: server.image.offset is not None)
+            yield server
+    finally:
+        server.stop()
 
 
 def port_of(server: ControllerServer) -> int:
@@ -87,17 +104,6 @@ def join(server: ControllerServer, channel: BlockingChannel, broker_id: int, por
     beat = channel.request(heartbeat(broker_id, reply.broker_epoch, server.image.offset or 0))
     assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
     return int(reply.broker_epoch)
-
-
-def heartbeat(broker_id: int, broker_epoch: int, offset: int) -> Any:
-    """Return the heartbeat of a broker that is well."""
-    return BrokerHeartbeatRequest(
-        broker_id=broker_id,
-        broker_epoch=broker_epoch,
-        current_metadata_offset=offset,
-        want_fence=False,
-        want_shut_down=False,
-    )
 
 
 def fetch(
@@ -159,17 +165,21 @@ def test_log_that_brokers_fetch_adds_up_to_the_controllers_image(server: Control
         assert (image.leader_epoch, image.features) == (1, NEW_CLUSTER_FEATURES)
 
 
-def test_log_begins_with_the_leader_change_of_its_epoch(server: ControllerServer) -> None:
-    """A voter tells by it where an epoch begins (KIP-595)."""
+def test_log_begins_with_the_leader_change_and_the_voters(server: ControllerServer) -> None:
+    """A voter tells by them where an epoch begins (KIP-595), a later driver who votes (KIP-853)."""
     with connect(server) as channel:
         records = bytes(channel.request(fetch(0)).responses[0].partitions[0].records)
-    (position, first), (_, second) = list(iterate_headers(records))[:2]
-    assert (first.is_control, first.base_offset, first.partition_leader_epoch) == (True, 0, 1)
-    assert [record.key for record in read_records(records, first, position)] == [b"\0\0\0\2"]
-    assert not second.is_control
+    first, second, third = list(iterate_headers(records))[:3]
+    entities = [
+        read_control_record(record)
+        for position, header in (first, second)
+        for record in read_records(records, header, position)
+    ]
+    assert [type(entity) for entity in entities] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
+    assert (first[1].base_offset, first[1].partition_leader_epoch, third[1].is_control) == (0, 1, False)
 
 
-def test_fetch_at_end_waits_for_next_commit(server: ControllerServer) -> None:
+def test_fetch_at_end_waits_for_the_next_record_and_then_for_its_commit(server: ControllerServer) -> None:
     """A broker must hear of an election as soon as it is durable, without asking again and again."""
     with connect(server) as follower, connect(server) as broker, ThreadPoolExecutor(1) as pool:
         end = server.image.end_offset
@@ -210,47 +220,27 @@ def test_fetch_beside_the_log_is_refused_at_once(
 
 def test_fetch_after_divergence_is_told_where_to_truncate(tmp_path: Path) -> None:
     """A broker that holds records no majority has must drop them, by epoch and not by offset."""
-    start(tmp_path).stop()
-    server = start(tmp_path)
-    try:
+    disk = Disk(tmp_path / "voter")
+    with serving(disk, tmp_path / "first") as server:
+        end = server.image.end_offset
+    with serving(disk, tmp_path / "second") as server, connect(server) as channel:
+        answer = channel.request(fetch(end + 2, last_fetched_epoch=1)).responses[0].partitions[0]
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, end)
+
+
+def test_restart_with_an_empty_directory_has_everything_in_a_higher_epoch(tmp_path: Path) -> None:
+    """What was answered is on the voters' disks; the driver may come back anywhere."""
+    disk = Disk(tmp_path / "voter")
+    with serving(disk, tmp_path / "first") as server:
         with connect(server) as channel:
-            answer = channel.request(fetch(6, last_fetched_epoch=1)).responses[0].partitions[0]
-    finally:
-        server.stop()
-    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 4)
-
-
-def test_restart_over_the_same_directory_has_everything_in_a_higher_epoch(tmp_path: Path) -> None:
-    """What was answered was on disk."""
-    server = start(tmp_path)
-    with connect(server) as channel:
-        join(server, channel, 0, port_of(server))
-        channel.request(CreateTopicsRequest(topics=(creatable("t", 1, 1),)))
-    before = server.image
-    server.stop()
-    server = start(tmp_path)
-    try:
+            join(server, channel, 0, port_of(server))
+            channel.request(CreateTopicsRequest(topics=(creatable("t", 1, 1),)))
+        before = server.image
+    with serving(disk, tmp_path / "second") as server:
+        assert server.cluster_id == CLUSTER_ID
         assert server.image.topics == before.topics
         assert server.image.brokers == before.brokers
         assert (server.image.leader_epoch, before.leader_epoch) == (2, 1)
-    finally:
-        server.stop()
-
-
-def test_start_in_directory_of_other_cluster_is_refused(tmp_path: Path) -> None:
-    """Two clusters' metadata must never mix."""
-    start(tmp_path).stop()
-    other = ControllerServer("other", BrokerConfig.from_mapping({}), tmp_path)
-    with pytest.raises(KafkaError) as raised:
-        other.start()
-    assert raised.value.error_code is ErrorCode.inconsistent_cluster_id
-    start(tmp_path).stop()
-
-
-def test_start_in_directory_in_use_is_refused(server: ControllerServer, tmp_path: Path) -> None:
-    """Two writers would destroy the log."""
-    with pytest.raises(DirectoryLockedError):
-        start(tmp_path)
 
 
 def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: ControllerServer) -> None:
@@ -267,8 +257,8 @@ def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: Cont
 
 def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Path) -> None:
     """A broken connection is no death; only the lease may decide then."""
-    server = start(tmp_path, broker_session_timeout_ms="1000", broker_heartbeat_interval_ms="100")
-    try:
+    config = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "100"}
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller", **config) as server:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             with connect(server) as channel:
                 join(server, channel, 0, listener.getsockname()[1])
@@ -276,8 +266,6 @@ def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Pa
                 started = time.monotonic()
             wait_for(lambda: server.image.brokers[0].fenced)
         assert time.monotonic() - started >= 0.9
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 300, "nul\0", ""])
@@ -286,8 +274,8 @@ def test_broker_at_a_host_that_cannot_be_keeps_its_session(
 ) -> None:
     """Whatever a broker says of itself, looking for it must not fail for other reasons than its absence."""
     caplog.set_level(logging.INFO)
-    server = start(tmp_path, broker_session_timeout_ms="1000", broker_heartbeat_interval_ms="100")
-    try:
+    config = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "100"}
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller", **config) as server:
         with connect(server) as channel:
             request = registration(0)
             listeners = tuple(replace(listener, host=host) for listener in request.listeners)
@@ -295,8 +283,6 @@ def test_broker_at_a_host_that_cannot_be_keeps_its_session(
             beat = channel.request(heartbeat(0, reply.broker_epoch, server.image.offset or 0))
             assert not beat.is_fenced
         wait_for(lambda: server.image.brokers[0].fenced)
-    finally:
-        server.stop()
     gc.collect()  # tasks that nobody waited for tell of their errors when they go
     assert "its session decides" in caplog.text
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

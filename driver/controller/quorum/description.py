@@ -1,0 +1,86 @@
+"""The answer to DescribeQuorum (KIP-595, KIP-853): who leads, who votes, how far everybody is."""
+
+import time
+from typing import Any
+
+from kio.schema.describe_quorum.v2.response import (
+    DescribeQuorumResponse,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+
+from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.quorum.leader import QuorumLeader
+from sparklog.errors import ErrorCode
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
+
+__all__ = ["describe_quorum_response"]
+
+
+def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) -> DescribeQuorumResponse:
+    """Return what the leader knows; `now_ms` is of the clock by which the fetches were noted."""
+    wall_clock_ms = time.time_ns() // 1_000_000 - now_ms
+    voters = quorum.voters.keys
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.none,
+        error_message=None,
+        topics=tuple(
+            TopicData(
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    _partition(quorum, voters, wall_clock_ms)
+                    if topic.topic_name == CLUSTER_METADATA_TOPIC and partition.partition_index == 0
+                    else _unknown(partition.partition_index)
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+        nodes=(),
+    )
+
+
+def _partition(
+    quorum: QuorumLeader, voters: frozenset[VoterKey], wall_clock_ms: TimestampMs
+) -> PartitionData:
+    return PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.none,
+        error_message=None,
+        leader_id=CONTROLLER_ID,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=tuple(_state(quorum, key, wall_clock_ms) for key in sorted(voters)),
+        observers=tuple(
+            _state(quorum, key, wall_clock_ms) for key in sorted(quorum.replicas) if key not in voters
+        ),
+    )
+
+
+def _state(quorum: QuorumLeader, key: VoterKey, wall_clock_ms: TimestampMs) -> ReplicaState:
+    replica = quorum.replicas.get(key)
+    if replica is None:
+        return ReplicaState(replica_id=key.node_id, replica_directory_id=key.directory_id, log_end_offset=-1)
+    caught_up_ms = replica.last_caught_up_ms
+    return ReplicaState(
+        replica_id=key.node_id,
+        replica_directory_id=key.directory_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=wall_clock_ms + replica.last_fetch_ms,
+        last_caught_up_timestamp=-1 if caught_up_ms is None else wall_clock_ms + caught_up_ms,
+    )
+
+
+def _unknown(partition_index: int) -> PartitionData:
+    return PartitionData(
+        partition_index=partition_index,
+        error_code=ErrorCode.unknown_topic_or_partition,
+        error_message="only the metadata log has a quorum",
+        leader_id=-1,
+        leader_epoch=-1,
+        high_watermark=-1,
+        current_voters=(),
+        observers=(),
+    )

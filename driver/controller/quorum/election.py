@@ -1,0 +1,170 @@
+"""Carries out what the candidate decides, until it has won: asks brokers, copies a log, counts votes.
+
+Nothing is decided here. Whatever a broker does not answer, or answers wrongly, counts as the loss of that
+broker; if it lives it calls in again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from driver.controller.metadata_log import MetadataLog
+from driver.controller.quorum.candidate import AskLogEnd, AskVote, Candidate, CopyLog, Effect, Lead, RollCall
+from driver.controller.quorum.links import Links
+from driver.controller.quorum.requests import (
+    copy_request,
+    log_end_of,
+    log_end_request,
+    only_partition,
+    vote_request,
+)
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.quorum.voter_set import VoterKey
+
+__all__ = ["Election"]
+
+TICK_MS: Final = 25
+PATIENCE_MS: Final = 2_000
+"""After how long it is said who is missing; said again as soon as that changes."""
+
+logger = logging.getLogger(__name__)
+
+
+class Election:
+    """One driver's way to the leadership, on one event loop."""
+
+    def __init__(
+        self, candidate: Candidate, log: MetadataLog, links: Links, now_ms: Callable[[], int]
+    ) -> None:
+        # All drivers have the same node id. Votes are for this one: were two taken for the same candidate,
+        # both could win in one epoch.
+        self._directory_id = uuid4()
+        self._candidate = candidate
+        self._log = log
+        self._links = links
+        self._now_ms = now_ms
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._won: asyncio.Future[Lead] = asyncio.get_running_loop().create_future()
+
+    def called_in(self, call: RollCall) -> None:
+        """Take note of a broker.
+
+        Raises:
+            ForeignClusterError: it belongs to another cluster.
+        """
+        if self._candidate.called(call.key) is None:
+            logger.info(
+                "%s has called in from %s:%d, %s",
+                call.key,
+                call.host,
+                call.port,
+                "blank" if call.cluster_id is None else f"of cluster {call.cluster_id}",
+            )
+        self._carry_out(self._candidate.called_in(call, self._now_ms()))
+
+    async def won(self) -> Lead:
+        """Return as what to lead, once that is decided.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: the driver's copy of the log cannot be written.
+        """
+        began_ms = self._now_ms()
+        said: str | None = None
+        try:
+            while not self._won.done():
+                await asyncio.wait([self._won], timeout=TICK_MS / 1000)
+                self._carry_out(self._candidate.tick(self._now_ms()))
+                missing = self._candidate.missing()
+                if missing is not None and missing != said and self._now_ms() - began_ms >= PATIENCE_MS:
+                    logger.warning("The controller waits: %s", missing)
+                    said = missing
+            return self._won.result()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case AskLogEnd(key):
+                    self._ask(key, self._ask_log_end)
+                case CopyLog(key):
+                    self._ask(key, self._copy)
+                case AskVote(key):
+                    self._ask(key, partial(self._ask_vote, ask=effect))
+                case Lead():
+                    if not self._won.done():
+                        self._won.set_result(effect)
+
+    def _ask(
+        self, key: VoterKey, question: Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(self._answered(key, question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answered(
+        self, key: VoterKey, question: Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
+    ) -> None:
+        call = self._candidate.called(key)
+        if call is None:
+            return
+        try:
+            effects = await question(call)
+        except KafkaError as error:
+            if error.error_code is ErrorCode.kafka_storage_error:
+                if not self._won.done():
+                    self._won.set_exception(error)
+                return
+            logger.info("%s does not take part: %s", key, error)
+            effects = self._candidate.lost(key, self._now_ms())
+        self._carry_out(effects)
+
+    async def _ask_log_end(self, call: RollCall) -> Sequence[Effect]:
+        response = await self._links.request(call, log_end_request())
+        return self._candidate.log_end_answered(call.key, log_end_of(response), self._now_ms())
+
+    async def _copy(self, call: RollCall) -> Sequence[Effect]:
+        log = self._log
+        while True:
+            response = await self._links.request(call, copy_request(log.position))
+            partition = only_partition(response.responses)
+            if (diverging := partition.diverging_epoch).end_offset >= 0:
+                found = log.end_offset_for(diverging.epoch)
+                own_end = log.log_end_offset if found is None else found.end_offset
+                log.truncate_to(min(own_end, diverging.end_offset))
+            elif partition.records:
+                log.append_copied(partition.records)
+            else:
+                break
+        voters = await asyncio.to_thread(log.voters)
+        logger.info("Copied the metadata log of %s up to offset %d", call.key, log.log_end_offset)
+        return self._candidate.log_copied(call.key, log.position, voters, self._now_ms())
+
+    async def _ask_vote(self, call: RollCall, ask: AskVote) -> Sequence[Effect]:
+        response = await self._links.request(
+            call, vote_request(self._candidate.cluster_id, self._directory_id, ask)
+        )
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, "the vote was refused")
+        partition = response.topics[0].partitions[0]
+        if partition.error_code not in (ErrorCode.none, ErrorCode.fenced_leader_epoch):
+            raise KafkaError(partition.error_code, "the vote was refused")
+        logger.info(
+            "%s %s leader epoch %d%s",
+            call.key,
+            "votes for" if partition.vote_granted else "refuses",
+            ask.leader_epoch,
+            ", if asked" if ask.pre_vote else "",
+        )
+        return self._candidate.vote_answered(
+            call.key,
+            ask,
+            partition.leader_epoch,
+            granted=partition.vote_granted,
+            now_ms=self._now_ms(),
+        )

@@ -1,0 +1,188 @@
+"""The metadata quorum over real sockets and files: what a majority has survives the driver."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
+
+from driver.controller import ControllerServer
+from driver.controller.leadership import DeposedError
+from driver.controller.quorum.candidate import ExpectedBroker
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import CLUSTER_METADATA_TOPIC
+from sparklog.wire.blocking import BlockingChannel
+from tests.unit.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
+from tests.unit.controller.voters import Disk, Voters
+
+DEADLINE_S = 20.0
+BROKERS = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(3)]
+
+
+@contextmanager
+def controller(directory: Path) -> Iterator[ControllerServer]:
+    """A controller of three brokers, with an empty directory."""
+    config = BrokerConfig.from_mapping({"controller.quorum.fetch.timeout.ms": "1000"}, racks=3)
+    server = ControllerServer(config, directory, expected_brokers=BROKERS, new_cluster_id=CLUSTER_ID)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Return as soon as the condition holds; fail after a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.005)
+
+
+def leads(server: ControllerServer) -> bool:
+    return server.image.offset is not None
+
+
+def port_of(server: ControllerServer) -> int:
+    return int(server.bootstrap_servers.rpartition(":")[2])
+
+
+def connect(server: ControllerServer, timeout_s: float = DEADLINE_S) -> BlockingChannel:
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=timeout_s)
+
+
+def create_topic(server: ControllerServer, name: str) -> None:
+    """Create a topic; return when that is committed."""
+    with connect(server) as channel:
+        reply = channel.request(registration(0, port=1))
+        assert reply.error_code is ErrorCode.none
+        beat = channel.request(heartbeat(0, reply.broker_epoch, reply.broker_epoch))
+        assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
+        reply = channel.request(CreateTopicsRequest(topics=(creatable(name, 1, 1),)))
+        assert reply.topics[0].error_code is ErrorCode.none
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Sequence[Disk]:
+    """The disks of three voters."""
+    return [Disk(tmp_path / f"voter-{node_id}") for node_id in range(3)]
+
+
+def test_new_driver_with_a_majority_of_the_disks_serves_what_was_there(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """Any two of three disks have everything that was ever answered."""
+    with controller(tmp_path / "first") as server, Voters(port_of(server), dict(enumerate(disks))):
+        wait_for(lambda: leads(server))
+        create_topic(server, "flights")
+        before = server.image
+    with (
+        controller(tmp_path / "second") as server,
+        Voters(port_of(server), {0: disks[0], 2: disks[2]}),
+    ):
+        wait_for(lambda: leads(server))
+        assert (server.cluster_id, server.image.leader_epoch) == (CLUSTER_ID, 2)
+        assert server.image.topics == before.topics
+
+
+def test_new_driver_without_a_majority_of_the_disks_waits_and_names_the_missing(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """Brokers with new, empty directories are no majority: what they do not know would be lost."""
+    with controller(tmp_path / "first") as server, Voters(port_of(server), dict(enumerate(disks))):
+        wait_for(lambda: leads(server))
+        create_topic(server, "flights")
+    empty = {node_id: Disk(tmp_path / f"empty-{node_id}") for node_id in (1, 2)}
+    with controller(tmp_path / "second") as server:
+        with Voters(port_of(server), {0: disks[0], **empty}):
+            wait_for(lambda: server.lacks_voters)
+            assert server.missing is not None
+            assert "needs 1 more of its voters' directories" in server.missing
+            for node_id in (1, 2):
+                assert (
+                    f"broker {node_id}, last on host 127.0.0.1 (directory id {disks[node_id].directory_id})"
+                    in server.missing
+                )
+            assert server.cluster_id is None
+        with Voters(port_of(server), {0: disks[0], 1: disks[1]}):
+            wait_for(lambda: leads(server))
+            assert "flights" in server.image.topics.by_name
+
+
+def test_empty_disk_becomes_a_voter_again_once_it_has_caught_up(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """A cluster that loses a disk must be able to lose another one later."""
+    with controller(tmp_path / "first") as server, Voters(port_of(server), dict(enumerate(disks))):
+        wait_for(lambda: leads(server))
+        create_topic(server, "flights")
+    replaced = Disk(tmp_path / "replaced")
+    with (
+        controller(tmp_path / "second") as server,
+        Voters(port_of(server), {0: disks[0], 1: disks[1], 2: replaced}),
+    ):
+        wait_for(lambda: leads(server))
+        wait_for(lambda: replaced.directory_id in voting_directories(server))
+        with connect(server) as channel:
+            # In force at once, it is committed with what follows.
+            channel.request(retention_of("flights", "77"))
+    with controller(tmp_path / "third") as server, Voters(port_of(server), {1: disks[1], 2: replaced}):
+        wait_for(lambda: leads(server))
+        assert "flights" in server.image.topics.by_name
+
+
+def voting_directories(server: ControllerServer) -> set[Any]:
+    """Return the directories of the voters, by DescribeQuorum."""
+    topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),))
+    with connect(server) as channel:
+        answer = channel.request(DescribeQuorumRequest(topics=(topic,)))
+    partition = answer.topics[0].partitions[0]
+    assert partition.leader_epoch == server.image.leader_epoch
+    return {voter.replica_directory_id for voter in partition.current_voters}
+
+
+def test_change_without_a_majority_is_not_answered_and_then_committed_by_it(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """What one disk has may be lost with it."""
+    with controller(tmp_path / "first") as server:
+        with Voters(port_of(server), dict(enumerate(disks))):
+            wait_for(lambda: leads(server))
+            create_topic(server, "before")
+        with Voters(port_of(server), {0: disks[0]}), connect(server, timeout_s=0.5) as channel:
+            with pytest.raises(KafkaError):
+                channel.request(retention_of("before", "77"))
+            assert server.image.topic_configs("before") == {}
+            wait_for(lambda: server.missing is not None)
+        with Voters(port_of(server), {0: disks[0], 1: disks[1]}):
+            wait_for(lambda: server.image.topic_configs("before") == {"retention.ms": "77"})
+
+
+def retention_of(topic: str, retention_ms: str) -> Any:
+    """Return a change of a topic's configuration."""
+    config = AlterableConfig(name="retention.ms", config_operation=0, value=retention_ms)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=(config,))
+    return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
+def test_old_driver_that_wakes_up_is_deposed_by_a_voter_of_the_new_one(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """Two drivers at once must not both change anything."""
+    with controller(tmp_path / "first") as old:
+        with Voters(port_of(old), dict(enumerate(disks))):
+            wait_for(lambda: leads(old))
+        with controller(tmp_path / "second") as new, Voters(port_of(new), {1: disks[1], 2: disks[2]}):
+            wait_for(lambda: leads(new))
+            create_topic(new, "of-the-new-one")
+        with Voters(port_of(old), dict(enumerate(disks))):
+            wait_for(lambda: old.failure is not None)
+    assert isinstance(old.failure, DeposedError)
+    assert "of-the-new-one" not in old.image.topics.by_name
