@@ -79,6 +79,8 @@ def change_partition(
             recovery_state = LeaderRecoveryState.RECOVERING
         elif leader is not None and leader in elr:
             wanted_isr, elr = (leader,), tuple(broker_id for broker_id in elr if broker_id != leader)
+            if not _commits_nothing(partition, wanted_isr, rules):
+                elr = ()
         if rules.eligible_leader_replicas:
             if leader is None and not partition.last_known_elr:
                 changes["last_known_elr"] = (partition.leader,)
@@ -108,12 +110,14 @@ def _eligible_leader_replicas(
     While the ISR is smaller than min.insync.replicas nothing is committed, so whoever was in it when it
     became too small misses nothing.
     """
-    if not rules.eligible_leader_replicas or len(wanted_isr) >= min(
-        rules.min_in_sync_replicas, len(partition.replicas)
-    ):
+    if not rules.eligible_leader_replicas or not _commits_nothing(partition, wanted_isr, rules):
         return ()
     candidates = {*partition.elr, *partition.isr} - {*wanted_isr, *lost_log}
     return tuple(broker_id for broker_id in partition.replicas if broker_id in candidates)
+
+
+def _commits_nothing(partition: PartitionRegistration, isr: tuple[BrokerId, ...], rules: IsrRules) -> bool:
+    return len(isr) < min(rules.min_in_sync_replicas, len(partition.replicas))
 
 
 def _elect(
