@@ -100,7 +100,7 @@ class DataDirectories:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         for directory in self.logs:
-            if directory.meta is not None:
+            if directory.meta is not None and directory.failure is None:
                 directory.write_clean_shutdown(
                     directory.previous_broker_epoch if broker_epoch is None else broker_epoch
                 )

@@ -108,8 +108,8 @@ class LogStore:
         loop = asyncio.get_running_loop()
         for log in logs:
             directory = self._places.pop(log)
-            path = await loop.run_in_executor(self._executor, directory.mark_stray, log)
-            logger.warning("%s is not this broker's: kept as %s", log.topic_partition, path)
+            path = await loop.run_in_executor(self._executor, directory.remove_stray, log, _wall_ms())
+            logger.warning("%s is not this broker's: removed, by way of %s", log.topic_partition, path)
 
     def _least_used(self) -> LogDirectory:
         used = {id(directory): 0 for directory in self.directories}

@@ -1,7 +1,7 @@
 """Going from batch header to batch header through a log file, reading as little of it as possible.
 
-`walk_headers` reads headers only and trusts them: for look-ups in a log that was recovered. `walk_checked`
-reads everything and checks the CRCs: for recovery.
+`walk_headers` reads headers only and trusts them: for look-ups in a log that was recovered. `walk_with_crc`
+reads everything and says whether the CRCs are right: for recovery.
 """
 
 import os
@@ -19,11 +19,13 @@ from sparklog.records.batch import (
     CorruptBatchError,
 )
 from sparklog.storage.file_region import LogFile
+from sparklog.types import Offset
 
 _LENGTH_OVERHEAD: Final = 12
 _SMALL_WINDOW_BYTES: Final = 4 * 1024
 _LARGE_WINDOW_BYTES: Final = 256 * 1024
 _CRC_WINDOW_BYTES: Final = 1024 * 1024
+_TORN_BYTES_LOOKED_AT: Final = 64 * 1024 * 1024
 
 
 def header_at(file: LogFile, position: int, end: int) -> BatchHeader:
@@ -82,13 +84,13 @@ def walk_headers(file: LogFile, position: int, end: int) -> Iterator[tuple[int, 
         position += header.batch_length + _LENGTH_OVERHEAD
 
 
-def walk_checked(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the batches in [position, end), each one with its CRC checked before.
+def walk_with_crc(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """Yield (position, header, whether the CRC is right) of the batches in [position, end).
 
     Needs no more memory than a window, whatever a damaged header claims.
 
     Raises:
-        CorruptBatchError: at the first byte that does not belong to a whole, undamaged batch.
+        CorruptBatchError: at the first byte that does not belong to a whole batch.
         OSError: the file cannot be read.
     """
     descriptor = file.fileno()
@@ -113,10 +115,34 @@ def walk_checked(file: LogFile, position: int, end: int) -> Iterator[tuple[int, 
             part_end = min(batch_end, window_start + len(window))
             crc = crc32c(memoryview(window)[covered - window_start : part_end - window_start], crc)
             covered = part_end
-        if crc != header.crc:
-            raise CorruptBatchError(
-                f"{file.path} has a batch at position {position} (offset {header.base_offset}) with CRC "
-                f"{crc:#010x}, its header says {header.crc:#010x}"
-            )
-        yield position, header
+        yield position, header, crc == header.crc
         position = batch_end
+
+
+def is_torn_append(file: LogFile, position: int, end: int, expected_offset: Offset) -> bool:
+    """Say whether [position, end) can be the beginning of a batch whose writing was interrupted.
+
+    It cannot when all of a batch is there and only its header claims more.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    rest = os.pread(file.fileno(), min(end - position, _TORN_BYTES_LOOKED_AT), position)
+    if len(rest) < HEADER_BYTES:
+        return True
+    header = BatchHeader._make(HEADER.unpack_from(rest))
+    if (
+        header.magic != MAGIC
+        or header.base_offset != expected_offset
+        or header.last_offset_delta < 0
+        or position + header.batch_length + _LENGTH_OVERHEAD <= end
+    ):
+        return False
+    view = memoryview(rest)
+    next_offset = (header.next_offset).to_bytes(8, "big", signed=True)
+    whole_end = rest.find(next_offset, HEADER_BYTES)
+    while whole_end >= 0:
+        if crc32c(view[CRC_START:whole_end]) == header.crc:
+            return False
+        whole_end = rest.find(next_offset, whole_end + 1)
+    return crc32c(view[CRC_START:]) != header.crc

@@ -9,13 +9,19 @@ Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-chec
 `replication-offset-checkpoint`) have topic, partition, offset; a `leader-epoch-checkpoint` has epoch and
 start offset. Beside them in a partition's directory lies `partition.metadata` with the topic id.
 
-Rule kept: files are replaced in one step, so a reader sees the old or the new one, never a mixture.
+Rules kept: files are replaced in one step, so a reader sees the old or the new one, never a mixture. A digit
+that has changed on the disk must not pass for an offset. Kafka's formats have no checksum, so the offsets'
+files have theirs in a file beside them (`<name>.crc32c`: of the content, and of what it replaced), the topic
+id in a third line that Kafka does not read. Leader epochs are compared with the batches when a log is opened.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID
+
+from crc32c import crc32c
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors
@@ -25,7 +31,9 @@ from sparklog.types import Offset, TopicPartition
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"
+CHECKSUM_SUFFIX: Final = ".crc32c"
 _VERSION: Final = 0
+_TOPIC_ID_CHECKSUM: Final = "crc32c"
 
 
 class CorruptCheckpointError(KafkaError):
@@ -39,7 +47,9 @@ def _read_entries(path: Path, fields: int) -> list[list[str]]:
     """Return the fields of each entry; no entries for a file that does not exist."""
     try:
         with storage_errors(f"read {path}"):
-            lines = path.read_text(encoding="utf-8").splitlines()
+            content = path.read_bytes()
+            _check_checksum(path, content)
+        lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
         raise CorruptCheckpointError(path, str(error)) from error
     except KafkaError as error:
@@ -56,10 +66,34 @@ def _read_entries(path: Path, fields: int) -> list[list[str]]:
     return entries
 
 
-def _write_entries(path: Path, lines: list[str], *, sync: bool) -> None:
-    content = "".join(f"{line}\n" for line in [str(_VERSION), str(len(lines)), *lines])
-    with storage_errors(f"write {path}"):
-        replace_file(path, content.encode(), sync=sync)
+def _check_checksum(path: Path, content: bytes) -> None:
+    """Compare a file with its checksums; one without any is taken as it is (Kafka writes none).
+
+    Raises:
+        CorruptCheckpointError: it is neither what was written last nor what was there before.
+    """
+    try:
+        checksums = path.with_name(path.name + CHECKSUM_SUFFIX).read_bytes().split()
+    except FileNotFoundError:
+        return
+    if _checksum(content) not in checksums:
+        raise CorruptCheckpointError(path, "it is not as it was written, its CRC is another one")
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x" % crc32c(content)
+
+
+def _write_checksums(path: Path, content: bytes) -> None:
+    """Announce `content`: after a crash the old file is believed, and the new one."""
+    checksums = [_checksum(content)]
+    with suppress(FileNotFoundError):
+        checksums.append(_checksum(path.read_bytes()))
+    replace_file(path.with_name(path.name + CHECKSUM_SUFFIX), b" ".join(checksums))
+
+
+def _content(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [str(_VERSION), str(len(lines)), *lines]).encode()
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, Offset]:
@@ -80,7 +114,10 @@ def read_offsets(path: Path) -> dict[TopicPartition, Offset]:
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Replace a checkpoint; it is on the disk on return."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
-    _write_entries(path, lines, sync=True)
+    content = _content(lines)
+    with storage_errors(f"write {path}"):
+        _write_checksums(path, content)
+        replace_file(path, content)
 
 
 def read_leader_epochs(path: Path) -> list[EpochEntry]:
@@ -98,7 +135,8 @@ def read_leader_epochs(path: Path) -> list[EpochEntry]:
 def write_leader_epochs(path: Path, entries: Iterable[EpochEntry], *, sync: bool) -> None:
     """Replace a `leader-epoch-checkpoint`."""
     lines = [f"{entry.leader_epoch} {entry.start_offset}" for entry in entries]
-    _write_entries(path, lines, sync=sync)
+    with storage_errors(f"write {path}"):
+        replace_file(path, _content(lines), sync=sync)
 
 
 def read_topic_id(path: Path) -> UUID | None:
@@ -106,20 +144,26 @@ def read_topic_id(path: Path) -> UUID | None:
 
     Raises:
         CorruptCheckpointError: the file is malformed.
+        OSError: it cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().decode().splitlines()
         fields = dict(line.split(": ", 1) for line in lines if line)
         if int(fields["version"]) < 0:
             raise CorruptCheckpointError(path, f"version {fields['version']}")
-        return decode_uuid(fields["topic_id"].strip())
+        topic_id = decode_uuid(fields["topic_id"].strip())
     except FileNotFoundError:
         return None
     except (KeyError, ValueError) as error:
         raise CorruptCheckpointError(path, f"it must name version and topic_id ({error})") from error
+    checksum = fields.get(_TOPIC_ID_CHECKSUM)
+    if checksum is not None and checksum.strip().encode() != _checksum("\n".join(lines[:2]).encode()):
+        raise CorruptCheckpointError(path, "it is not as it was written, its CRC is another one")
+    return topic_id
 
 
 def write_topic_id(path: Path, topic_id: UUID) -> None:
     """Write `partition.metadata`; it is on the disk on return."""
+    content = f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
     with storage_errors(f"write {path}"):
-        replace_file(path, f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode())
+        replace_file(path, content + b"\n%s: %s" % (_TOPIC_ID_CHECKSUM.encode(), _checksum(content)))

@@ -5,6 +5,7 @@ order. Suffixes and names are Kafka's; `.cut-<n>` files are ours (what recovery 
 """
 
 import base64
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,13 @@ DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+OFFSET_GAPS_MARKER: Final = "offset-gaps"
+"""An empty file of ours: offsets may be missing between this log's batches (compaction). Without it a gap is
+damage. Who compacts a log makes it first."""
 PARTITION_METADATA: Final = "partition.metadata"
 _DIRECTORY_NAME_BYTES: Final = 255
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the system says when a file cannot grow, though nothing is wrong with the disk."""
 
 
 def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
@@ -94,6 +100,15 @@ def storage_errors(action: str) -> Iterator[None]:
 def storage_error(action: str, error: OSError) -> KafkaError:
     """Return the KAFKA_STORAGE_ERROR that says what could not be done, and why."""
     return KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
+
+
+def is_disk_error(error: BaseException | None) -> bool:
+    """Say whether the disk is behind an error: an OSError, or a KafkaError raised because of one."""
+    while error is not None:
+        if isinstance(error, OSError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:

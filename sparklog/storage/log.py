@@ -29,6 +29,7 @@ from sparklog.records.batch import (
 from sparklog.storage.checkpoints import read_topic_id, write_leader_epochs, write_topic_id
 from sparklog.storage.files import (
     LEADER_EPOCH_CHECKPOINT,
+    OFFSET_GAPS_MARKER,
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     directory_name,
@@ -45,6 +46,7 @@ from sparklog.storage.producer_replay import apply_batch, load_producers
 from sparklog.storage.producer_snapshots import encode_snapshot, snapshot_offsets
 from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery import LoadedLog, load_log
+from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -81,6 +83,13 @@ class Log(LogReads):
         super().__init__(directory, config, topic_id, loaded)
         self.recovery_point = loaded.recovery_point
         """Everything below is on the disk."""
+        self.missing = loaded.missing
+        """What recovery found to be gone of what this replica had (a reason for people); None for nothing.
+
+        Whoever counts this log as a replica tells the controller first, and forgets it when that is done.
+        """
+        self._may_have_gaps = loaded.may_have_gaps
+        self._flush_failed: KafkaError | None = None
         # Guards the recovery point against a truncation during a flush.
         self._lock = Lock()
         self._truncations = 0
@@ -95,13 +104,15 @@ class Log(LogReads):
         *,
         recovery_point: Offset = 0,
         log_start_offset: Offset = 0,
-        clean: bool = False,
+        high_watermark: Offset = 0,
+        stop: PreviousStop = PreviousStop.UNKNOWN,
         now_ms: TimestampMs,
         topic_id: UUID | None = None,
     ) -> "Log":
-        """Open or create the log in `directory`, recovering what lies above `recovery_point` unless `clean`.
+        """Open or create the log in `directory`; recover what is above `recovery_point` unless it was closed.
 
-        Blocking; off the loop. `topic_id` is written to `partition.metadata` when that is missing.
+        Blocking; off the loop. The offsets are the last that were checkpointed. `topic_id` is written to
+        `partition.metadata` when that is missing.
 
         Raises:
             ValueError: the directory's name is not `<topic>-<partition>`.
@@ -124,7 +135,8 @@ class Log(LogReads):
                 config,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
-                clean=clean,
+                high_watermark=high_watermark,
+                stop=stop,
                 now_ms=now_ms,
             )
             return cls(directory, config, stored_id or topic_id, loaded)
@@ -209,8 +221,11 @@ class Log(LogReads):
         headers: list[BatchHeader] = []
         end = 0
         max_timestamp_ms = -1
+        has_gaps = False
         for position, header in iterate_headers(view):
             check_crc(view, position, header)
+            if header.base_offset != expected_offset:
+                has_gaps = True
             if header.base_offset < expected_offset or header.last_offset_delta < 0:
                 raise KafkaError(
                     ErrorCode.offset_out_of_range,
@@ -224,6 +239,8 @@ class Log(LogReads):
                 max_timestamp_ms = header.max_timestamp
         if not headers:
             return None
+        if has_gaps and not self._may_have_gaps:
+            self._note_gaps()
         base_offset = headers[0].base_offset
         if self.segments.active.size_bytes + end <= self.config.segment_bytes and not self.segments.must_roll(
             self.config, end, max_timestamp_ms, expected_offset - 1, None
@@ -232,6 +249,12 @@ class Log(LogReads):
         else:
             self._append_over_rolls(view, headers)
         return AppendInfo(base_offset, expected_offset - 1, None, self.log_start_offset)
+
+    def _note_gaps(self) -> None:
+        """Have recovery take gaps for what the leader's log is like, and not for damage."""
+        with storage_errors(f"write {self.directory / OFFSET_GAPS_MARKER}"):
+            (self.directory / OFFSET_GAPS_MARKER).touch()
+        self._may_have_gaps = True
 
     def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader]) -> None:
         """Append batches that do not all go into the active segment."""
@@ -460,9 +483,20 @@ class Log(LogReads):
     def flush(self) -> None:
         """fsync what lies above the recovery point and move it to where the log ended at the call.
 
+        A failure is final: the system may have dropped what it could not write and call the next fsync good.
+
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            KafkaError: KAFKA_STORAGE_ERROR, from the first failure on always.
         """
+        if self._flush_failed is not None:
+            raise self._flush_failed
+        try:
+            self._flush()
+        except KafkaError as error:
+            self._flush_failed = error
+            raise
+
+    def _flush(self) -> None:
         with self._lock:
             truncations = self._truncations
             log_end_offset = self.log_end_offset

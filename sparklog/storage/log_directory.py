@@ -4,8 +4,9 @@ Order for callers: `LogDirectory.open` (takes the lock), `format` if `meta` is N
 create and delete logs and write checkpoints; at the end close the logs, `write_clean_shutdown`, `close`.
 All of it blocks and belongs off an event loop.
 
-Rule kept: the lock is held by an open file (`fcntl`), so it goes with the process however that ends, and
-nobody else can use the directory before.
+Rules kept: the lock is held by an open file (`fcntl`), so it goes with the process however that ends, and
+nobody else can use the directory before. A directory whose disk has failed once (`fail`) is used no more by
+this process: nothing is written there, and no clean stop is claimed.
 """
 
 import fcntl
@@ -14,11 +15,13 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from sparklog.errors import KafkaError
 from sparklog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -27,10 +30,12 @@ from sparklog.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from sparklog.storage.files import partition_of, replace_file, storage_errors, sync_directory
+from sparklog.storage.files import is_disk_error, partition_of, replace_file, storage_errors, sync_directory
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from sparklog.storage.recovery_rules import PreviousStop
+from sparklog.storage.running_marker import RUNNING_MARKER, RunningMarker, boot_id, read_marker, write_marker
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, Offset, TimestampMs, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,11 +61,13 @@ class LogDirectory:
         self.path = path
         self.meta = meta
         """None: not formatted yet."""
-        marker = path / CLEAN_SHUTDOWN_MARKER
-        self.clean_shutdown = marker.exists()
-        """The previous owner left by a clean shutdown."""
-        self.previous_broker_epoch = _read_broker_epoch(marker)
-        """From the clean-shutdown marker (KIP-966); None after a crash."""
+        self.previous_stop, self.previous_broker_epoch = _read_previous_stop(path)
+        """How the previous owner ended, and the broker epoch under which it had everything that it had
+        acknowledged (KIP-966); None where that is not known."""
+        self.unreadable: dict[TopicPartition, KafkaError] = {}
+        """The logs that `load_all` could not open for what their files say."""
+        self.failure: Exception | None = None
+        """Why the directory is offline; None while it is not."""
         self._lock_descriptor: int | None = lock_descriptor
         self._to_delete: list[tuple[TimestampMs, Path]] = []
 
@@ -99,14 +106,39 @@ class LogDirectory:
         write_meta_properties(self.path, meta)
         self.meta = meta
 
+    def note_running(self, broker_epoch: BrokerEpoch) -> None:
+        """Note under which broker epoch the directory is used from now on (`running_marker`).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        boot = boot_id()
+        if boot is not None and self.failure is None:
+            with storage_errors(f"write {self.path / RUNNING_MARKER}"):
+                write_marker(self.path, RunningMarker(boot, broker_epoch))
+
+    def fail(self, error: Exception) -> bool:
+        """Take the directory offline because of `error`; return whether it was online.
+
+        Safe on an event loop: all it does to the disk is to remove one file, as far as the disk lets it.
+        """
+        if self.failure is not None:
+            return False
+        self.failure = error
+        logger.critical("log directory %s is offline until this broker starts anew: %s", self.path, error)
+        with suppress(OSError):
+            (self.path / RUNNING_MARKER).unlink(missing_ok=True)
+        return True
+
     def load_all(
         self, config_for: Callable[[str], LogConfig], now_ms: TimestampMs, *, threads: int = 1
     ) -> dict[TopicPartition, Log]:
         """Open every log below, recovering what an unclean stop left. `config_for` is asked by topic name.
 
         That many `threads` open logs side by side (num.recovery.threads.per.data.dir). Removes the
-        clean-shutdown marker and half-deleted `-delete` directories; leaves `-stray` ones, and the metadata
-        log, which is opened by whoever follows the controller (`create_log`).
+        clean-shutdown marker and what a deletion left (`-delete`, `-stray`); leaves the metadata log, which
+        is opened by whoever follows the controller. Logs whose files contradict themselves are in
+        `unreadable`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -118,6 +150,7 @@ class LogDirectory:
             }
             recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
             start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT)
+            high_watermarks = self.read_high_watermarks()
             with ThreadPoolExecutor(threads, "sparklog-recovery") as executor:
                 opening = {
                     partition: executor.submit(
@@ -126,37 +159,53 @@ class LogDirectory:
                         config,
                         recovery_point=recovery_points.get(partition, 0),
                         log_start_offset=start_offsets.get(partition, 0),
-                        clean=self.clean_shutdown,
+                        high_watermark=high_watermarks.get(partition, 0),
+                        stop=self.previous_stop,
                         now_ms=now_ms,
                     )
                     for partition, (directory, config) in to_load.items()
                 }
-                wait(opening.values(), return_when=FIRST_EXCEPTION)
-                executor.shutdown(cancel_futures=True)
-            try:
-                logs = {partition: future.result() for partition, future in opening.items()}
-            except BaseException:
-                _close_opened(opening.values())
-                raise
+                logs = self._loaded(opening)
             # A crash from now on is unclean.
             (self.path / CLEAN_SHUTDOWN_MARKER).unlink(missing_ok=True)
             sync_directory(self.path)
+        return logs
+
+    def _loaded(self, opening: Mapping[TopicPartition, "Future[Log]"]) -> dict[TopicPartition, Log]:
+        """Return the opened logs; note those whose files are unreadable, fail where the disk is."""
+        logs: dict[TopicPartition, Log] = {}
+        try:
+            for partition, future in opening.items():
+                try:
+                    logs[partition] = future.result()
+                except KafkaError as error:
+                    if is_disk_error(error):
+                        raise
+                    logger.error("%s is offline: %s", self.path / str(partition), error)
+                    self.unreadable[partition] = error
+        except BaseException:
+            for future in opening.values():
+                future.cancel()
+            wait(opening.values())
+            _close_opened(opening.values())
+            raise
         return logs
 
     def _log_directories(self) -> dict[TopicPartition, Path]:
         """Return the directories of logs to load, having removed those that a deletion left."""
         found: dict[TopicPartition, Path] = {}
         for directory in sorted(entry for entry in self.path.iterdir() if entry.is_dir()):
-            if directory.name.endswith(DELETE_SUFFIX):
+            if directory.name.endswith((DELETE_SUFFIX, STRAY_SUFFIX)):
+                logger.info("Removing %s", directory)
                 shutil.rmtree(directory)
-            elif not directory.name.endswith(STRAY_SUFFIX):
-                try:
-                    partition = partition_of(directory.name)
-                except ValueError:
-                    logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
-                    continue
-                if partition.topic != CLUSTER_METADATA_TOPIC:
-                    found[partition] = directory
+                continue
+            try:
+                partition = partition_of(directory.name)
+            except ValueError:
+                logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
+                continue
+            if partition.topic != CLUSTER_METADATA_TOPIC:
+                found[partition] = directory
         return found
 
     def create_log(
@@ -174,12 +223,14 @@ class LogDirectory:
         exists = directory.exists()
         recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT) if exists else {}
         start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT) if exists else {}
+        high_watermarks = self.read_high_watermarks() if exists else {}
         return Log.open(
             directory,
             config,
             recovery_point=recovery_points.get(topic_partition, 0),
             log_start_offset=start_offsets.get(topic_partition, 0),
-            clean=self.clean_shutdown,
+            high_watermark=high_watermarks.get(topic_partition, 0),
+            stop=self.previous_stop,
             now_ms=now_ms,
             topic_id=topic_id,
         )
@@ -204,16 +255,20 @@ class LogDirectory:
             (now_ms + log.config.file_delete_delay_ms, log.rename_with_suffix(DELETE_SUFFIX))
         )
 
-    def mark_stray(self, log: Log) -> Path:
-        """Close the log and rename its directory with `-stray`: it is not this broker's, but is kept.
+    def remove_stray(self, log: Log, now_ms: TimestampMs) -> Path:
+        """Close a log that is not this broker's and rename its directory with `-stray`; return the new path.
+
+        `remove_directories_due` removes it, after `file.delete.delay.ms`, or else the next `load_all`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        return log.rename_with_suffix(STRAY_SUFFIX)
+        path = log.rename_with_suffix(STRAY_SUFFIX)
+        self._to_delete.append((now_ms + log.config.file_delete_delay_ms, path))
+        return path
 
     def remove_directories_due(self, now_ms: TimestampMs) -> int:
-        """Remove `-delete` directories whose delay is over; return how many.
+        """Remove `-delete` and `-stray` directories whose delay is over; return how many.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -313,6 +368,16 @@ def _close_opened(opening: Iterable[Future[Log]]) -> None:
 def log_start_offset_to_keep(log: Log) -> Offset | None:
     """Return the log start offset where it is not that of the first segment; only then Kafka writes it."""
     return log.log_start_offset if log.log_start_offset > log.first_segment_base_offset else None
+
+
+def _read_previous_stop(path: Path) -> tuple[PreviousStop, BrokerEpoch | None]:
+    marker = path / CLEAN_SHUTDOWN_MARKER
+    if marker.exists():
+        return PreviousStop.CLEAN, _read_broker_epoch(marker)
+    running = read_marker(path)
+    if running is not None and running.boot_id == boot_id():
+        return PreviousStop.KILLED, running.broker_epoch
+    return PreviousStop.UNKNOWN, None
 
 
 def _read_broker_epoch(marker: Path) -> BrokerEpoch | None:

@@ -107,6 +107,23 @@ class MappedIndex:
                 os.close(descriptor)
             self.entry_count = entry_count
 
+    def _replace_entries(self, content: bytes) -> None:
+        """Have the entries in `content`, as many as there is room for, and no others."""
+        with self._lock:
+            self._forget_last()
+            self._map = None
+            if self._descriptor is not None:
+                content = content[: self.max_entries * self.ENTRY.size]
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                size_bytes = os.fstat(descriptor).st_size
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, content, 0)
+                os.ftruncate(descriptor, size_bytes if self._descriptor is not None else len(content))
+            finally:
+                os.close(descriptor)
+            self.entry_count = len(content) // self.ENTRY.size
+
     def _forget_last(self) -> None:
         """Have `last_entry` read again."""
         raise NotImplementedError

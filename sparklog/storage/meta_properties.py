@@ -1,20 +1,24 @@
 """`meta.properties`: whose data directory this is (cluster, broker, directory), version 1 of the file.
 
-Rule kept: a directory's identity is written once, when it is formatted, and never changed.
+Rules kept: a directory's identity is written once, when it is formatted, and never changed. It has a
+checksum, under a key that Kafka does not know: with one wrong character it would be the identity of another.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import javaproperties
+from crc32c import crc32c
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors
 
 META_PROPERTIES: Final = "meta.properties"
 _VERSION: Final = "1"
+_CHECKSUM: Final = "sparklog.crc32c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
         raise _malformed(path, str(error)) from error
     if not meta.cluster_id or meta.node_id < 0:
         raise _malformed(path, f"cluster.id {meta.cluster_id!r}, node.id {meta.node_id}")
+    if properties.get(_CHECKSUM, _checksum(properties)) != _checksum(properties):
+        raise _malformed(path, f"its {_CHECKSUM} is not that of the other lines, one of them has changed")
     return meta
 
 
@@ -69,8 +75,14 @@ def write_meta_properties(directory: Path, meta: MetaProperties) -> None:
         "node.id": str(meta.node_id),
         "version": _VERSION,
     }
+    properties[_CHECKSUM] = _checksum(properties)
     with storage_errors(f"write {path}"):
         replace_file(path, javaproperties.dumps(properties, timestamp=False).encode("iso-8859-1"))
+
+
+def _checksum(properties: Mapping[str, str]) -> str:
+    others = (f"{key}={value}\n" for key, value in sorted(properties.items()) if key != _CHECKSUM)
+    return f"{crc32c(''.join(others).encode()):08x}"
 
 
 def _malformed(path: Path, reason: str) -> KafkaError:

@@ -6,6 +6,7 @@ after every index.interval.bytes of log.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
@@ -46,6 +47,16 @@ class OffsetIndex(MappedIndex):
         self._write_entry(self.ENTRY.pack(last_offset - self.base_offset, position))
         self._last = None
 
+    def replace(self, entries: Sequence[OffsetPosition]) -> None:
+        """Have these entries and no others.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        pack = self.ENTRY.pack
+        content = b"".join(pack(entry.last_offset - self.base_offset, entry.position) for entry in entries)
+        self._replace_entries(content)
+
     def last_entry(self) -> OffsetPosition | None:
         """Return the entry with the largest offset."""
         if self._last is None and self.entry_count:
@@ -54,18 +65,18 @@ class OffsetIndex(MappedIndex):
                     self._last = self._entry(self.entry_count - 1)
         return self._last
 
-    def lookup(self, offset: Offset) -> int:
-        """Return the position to scan from to find `offset`: a batch that ends at or below it, or 0."""
+    def lookup(self, offset: Offset) -> OffsetPosition | None:
+        """Return the last entry at or below `offset`, to scan from; None to scan from the start."""
         with self._lock:
             if not self.entry_count:
-                return 0
+                return None
             mapped = self._mapping()
             relative = offset - self.base_offset
             unpack_from = self.ENTRY.unpack_from
             slot = bisect_right(
                 range(self.entry_count), relative, key=lambda n: unpack_from(mapped, n * 8)[0]
             )
-            return self._entry(slot - 1).position if slot else 0
+            return self._entry(slot - 1) if slot else None
 
     def last_at_or_below(self, position: int) -> OffsetPosition | None:
         """Return the entry of the last indexed batch that begins at or below `position`."""

@@ -2,23 +2,26 @@
 
 After a clean stop the files are taken as they are, checked at their ends. Otherwise everything from the
 recovery point on is read (`segment_recovery`), the log ends at the first damage, and what lies behind it is
-removed: replication brings it back. Indexes that are missing or do not fit their log are rebuilt in either
-case; so is a leader epoch checkpoint, from the batches.
+set aside (`cut_files`): replication brings it back. Indexes that are missing or do not fit their log are
+rebuilt in either case; so is a leader epoch checkpoint, from the batches. `LoadedLog.missing` says what the
+replica is known to lack of what it once had.
 """
 
 import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklog.records.batch import CorruptBatchError
-from sparklog.storage.batch_walk import walk_headers
+from sparklog.records.batch import BatchHeader, CorruptBatchError
+from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epochs, write_leader_epochs
+from sparklog.storage.cut_files import cut_segment, set_segment_aside
 from sparklog.storage.file_region import LogFile
 from sparklog.storage.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
+    OFFSET_GAPS_MARKER,
     PRODUCER_SNAPSHOT_SUFFIX,
     SEGMENT_SUFFIXES,
     offset_file,
@@ -28,6 +31,7 @@ from sparklog.storage.leader_epochs import LeaderEpochs
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.producer_replay import load_producers
 from sparklog.storage.producer_states import ProducerStates
+from sparklog.storage.recovery_rules import Cut, PreviousStop, SoundPrefix, what_is_missing
 from sparklog.storage.segment import Segment
 from sparklog.storage.segment_recovery import indexes_are_sound, recover_segment
 from sparklog.types import Offset, TimestampMs
@@ -45,6 +49,10 @@ class LoadedLog(NamedTuple):
     log_start_offset: Offset
     log_end_offset: Offset
     recovery_point: Offset
+    may_have_gaps: bool
+    """Offsets may be missing between batches: a compacted log, or a replica of one."""
+    missing: str | None
+    """What is not there of what this replica had; None if nothing is known to be missing."""
 
 
 def load_log(
@@ -53,68 +61,42 @@ def load_log(
     *,
     recovery_point: Offset,
     log_start_offset: Offset,
-    clean: bool,
+    high_watermark: Offset,
+    stop: PreviousStop,
     now_ms: TimestampMs,
 ) -> LoadedLog:
-    """Load and, unless `clean`, recover the log in `directory`, which exists.
+    """Load and, unless the last stop was clean, recover the log in `directory`, which exists.
 
     Raises:
         OSError: the files cannot be read or written.
     """
-    found = _open_segments(directory, now_ms)
-    epochs, epochs_known = _read_epochs(directory)
-    segments: list[Segment] = []
-    checked_from: Offset | None = None
-    first_unchecked = len(found)
-    if not clean and found:
-        bases_below = [i for i, segment in enumerate(found) if segment.base_offset <= recovery_point]
-        first_unchecked = bases_below[-1] if bases_below else 0
-    for number, segment in enumerate(found):
-        segments.append(segment)
-        size_before = segment.size_bytes
-        if number < first_unchecked:
-            if indexes_are_sound(segment, config, thorough=not clean) and not (
-                number == len(found) - 1 and _end_is_damaged(segment)
-            ):
-                segment.synced = True
-                continue
-            logger.warning("Rebuilding the indexes of %s", segment.file.path)
-            trusted = segment.base_offset
-        else:
-            trusted = recovery_point
-        for header in recover_segment(segment, trusted, config):
-            if checked_from is None:
-                checked_from = header.base_offset
-            if header.partition_leader_epoch >= 0 and (
-                epochs.latest is None or header.partition_leader_epoch > epochs.latest
-            ):
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
-        if checked_from is None:
-            checked_from = segment.base_offset
-        if segment.size_bytes < size_before and number >= first_unchecked:
-            for behind in found[number + 1 :]:
-                logger.warning("Removing %s: it lies behind damage", behind.file.path)
-                _remove(behind)
-            break
+    may_have_gaps = (directory / OFFSET_GAPS_MARKER).exists()
+    checkpointed = _read_epochs(directory)
+    scan = _Scan(
+        _open_segments(directory, now_ms),
+        config,
+        recovery_point,
+        SoundPrefix(log_start_offset, checkpointed or LeaderEpochs(), stop, may_have_gaps=may_have_gaps),
+        stop,
+        LeaderEpochs() if checkpointed is None else LeaderEpochs(checkpointed.entries),
+    )
+    segments = scan.run()
     log_end_offset = segments[-1].reload_max_timestamp() if segments else log_start_offset
     if segments and log_end_offset < log_start_offset:
-        logger.warning("Removing %s: it ends at %d, below the log start offset", directory, log_end_offset)
         for segment in segments:
-            _remove(segment)
+            set_segment_aside(
+                segment, f"its log ends at {log_end_offset}, below the start {log_start_offset}"
+            )
         segments = []
-        epochs.clear()
+        scan.epochs.clear()
         log_end_offset = log_start_offset
     if not segments:
         segments = [Segment.create(directory, log_start_offset, config, now_ms=now_ms)]
     segments[-1].synced = False
     segments[-1].make_active(config)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    if not epochs_known:
-        epochs = _epochs_from_batches(segments)
-    before = epochs.entries
-    epochs.truncate_from_end(log_end_offset)
-    epochs.truncate_from_start(log_start_offset)
-    if not epochs_known or epochs.entries != before or checked_from is not None:
+    epochs = _settled_epochs(scan, checkpointed, segments, log_start_offset, log_end_offset)
+    if checkpointed is None or epochs.entries != checkpointed.entries or scan.checked_from is not None:
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, epochs.entries, sync=False)
     _remove_stray_snapshots(directory, segments, log_end_offset)
     producers = load_producers(
@@ -122,19 +104,184 @@ def load_log(
         segments,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
-        replay_from=log_end_offset if checked_from is None else checked_from,
+        replay_from=log_end_offset if scan.checked_from is None else scan.checked_from,
     )
     producers.remove_expired(now_ms, config.producer_id_expiration_ms)
+    missing = what_is_missing(
+        stop, log_end_offset, recovery_point=recovery_point, high_watermark=high_watermark, cut=scan.cut
+    )
+    if missing is not None:
+        logger.error("%s lacks what this replica had: %s", directory, missing)
+    is_flushed = stop is PreviousStop.CLEAN and scan.checked_from is None
     return LoadedLog(
         segments=tuple(segments),
         epochs=epochs,
         producers=producers,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
-        recovery_point=log_end_offset
-        if clean and checked_from is None
-        else min(recovery_point, log_end_offset),
+        recovery_point=log_end_offset if is_flushed else min(recovery_point, log_end_offset),
+        may_have_gaps=may_have_gaps,
+        missing=missing,
     )
+
+
+class _Scan:
+    """One pass over the segments of a log, from the oldest on, up to the first damage."""
+
+    def __init__(
+        self,
+        found: list[Segment],
+        config: LogConfig,
+        recovery_point: Offset,
+        prefix: SoundPrefix,
+        stop: PreviousStop,
+        epochs: LeaderEpochs,
+    ) -> None:
+        self.epochs = epochs
+        """The checkpointed epochs, and what the checked batches add to them."""
+        self.checked_from: Offset | None = None
+        """The first offset of what was read anew; None if nothing had to be."""
+        self.cut: Cut | None = None
+        self.checkpoint_is_wrong = False
+        self._found = found
+        self._config = config
+        self._recovery_point = recovery_point
+        self._prefix = prefix
+        self._stop = stop
+        self._first_unchecked = len(found)
+        if stop is not PreviousStop.CLEAN and found:
+            below = [i for i, segment in enumerate(found) if segment.base_offset <= recovery_point]
+            self._first_unchecked = below[-1] if below else 0
+
+    def run(self) -> list[Segment]:
+        """Return the segments that stay."""
+        kept: list[Segment] = []
+        for number, segment in enumerate(self._found):
+            if number == 0 or self._may_jump_to(segment):
+                self._prefix.end_offset = segment.base_offset
+            elif segment.base_offset != self._prefix.end_offset:
+                self.cut = Cut(
+                    self._prefix.end_offset,
+                    f"the next segment begins at {segment.base_offset}, not at {self._prefix.end_offset}",
+                    torn=False,
+                )
+                break
+            kept.append(segment)
+            self._load(number, segment)
+            if self.cut is not None:
+                # What follows the beginning of a batch was written after it.
+                is_last = number == len(self._found) - 1
+                self.cut = Cut(self.cut.offset, self.cut.reason, self.cut.torn and is_last)
+                break
+        else:
+            reason = self._prefix.finish()
+            if reason is not None:
+                self.cut = Cut(self._prefix.end_offset, reason, torn=False)
+        self.checkpoint_is_wrong = self._prefix.checkpoint_is_wrong
+        if self.cut is not None:
+            self._end_at(kept, self.cut)
+        return kept
+
+    def _may_jump_to(self, segment: Segment) -> bool:
+        return self._prefix.may_have_gaps and segment.base_offset > self._prefix.end_offset
+
+    def _load(self, number: int, segment: Segment) -> None:
+        trusted = self._recovery_point
+        if number < self._first_unchecked:
+            thorough = self._stop is not PreviousStop.CLEAN
+            if indexes_are_sound(segment, self._config, thorough=thorough):
+                end_offset = _end_if_sound(segment)
+                if end_offset is not None:
+                    segment.synced = True
+                    self._prefix.end_offset = end_offset
+                    return
+            logger.warning("Rebuilding the indexes of %s", segment.file.path)
+            trusted = segment.base_offset
+        self.cut = recover_segment(segment, trusted, self._config, self._prefix, self._checked)
+        if self.checked_from is None:
+            self.checked_from = segment.base_offset
+
+    def _checked(self, header: BatchHeader) -> None:
+        if self.checked_from is None:
+            self.checked_from = header.base_offset
+        leader_epoch = header.partition_leader_epoch
+        if leader_epoch >= 0 and (self.epochs.latest is None or leader_epoch > self.epochs.latest):
+            self.epochs.assign(leader_epoch, header.base_offset)
+
+    def _end_at(self, kept: list[Segment], cut: Cut) -> None:
+        """Take everything from the cut on out of the log."""
+        for behind in self._found[len(kept) :]:
+            set_segment_aside(behind, f"it lies behind damage at offset {cut.offset}")
+        while len(kept) > 1 and kept[-1].base_offset > cut.offset:
+            set_segment_aside(kept.pop(), f"it lies behind damage at offset {cut.offset}")
+        position = kept[-1].position_of(cut.offset)
+        if position < kept[-1].size_bytes:
+            cut_segment(kept[-1], position, cut.reason)
+            kept[-1].truncate_to(cut.offset, self._config)
+            kept[-1].seal()
+
+
+def _end_if_sound(segment: Segment) -> Offset | None:
+    """Return the offset after a segment's last batch, None if its end is damaged."""
+    try:
+        return segment.reload_max_timestamp()
+    except CorruptBatchError as error:
+        logger.warning("%s is damaged: %s", segment.file.path, error)
+        return None
+
+
+def _settled_epochs(
+    scan: _Scan,
+    checkpointed: LeaderEpochs | None,
+    segments: list[Segment],
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+) -> LeaderEpochs:
+    """Return the epochs of the log as it now is: the file's if the batches agree, else the batches'."""
+    epochs = scan.epochs
+    if checkpointed is not None and not scan.checkpoint_is_wrong:
+        epochs.truncate_from_end(log_end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        if _epochs_fit(epochs, segments, log_start_offset, log_end_offset):
+            return epochs
+    if checkpointed is not None:
+        logger.warning("Rebuilding the leader epochs of %s from its batches", segments[0].directory)
+    epochs = _epochs_from_batches(segments)
+    epochs.truncate_from_start(log_start_offset)
+    return epochs
+
+
+def _epochs_fit(
+    epochs: LeaderEpochs, segments: list[Segment], log_start_offset: Offset, log_end_offset: Offset
+) -> bool:
+    """Say whether the batches at both sides of each beginning of an epoch, and the last one, agree."""
+    entries = epochs.entries
+    if log_end_offset == log_start_offset:
+        return not entries or entries[0].start_offset == log_start_offset
+    if not entries:
+        return _epoch_at(segments, log_start_offset) is None
+    if entries[0].start_offset > log_start_offset and _epoch_at(segments, log_start_offset) is not None:
+        return False
+    before: int | None = None
+    for leader_epoch, start_offset in entries:
+        if _epoch_at(segments, start_offset) != leader_epoch:
+            return False
+        if before is not None and _epoch_at(segments, start_offset - 1) != before:
+            return False
+        before = leader_epoch
+    return _epoch_at(segments, log_end_offset - 1) == before
+
+
+def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
+    """Return the leader epoch of the first batch that reaches to `offset`, None if it has none."""
+    for segment in reversed(segments):
+        if segment.base_offset <= offset:
+            position = segment.position_of(offset)
+            if position < segment.size_bytes:
+                header = header_at(segment.file, position, segment.size_bytes)
+                return header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
+            return None
+    return None
 
 
 def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
@@ -161,38 +308,30 @@ def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
     return segments
 
 
-def _end_is_damaged(segment: Segment) -> bool:
-    try:
-        segment.reload_max_timestamp()
-    except CorruptBatchError as error:
-        logger.warning("%s is damaged in spite of a clean stop: %s", segment.file.path, error)
-        return True
-    return False
-
-
-def _read_epochs(directory: Path) -> tuple[LeaderEpochs, bool]:
-    """Return the checkpointed epochs, and whether there is such a checkpoint."""
+def _read_epochs(directory: Path) -> LeaderEpochs | None:
+    """Return the checkpointed epochs, None if there is no such checkpoint or it cannot be right."""
     path = directory / LEADER_EPOCH_CHECKPOINT
     try:
-        return LeaderEpochs(read_leader_epochs(path)), path.exists()
+        entries = read_leader_epochs(path)
+        if not path.exists():
+            return None
+        epochs = LeaderEpochs(entries)
+        if list(epochs.entries) == entries:
+            return epochs
+        logger.warning("Rebuilding the leader epochs from the log: those of %s do not rise", path)
     except CorruptCheckpointError as error:
         logger.warning("Rebuilding the leader epochs from the log: %s", error)
-        return LeaderEpochs(), False
+    return None
 
 
 def _epochs_from_batches(segments: list[Segment]) -> LeaderEpochs:
     epochs = LeaderEpochs()
     for segment in segments:
         for _, header in walk_headers(segment.file, 0, segment.size_bytes):
-            if header.partition_leader_epoch >= 0:
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            leader_epoch = header.partition_leader_epoch
+            if leader_epoch >= 0 and (epochs.latest is None or leader_epoch > epochs.latest):
+                epochs.assign(leader_epoch, header.base_offset)
     return epochs
-
-
-def _remove(segment: Segment) -> None:
-    segment.release()
-    for path in segment.paths():
-        path.unlink()
 
 
 def _remove_stray_snapshots(directory: Path, segments: list[Segment], log_end_offset: Offset) -> None:

@@ -8,13 +8,14 @@ for them.
 Rule kept: after a failed append the segment is as it was before it.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from sparklog.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatchError
-from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.file_region import LogFile
 from sparklog.storage.files import (
     DELETED_SUFFIX,
@@ -27,15 +28,18 @@ from sparklog.storage.files import (
     sync_file,
 )
 from sparklog.storage.log_config import LogConfig
-from sparklog.storage.offset_index import OffsetIndex
+from sparklog.storage.offset_index import OffsetIndex, OffsetPosition
 from sparklog.storage.time_index import TimeIndex
 from sparklog.storage.transaction_index import TransactionIndex
 from sparklog.types import Offset, TimestampMs
+
+logger = logging.getLogger(__name__)
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _VECTORS_A_CALL: Final = 1024
 """IOV_MAX of Linux."""
 _POSITIONS_A_GENERATION: Final = 128
+_REBUILT_INTERVAL_BYTES: Final = 4096
 
 Buffer = bytes | memoryview
 
@@ -239,12 +243,49 @@ class Segment:
 
     def _find(self, offset: Offset) -> int:
         end = self.size_bytes
-        start = self.offset_index.lookup(offset)
+        start = self.scan_start(offset)
         for position, header in walk_headers(self.file, start, end):
             if header.base_offset + header.last_offset_delta >= offset:
                 self.remember_position(offset, position)
                 return position
         return end
+
+    def scan_start(self, offset: Offset) -> int:
+        """Return the position of a batch from which on `offset` is found, near it if the index says so.
+
+        An index entry that is not true of its batch has the index rebuilt: one wrong bit in it would hide
+        records.
+
+        Raises:
+            CorruptBatchError, OSError: the file is not as it was written.
+        """
+        entry = self.offset_index.lookup(offset)
+        if entry is None:
+            return 0
+        if not self._leads_to_batch(entry):
+            self._rebuild_offset_index(entry)
+            entry = self.offset_index.lookup(offset)
+        return 0 if entry is None else entry.position
+
+    def _leads_to_batch(self, entry: OffsetPosition) -> bool:
+        if not 0 < entry.position < self.size_bytes:
+            return False
+        try:
+            header = header_at(self.file, entry.position, self.size_bytes)
+        except CorruptBatchError:
+            return False
+        return header.base_offset + header.last_offset_delta == entry.last_offset
+
+    def _rebuild_offset_index(self, wrong: OffsetPosition) -> None:
+        """Replace an index that leads astray, by a look at every header of the segment."""
+        logger.error("%s is rebuilt: its %r is not true of the log", self.offset_index.path, wrong)
+        entries: list[OffsetPosition] = []
+        last_position = 0
+        for position, header in walk_headers(self.file, 0, self.size_bytes):
+            if position - last_position > _REBUILT_INTERVAL_BYTES:
+                entries.append(OffsetPosition(header.last_offset, position))
+                last_position = position
+        self.offset_index.replace(entries)
 
     def whole_batches(
         self, start: int, limit: int, end: int, *, min_one_batch: bool
@@ -258,6 +299,9 @@ class Segment:
         if limit >= end:
             return end, None
         entry = self.offset_index.last_at_or_below(limit)
+        if entry is not None and entry.position > start and not self._leads_to_batch(entry):
+            self._rebuild_offset_index(entry)
+            entry = self.offset_index.last_at_or_below(limit)
         position = start
         next_offset: Offset | None = None
         if entry is not None and entry.position > start:

@@ -1,28 +1,24 @@
 """Making one segment whole again after an unclean stop: its end, its indexes.
 
 What lies below the recovery point was fsynced and is trusted, as far as the offset index leads there; from
-there on every batch is read and its CRC checked. The first byte that is not part of a sound batch ends the
-log. What is cut off is kept beside the log, as `<segment>.log.cut-<n>`, the last few of them.
+there on every batch is read, its CRC checked and its place in the log (`recovery_rules`). The first byte that
+is not part of a sound batch ends the log. What is cut off is kept aside (`cut_files`).
 """
 
 import logging
-import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable
 
 from sparklog.records.batch import BatchHeader, CorruptBatchError
 from sparklog.storage import offset_index, time_index
-from sparklog.storage.batch_walk import header_at, walk_checked, walk_headers
+from sparklog.storage.batch_walk import header_at, is_torn_append, walk_headers, walk_with_crc
+from sparklog.storage.cut_files import cut_segment
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.recovery_rules import Cut, SoundPrefix
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from sparklog.storage.time_index import TimestampOffset
 from sparklog.types import Offset
 
 logger = logging.getLogger(__name__)
-
-CUT_FILES_KEPT: Final = 3
-CUT_BYTES_KEPT: Final = 64 * 1024 * 1024
 
 
 def indexes_are_sound(segment: Segment, config: LogConfig, *, thorough: bool) -> bool:
@@ -83,34 +79,41 @@ def _time_entry_fits(segment: Segment, entry: TimestampOffset) -> bool:
     return header.last_offset == entry.offset and header.max_timestamp == entry.timestamp_ms
 
 
-def recover_segment(segment: Segment, recovery_point: Offset, config: LogConfig) -> Iterator[BatchHeader]:
+def recover_segment(
+    segment: Segment,
+    recovery_point: Offset,
+    config: LogConfig,
+    prefix: SoundPrefix,
+    checked: Callable[[BatchHeader], None],
+) -> Cut | None:
     """Check a segment from `recovery_point` on, rebuild its indexes, cut off a damaged end.
 
-    Yields the header of each batch that was checked, and is to be exhausted. The segment is sealed
-    afterwards; `segment.size_bytes` is smaller than before if something was cut.
+    Tells `checked` of each batch that stays. The segment is sealed afterwards. Returns what was cut, if
+    anything; `prefix.end_offset` may then lie in a segment before this one.
 
     Raises:
         OSError: the files cannot be read or written.
     """
     start, last_offset = _trusted_start(segment, recovery_point)
-    expected_offset = segment.base_offset
     segment.make_active(config)
     last_time = segment.time_index.last_entry()
     if last_time is not None:
         segment.max_timestamp_ms, segment.offset_of_max_timestamp = last_time
+    if start:
+        prefix.end_offset = header_at(segment.file, start, segment.size_bytes).base_offset
     # The trusted batch itself has an entry already.
     last_entry_position = start
     end = start
+    reason: str | None = None
     try:
-        for position, header in walk_checked(segment.file, start, segment.size_bytes):
-            if (
-                header.base_offset < expected_offset
-                or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            ):
-                raise CorruptBatchError(
-                    f"{segment.file.path} has offset {header.base_offset} at position {position}, "
-                    f"expected is {expected_offset} or more"
-                )
+        for position, header, crc_matches in walk_with_crc(segment.file, start, segment.size_bytes):
+            reason = prefix.offer(
+                header.base_offset, header.last_offset, header.partition_leader_epoch, crc_matches=crc_matches
+            )
+            if reason is None and header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                reason = f"the batch at offset {header.base_offset} is too far from its segment's first"
+            if reason is not None:
+                break
             if header.max_timestamp > segment.max_timestamp_ms:
                 segment.max_timestamp_ms = header.max_timestamp
                 segment.offset_of_max_timestamp = header.last_offset
@@ -121,16 +124,19 @@ def recover_segment(segment: Segment, recovery_point: Offset, config: LogConfig)
                 segment.offset_index.append(header.last_offset, position)
                 segment.time_index.maybe_append(segment.max_timestamp_ms, segment.offset_of_max_timestamp)
                 last_entry_position = position
-            expected_offset = header.next_offset
             end = position + header.size_bytes
-            yield header
+            checked(header)
     except CorruptBatchError as error:
-        logger.warning(
-            "Cutting %s at %d, %d bytes: %s", segment.file.path, end, segment.size_bytes - end, error
-        )
-        _cut(segment, end)
+        reason = error.message
+    cut = None
+    if reason is not None:
+        torn = is_torn_append(segment.file, end, segment.size_bytes, prefix.end_offset)
+        earlier = prefix.finish()
+        cut = Cut(prefix.end_offset, earlier or reason, torn and earlier is None)
+        cut_segment(segment, end, cut.reason)
     segment.transaction_index.truncate_to(last_offset)
     segment.seal()
+    return cut
 
 
 def _trusted_start(segment: Segment, recovery_point: Offset) -> tuple[int, Offset]:
@@ -191,36 +197,3 @@ def _lead_to(segment: Segment, position: int, last_offset: Offset) -> bool:
         return header.max_timestamp <= last_time.timestamp_ms and _time_entry_fits(segment, last_time)
     except CorruptBatchError:
         return False
-
-
-def _cut(segment: Segment, end: int) -> None:
-    """Cut the log at `end`, keeping a copy of what is cut."""
-    descriptor = segment.file.fileno()
-    if segment.size_bytes > end:
-        log_path = segment.file.path
-        earlier = sorted(
-            log_path.parent.glob("*.log.cut-*"), key=lambda path: (path.stat().st_mtime_ns, path.name)
-        )
-        for path in earlier[: len(earlier) - CUT_FILES_KEPT + 1] if len(earlier) >= CUT_FILES_KEPT else ():
-            path.unlink()
-        _copy(descriptor, end, min(segment.size_bytes - end, CUT_BYTES_KEPT), _free_cut_name(log_path))
-        os.ftruncate(descriptor, end)
-        segment.size_bytes = end
-
-
-def _free_cut_name(log_path: Path) -> Path:
-    number = 1
-    while (path := log_path.with_name(f"{log_path.name}.cut-{number}")).exists():
-        number += 1
-    return path
-
-
-def _copy(descriptor: int, position: int, length: int, target: Path) -> None:
-    with target.open("wb") as file:
-        while length > 0:
-            chunk = os.pread(descriptor, min(length, 1024 * 1024), position)
-            if not chunk:
-                break
-            file.write(chunk)
-            position += len(chunk)
-            length -= len(chunk)

@@ -57,11 +57,14 @@ class TimeIndex(MappedIndex):
                     self._last = self._entry(self.entry_count - 1)
         return self._last
 
-    def lookup(self, timestamp_ms: TimestampMs) -> Offset:
-        """Return an offset before which no record is later than or as late as `timestamp_ms`."""
+    def lookup(self, timestamp_ms: TimestampMs) -> TimestampOffset | None:
+        """Return the last entry earlier than `timestamp_ms`: up to its offset no record is later than that.
+
+        None: there is no such entry.
+        """
         with self._lock:
             if not self.entry_count:
-                return self.base_offset
+                return None
             mapped = self._mapping()
             unpack_from = self.ENTRY.unpack_from
             # The batch that holds an entry's timestamp ends at its offset: only a strictly later time may
@@ -69,7 +72,7 @@ class TimeIndex(MappedIndex):
             slot = bisect_left(
                 range(self.entry_count), timestamp_ms, key=lambda n: unpack_from(mapped, n * 12)[0]
             )
-            return self._entry(slot - 1).offset if slot else self.base_offset
+            return self._entry(slot - 1) if slot else None
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries whose offset is `offset` or above."""

@@ -4,15 +4,18 @@ The time index leads to the neighbourhood, headers to the batch, and one batch i
 record. May block on a cold disk.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparklog.records.batch import BatchHeader, check_crc
 from sparklog.records.builder import read_records
-from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.segment import Segment
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
+
+logger = logging.getLogger(__name__)
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -36,8 +39,8 @@ def first_at_or_after(
     for segment in segments:
         if segment.max_timestamp_ms < timestamp_ms:
             continue
-        start_offset = max(segment.time_index.lookup(timestamp_ms), log_start_offset)
-        start = segment.offset_index.lookup(start_offset)
+        start_offset = max(_earliest_candidate(segment, timestamp_ms), log_start_offset)
+        start = segment.scan_start(start_offset)
         for position, header in walk_headers(segment.file, start, segment.size_bytes):
             if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
                 continue
@@ -58,13 +61,27 @@ def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
     largest = segment.max_timestamp_ms
     if largest < 0:
         return None
-    start = segment.offset_index.lookup(segment.offset_of_max_timestamp)
+    start = segment.scan_start(segment.offset_of_max_timestamp)
     for position, header in walk_headers(segment.file, start, segment.size_bytes):
         if header.max_timestamp == largest:
             for offset, timestamp_ms in _timestamps(segment, position, header):
                 if timestamp_ms >= largest:
                     return OffsetAndTimestamp(offset, timestamp_ms, _epoch(header))
     return None
+
+
+def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
+    """Return an offset before which no record of the segment is as late as `timestamp_ms`."""
+    entry = segment.time_index.lookup(timestamp_ms)
+    if entry is None:
+        return segment.base_offset
+    position = segment.position_of(entry.offset)
+    if position < segment.size_bytes:
+        header = header_at(segment.file, position, segment.size_bytes)
+        if (header.max_timestamp, header.last_offset) == (entry.timestamp_ms, entry.offset):
+            return entry.offset
+    logger.error("%s is not true of the log in its %r: looking without it", segment.time_index.path, entry)
+    return segment.base_offset
 
 
 def _timestamps(segment: Segment, position: int, header: BatchHeader) -> Sequence[tuple[Offset, TimestampMs]]:

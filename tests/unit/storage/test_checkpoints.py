@@ -21,7 +21,7 @@ def test_offsets_have_kafkas_text(tmp_path: Path) -> None:
     checkpoints.write_offsets(path, offsets)
     assert path.read_text() == "0\n2\na.b-c 0 17\na.b-c 12 0\n"
     assert checkpoints.read_offsets(path) == offsets
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, f"{path.name}.crc32c"}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,10 @@ def test_partition_metadata_has_kafkas_text(tmp_path: Path) -> None:
     topic_id = UUID("b5435077-bc3c-4124-bd2c-b98876d532a1")
     assert checkpoints.read_topic_id(path) is None
     checkpoints.write_topic_id(path, topic_id)
-    assert path.read_text() == f"version: 0\ntopic_id: {encode_uuid(topic_id)}"
+    kafkas = f"version: 0\ntopic_id: {encode_uuid(topic_id)}"
+    assert path.read_text().startswith(f"{kafkas}\ncrc32c: "), "Kafka reads no third line"
+    assert checkpoints.read_topic_id(path) == topic_id
+    path.write_text(kafkas)
     assert checkpoints.read_topic_id(path) == topic_id
     path.write_text("version: 0\n")
     with pytest.raises(CorruptCheckpointError):

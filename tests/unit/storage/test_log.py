@@ -20,6 +20,7 @@ from sparklog.storage.log import (
     Log,
 )
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.recovery_rules import PreviousStop
 from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker, read_all
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200, file_delete_delay_ms=1000)
@@ -84,7 +85,7 @@ def test_append_as_leader_retried_answers_the_first_offset(tmp_path: Path) -> No
     append(log, second)
     assert append(log, first) == AppendInfo(0, 1, None, 0, duplicate=True)
     log.close()
-    log = open_log(tmp_path, clean=True)
+    log = open_log(tmp_path, stop=PreviousStop.CLEAN)
     assert append(log, second) == AppendInfo(2, 3, None, 0, duplicate=True)
     assert log.log_end_offset == 4
     with pytest.raises(KafkaError) as caught:
@@ -339,7 +340,9 @@ def test_epochs_of_a_new_leader_begin_at_the_log_end(tmp_path: Path) -> None:
     assert log.epochs.end_offset_for(5, log.log_end_offset) == EpochEndOffset(5, 6)
     assert log.epochs.end_offset_for(6, log.log_end_offset) is None
     log.close()
-    assert open_log(tmp_path, clean=True).epochs.latest == 2, "an epoch without records is not kept"
+    assert open_log(tmp_path, stop=PreviousStop.CLEAN).epochs.latest == 2, (
+        "an epoch without records is not kept"
+    )
 
 
 def test_retention_by_bytes_deletes_whole_old_segments_below_the_high_watermark(tmp_path: Path) -> None:
@@ -365,7 +368,7 @@ def test_retention_by_time_empties_a_log_but_keeps_its_end(tmp_path: Path) -> No
     assert log.delete_old_segments(START_MS + 2000, 60) > 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (60, 60, 0)
     log.close()
-    assert open_log(tmp_path, clean=True).log_end_offset == 60
+    assert open_log(tmp_path, stop=PreviousStop.CLEAN).log_end_offset == 60
 
 
 def test_log_start_offset_lets_segments_below_go(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory
 from sparklog.storage.meta_properties import MetaProperties
+from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.types import TopicPartition
 from tests.unit.storage.batches import START_MS, headers_of, make_batch
 
@@ -59,6 +60,7 @@ def test_format_writes_kafkas_meta_properties(tmp_path: Path) -> None:
         "cluster.id=cluster-1",
         "directory.id=tUNQd7w8QSS9LLmIdtUyoQ",
         "node.id=3",
+        "sparklog.crc32c=c474bbd3",
         "version=1",
     ]
     directory = LogDirectory.open(tmp_path / "new")
@@ -90,7 +92,7 @@ def test_open_with_malformed_identity_is_named_and_lets_go_of_the_lock(tmp_path:
 def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     """The marker saves the scan, and tells the controller that nothing was lost (KIP-966)."""
     directory = LogDirectory.open(tmp_path)
-    assert (directory.clean_shutdown, directory.previous_broker_epoch) == (False, None)
+    assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.UNKNOWN, None)
     assert directory.load_all(lambda _: CONFIG, START_MS) == {}
     log = directory.create_log("a-b", 3, TOPIC_ID, CONFIG, START_MS)
     append(log, 5)
@@ -103,7 +105,7 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":41}'
 
     directory = LogDirectory.open(tmp_path)
-    assert (directory.clean_shutdown, directory.previous_broker_epoch) == (True, 41)
+    assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.CLEAN, 41)
     asked: list[str] = []
 
     def config_for(topic: str) -> LogConfig:
@@ -120,7 +122,7 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     loaded.close(clean=False)
     directory.close()
     directory = LogDirectory.open(tmp_path)
-    assert not directory.clean_shutdown
+    assert directory.previous_stop is PreviousStop.UNKNOWN
     (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
     assert reloaded.log_end_offset == 5
     reloaded.close()
@@ -138,46 +140,64 @@ def test_create_log_for_another_topic_id_is_refused(tmp_path: Path) -> None:
 
 
 def test_deleted_and_stray_logs_leave_their_names(tmp_path: Path) -> None:
-    """Deleting is a rename at once and work later; strays are kept for a human to look at."""
+    """Deleting is a rename at once and work later, not forgotten by a restart; so are strays."""
     directory = LogDirectory.open(tmp_path)
     long_name = "x" * 249
     doomed = directory.create_log(long_name, 0, None, CONFIG, START_MS)
     stray = directory.create_log("s", 1, None, CONFIG, START_MS)
     directory.delete_log(doomed, START_MS)
-    stray_path = directory.mark_stray(stray)
+    stray_path = directory.remove_stray(stray, START_MS)
     assert not (tmp_path / f"{long_name}-0").exists()
     assert directory.remove_directories_due(START_MS + 999) == 0
-    assert directory.remove_directories_due(START_MS + 1000) == 1
+    assert stray_path.name.endswith("-stray")
+    assert directory.remove_directories_due(START_MS + 1000) == 2
+    directory.remove_stray(directory.create_log("s", 1, None, CONFIG, START_MS), START_MS)
     directory.delete_log(directory.create_log("t", 0, None, CONFIG, START_MS), START_MS)
     directory.close()
     directory = LogDirectory.open(tmp_path)
     (tmp_path / "not a log").mkdir()
     assert directory.load_all(lambda _: CONFIG, START_MS) == {}
     left = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
-    assert left == sorted([stray_path.name, "not a log"])
+    assert left == ["not a log"]
     directory.close()
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_log_that_cannot_be_opened_fails_the_load_by_name_and_frees_the_others(
+def test_log_that_the_disk_does_not_give_fails_the_load_by_name_and_frees_the_others(
     tmp_path: Path, threads: int
 ) -> None:
-    """The operator mends the one file and starts again; the logs opened beside it must not be in the way."""
+    """The directory's disk is broken: no log of it counts, and none that was opened may be in the way."""
     directory = LogDirectory.open(tmp_path)
     for partition in range(6):
         directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
-    metadata = tmp_path / "t-3" / "partition.metadata"
-    sound = metadata.read_bytes()
-    metadata.write_text("nonsense")
+    log_file = next((tmp_path / "t-3").glob("*.log"))
+    log_file.unlink()
+    log_file.mkdir()
     gc.collect()
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(KafkaError, match=r"t-3.partition\.metadata"):
+    with pytest.raises(KafkaError, match=r"t-3"):
         directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     gc.collect()  # files are closed when nothing refers to them, and tracebacks do
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
-    metadata.write_bytes(sound)
+    log_file.rmdir()
     logs = directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     assert [partition.partition for partition in logs] == [0, 1, 2, 3, 4, 5]
+    for log in logs.values():
+        log.close()
+    directory.close()
+
+
+def test_log_whose_identity_is_unreadable_is_named_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    """One wrong file takes one partition offline, not the broker; the operator mends it and starts again."""
+    directory = LogDirectory.open(tmp_path)
+    for partition in range(3):
+        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+    metadata = tmp_path / "t-1" / "partition.metadata"
+    metadata.write_text("nonsense")
+    logs = directory.load_all(lambda _: CONFIG, START_MS, threads=2)
+    assert [partition.partition for partition in logs] == [0, 2]
+    assert list(directory.unreadable) == [TopicPartition("t", 1)]
+    assert str(metadata) in str(directory.unreadable[TopicPartition("t", 1)])
     for log in logs.values():
         log.close()
     directory.close()

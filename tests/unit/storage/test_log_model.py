@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.recovery_rules import PreviousStop
 from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=150, segment_index_bytes=200)
@@ -100,7 +101,7 @@ class LogAgainstList(RuleBasedStateMachine):
             self.log.directory,
             CONFIG,
             now_ms=START_MS,
-            clean=clean,
+            stop=PreviousStop.CLEAN if clean else PreviousStop.UNKNOWN,
             recovery_point=self.log.recovery_point,
             log_start_offset=self.start,
         )

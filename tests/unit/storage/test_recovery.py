@@ -10,6 +10,7 @@ from sparklog.storage.checkpoints import read_leader_epochs
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.producer_snapshots import snapshot_offsets
+from sparklog.storage.recovery_rules import PreviousStop
 from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
@@ -17,7 +18,8 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
 def open_log(directory: Path, *, clean: bool = False, recovery_point: int = 0) -> Log:
     """Open the log in `directory`."""
-    return Log.open(directory, CONFIG, now_ms=START_MS, clean=clean, recovery_point=recovery_point)
+    stop = PreviousStop.CLEAN if clean else PreviousStop.UNKNOWN
+    return Log.open(directory, CONFIG, now_ms=START_MS, stop=stop, recovery_point=recovery_point)
 
 
 def crashed_log(tmp_path: Path, batches: int, *, flush_at: int | None = None) -> tuple[Path, bytes]:

@@ -1,0 +1,93 @@
+"""What recovery cuts off a log, kept beside it: `<segment>.log.cut-<n>`.
+
+A log may be cut because of one wrong bit, and whoever looks for the record behind it finds it there. Rules
+kept: the newest few files are kept, of each no more than so many bytes; nothing here is ever read again; a
+disk that is too full to keep a copy does not stop a recovery.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from sparklog.storage.files import NO_SPACE
+from sparklog.storage.segment import Segment
+
+__all__ = ["CUT_FILES_KEPT", "cut_segment", "set_segment_aside"]
+
+logger = logging.getLogger(__name__)
+
+CUT_FILES_KEPT: Final = 3
+CUT_BYTES_KEPT: Final = 64 * 1024 * 1024
+_COPY_BYTES: Final = 1024 * 1024
+
+
+def cut_segment(segment: Segment, end: int, reason: str) -> None:
+    """End a segment's log file at the position `end`, and keep a copy of what was behind it.
+
+    Raises:
+        OSError: the files cannot be read or written.
+    """
+    if segment.size_bytes <= end:
+        return
+    target = _free_name(segment.file.path)
+    logger.error(
+        "%s is cut at position %d: %s. What follows, %d bytes, is kept as %s",
+        segment.file.path,
+        end,
+        reason,
+        segment.size_bytes - end,
+        target.name,
+    )
+    descriptor = segment.file.fileno()
+    _copy(descriptor, end, min(segment.size_bytes - end, CUT_BYTES_KEPT), target)
+    _remove_oldest(target)
+    os.ftruncate(descriptor, end)
+    segment.size_bytes = end
+
+
+def set_segment_aside(segment: Segment, reason: str) -> None:
+    """Take a whole segment out of its log; its log file gets the name of one that was cut off.
+
+    Raises:
+        OSError: the files cannot be renamed.
+    """
+    segment.release()
+    log_path = segment.file.path
+    for path in segment.paths():
+        if path != log_path:
+            path.unlink()
+    target = _free_name(log_path)
+    logger.error("%s is taken out of its log and kept as %s: %s", log_path, target.name, reason)
+    log_path.rename(target)
+    _remove_oldest(target)
+
+
+def _free_name(log_path: Path) -> Path:
+    number = 1
+    while (path := log_path.with_name(f"{log_path.name}.cut-{number}")).exists():
+        number += 1
+    return path
+
+
+def _remove_oldest(newest: Path) -> None:
+    others = [path for path in newest.parent.glob("*.log.cut-*") if path != newest]
+    others.sort(key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    for path in others[CUT_FILES_KEPT - 1 :]:
+        path.unlink()
+
+
+def _copy(descriptor: int, position: int, length: int, target: Path) -> None:
+    try:
+        with target.open("wb", buffering=0) as file:
+            while length > 0:
+                chunk = os.pread(descriptor, min(length, _COPY_BYTES), position)
+                if not chunk:
+                    break
+                file.write(chunk)
+                position += len(chunk)
+                length -= len(chunk)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        logger.warning("%s holds only a part of what was cut off: %s", target, error)
