@@ -17,7 +17,12 @@ from driver.controller.decision import Decision
 from driver.controller.partition_changes import Election, IsrRules, change_partition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
-from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
+from sparklog.metadata.schemas import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from sparklog.types import BrokerId
 
 __all__ = ["balance", "broker_joins", "broker_leaves", "broker_lost_log", "directories_fail", "elect_leaders"]
@@ -163,9 +168,9 @@ def _for_every_partition(
             record = change(topic, number, partition, rules)
             if record is not None:
                 records.append(record)
-                after = partition.changed_by(record)
-                leaderless += after.leader is None
-                moved += after.leader is not None and after.leader != partition.leader
+                leader = partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
+                leaderless += leader in (None, NO_LEADER)
+                moved += leader not in (None, NO_LEADER, partition.leader)
     if records:
         logger.info(
             "%s: %d partitions change, %d have a new leader, %d have none",

@@ -129,9 +129,13 @@ def _elect(
     election: Election,
 ) -> _Elected:
     eligible = isr or elr
-    order = list(partition.replicas)
-    if partition.leader is not None:
-        order.insert(1 if election is Election.PREFERRED else 0, partition.leader)
+    replicas, leader = partition.replicas, partition.leader
+    if leader is None:
+        order = replicas
+    elif election is Election.PREFERRED:
+        order = (replicas[0], leader, *replicas)
+    else:
+        order = (leader, *replicas)
     for broker_id in order:
         if broker_id in eligible and may_lead(broker_id):
             return _Elected(broker_id, unclean=False)

@@ -112,6 +112,8 @@ class LogStore:
             logger.warning("%s is not this broker's: removed, by way of %s", log.topic_partition, path)
 
     def _least_used(self) -> LogDirectory:
+        if len(self.directories) == 1:
+            return self.directories[0]
         used = {id(directory): 0 for directory in self.directories}
         for directory in self._places.values():
             used[id(directory)] += 1

@@ -128,14 +128,6 @@ class Replica:
             own_broker_epoch=own_broker_epoch,
             started_ms=now_ms,
         )
-        logger.info(
-            "%s: leading in epoch %d from offset %d, high watermark %d, ISR %s",
-            self.topic_partition,
-            registration.leader_epoch,
-            self.log.log_end_offset,
-            self.high_watermark,
-            sorted(isr),
-        )
         self.handle(Ticked(now_ms))
 
     def follow(self, registration: PartitionRegistration) -> None:
@@ -146,13 +138,6 @@ class Replica:
         self._leave_role(registration)
         self.follower = Following(
             self.log, registration.leader, registration.leader_epoch, self.high_watermark
-        )
-        logger.info(
-            "%s: following %s in epoch %d from offset %d",
-            self.topic_partition,
-            "nobody" if registration.leader is None else f"broker {registration.leader}",
-            registration.leader_epoch,
-            self.log.log_end_offset,
         )
 
     def resign(self) -> None:
@@ -417,6 +402,19 @@ class Replica:
 
     def __str__(self) -> str:
         return str(self.topic_partition)
+
+    def role(self) -> str:
+        """Return what this replica does now, as a line for the log."""
+        if self.leader is not None:
+            return (
+                f"{self}: leading in epoch {self.leader_epoch} from offset "
+                f"{self.leader.leader_epoch_start_offset}, high watermark {self.high_watermark}, "
+                f"ISR {sorted(self.leader.isr)}"
+            )
+        leader = "nobody" if self.leader_id is None else f"broker {self.leader_id}"
+        return (
+            f"{self}: following {leader} in epoch {self.leader_epoch} from offset {self.log.log_end_offset}"
+        )
 
     def description(self) -> dict[str, Any]:
         """Return the state worth showing to an operator."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from executor.loss_watch import LossWatch
@@ -46,6 +46,9 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, T
 from sparklog.wire.server import Request
 
 logger = logging.getLogger(__name__)
+
+_LOGGED_ROLES: Final = 100
+"""The most partitions of one metadata change whose new roles are logged one by one."""
 
 
 class Replicas:
@@ -169,10 +172,15 @@ class Replicas:
             elif replica is not None:
                 await self._drop(replica)
         await self._open_missing(changed)
+        in_new_epoch: list[Replica] = []
         for topic, partition in changed:
             replica = self._table.get(topic.topic_id, partition)
             if replica is not None and not replica.offline:
+                leader_epoch = replica.leader_epoch
                 self._change_role(replica, topic.partitions[partition])
+                if replica.leader_epoch != leader_epoch:
+                    in_new_epoch.append(replica)
+        _log_roles(in_new_epoch)
         if first:
             await self._store.set_strays_aside()
             self._maintenance.start(self._delayed.now_ms())
@@ -351,6 +359,16 @@ class Replicas:
         await self._maintenance.write_checkpoints()
         self._executor.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
+
+
+def _log_roles(replicas: Sequence[Replica]) -> None:
+    """Log what replicas do in their new leader epochs; of many only how many: lines cost more than roles."""
+    if len(replicas) <= _LOGGED_ROLES:
+        for replica in replicas:
+            logger.info("%s", replica.role())
+    else:
+        led = sum(replica.leader is not None for replica in replicas)
+        logger.info("leading %d partitions in new epochs, following %d", led, len(replicas) - led)
 
 
 def _changed_partitions(

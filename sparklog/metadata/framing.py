@@ -41,13 +41,17 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
         MetadataFrameError: the frame version, API key or schema version is unknown, or the bytes do not
             add up to one record.
     """
-    frame_version, position = _decode_unsigned_varint(value, 0)
-    if frame_version != FRAME_VERSION:
-        raise MetadataFrameError(
-            f"metadata record with frame version {frame_version}, expected {FRAME_VERSION}"
-        )
-    api_key, position = _decode_unsigned_varint(value, position)
-    version, position = _decode_unsigned_varint(value, position)
+    if len(value) > 3 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
+        # Every record there is: three varints of one byte.
+        api_key, version, position = value[1], value[2], 3
+    else:
+        frame_version, position = _decode_unsigned_varint(value, 0)
+        if frame_version != FRAME_VERSION:
+            raise MetadataFrameError(
+                f"metadata record with frame version {frame_version}, expected {FRAME_VERSION}"
+            )
+        api_key, position = _decode_unsigned_varint(value, position)
+        version, position = _decode_unsigned_varint(value, position)
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
         raise MetadataFrameError(f"metadata record with unknown API key {api_key}")
