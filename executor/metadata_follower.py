@@ -1,6 +1,7 @@
 """Follows the leader of the metadata log: fetches it into this broker's copy, epoch after epoch.
 
     wait for a leader -> flush -> Fetch in its epoch, from the own log's end -> append or truncate -> again
+                                                                            -> or download a snapshot
 
 Rules kept:
 - Everything below the fetch offset is on disk, since that offset is this replica's vote for what is
@@ -9,6 +10,8 @@ Rules kept:
   and nothing is awaited between its word and the append.
 - Each fetch tells the high watermark that is known here, so that the leader answers as soon as it has moved
   (KIP-1166); otherwise a commit would be heard of only with the next record.
+- A leader whose log begins above the own end, or that has forgotten the epoch there, names a snapshot
+  (KIP-630). It is on disk, read and found whole, before the own log is given up for it.
 
 A log that parts from what was committed here ends `run` with the error.
 
@@ -19,6 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -27,7 +31,9 @@ from executor.controller_link import ControllerLink, ControllerUnreachableError
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_voter import FetchOutcome, MetadataDivergedError
 from sparklog.errors import ErrorCode
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset
+from sparklog.metadata.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
+from sparklog.metadata.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
 
 __all__ = ["MetadataFollower"]
 
@@ -50,6 +56,7 @@ class MetadataFollower:
         *,
         broker_epoch: Callable[[], BrokerEpoch | None],
         on_fetched: Callable[[Offset, Offset, int], None],
+        on_replaced: Callable[[MetadataSnapshot], None],
         now_ms: Callable[[], int],
         request_timeout_ms: int,
     ) -> None:
@@ -57,6 +64,7 @@ class MetadataFollower:
 
         `on_fetched` is told, after every answer of a leader that knows its high watermark, up to where the
         own log is committed, the leader's high watermark, and when (by `now_ms`) the fetch was sent.
+        `on_replaced` is told of a snapshot as soon as the log begins behind it.
         """
         self._replica = replica
         self._log = replica.log
@@ -64,6 +72,7 @@ class MetadataFollower:
         self._link = link
         self._broker_epoch = broker_epoch
         self._on_fetched = on_fetched
+        self._on_replaced = on_replaced
         self._now_ms = now_ms
         self._request_timeout_ms = request_timeout_ms
 
@@ -142,6 +151,9 @@ class MetadataFollower:
             await asyncio.sleep(RETRY_MS / 1000)
         elif partition.error_code is not ErrorCode.none:
             await self._refused(partition)
+        elif partition.snapshot_id.end_offset >= 0:
+            wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+            await self._begin_with(wanted, asked_in)
         elif partition.diverging_epoch.end_offset >= 0:
             self._truncate(partition.diverging_epoch)
         else:
@@ -166,11 +178,52 @@ class MetadataFollower:
         end_offset = min(
             self._log.log_end_offset if found is None else found.end_offset, diverging_epoch.end_offset
         )
-        self._voter.check_truncation(end_offset)
         if end_offset >= self._log.log_end_offset:
             raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")
         logger.warning("truncating the metadata log from %d to %d", self._log.log_end_offset, end_offset)
-        self._log.truncate_to(end_offset)
+        self._replica.truncate_to(end_offset)
+
+    async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:
+        """Download the snapshot and let the log begin behind it."""
+        replica = self._replica
+        logger.info("downloading the snapshot %s, this log ends at %d", snapshot_id, self._log.log_end_offset)
+        machine = SnapshotDownload(
+            snapshot_id,
+            cluster_id=self._voter.cluster_id,
+            leader_epoch=asked_in,
+            replica_id=self._voter.key.node_id,
+            directory_id=self._voter.key.directory_id,
+        )
+        await replica.snapshot_taker.idle()
+        try:
+            snapshot = await replica.snapshots.download(machine, partial(self._ask_for_piece, asked_in))
+        except (ControllerUnreachableError, DownloadRefusedError, DamagedSnapshotError) as error:
+            logger.warning("the snapshot %s was not downloaded: %s", snapshot_id, error)
+            await asyncio.sleep(RETRY_MS / 1000)
+            return
+        if self._voter.leader_epoch == asked_in:
+            removed = replica.begin_at(snapshot)
+            self._on_replaced(snapshot)
+            logger.info("the metadata log begins behind the snapshot %s now", snapshot_id)
+        else:
+            logger.info("the snapshot %s came too late: %s", snapshot_id, self._voter.election)
+            removed = (snapshot_id,)
+        await asyncio.to_thread(replica.snapshots.remove, removed)
+
+    async def _ask_for_piece(self, asked_in: LeaderEpoch, request: Any) -> Any:
+        response = await self._link.request(request, self._request_timeout_ms)
+        for leader in (
+            partition.current_leader for topic in response.topics for partition in topic.partitions
+        ):
+            outcome = self._voter.fetch_answered(
+                asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
+            )
+            if outcome is not FetchOutcome.COUNTS:
+                await self._replica.settled()
+                raise DownloadRefusedError(
+                    ErrorCode.fenced_leader_epoch, f"another leads meanwhile: {self._voter.election}"
+                )
+        return response
 
 
 def _only_partition(response: Any) -> Any | None:

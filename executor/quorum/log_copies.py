@@ -1,7 +1,7 @@
 """Fetch of a broker's copy of the metadata log, by a candidate that takes it over.
 
-A reader whose log parts from this one is told where (KIP-595). One that names an epoch must mean this
-broker's; a candidate names none.
+A reader whose log parts from this one is told where (KIP-595), and one that needs what only a snapshot has is
+told which (KIP-630). One that names an epoch must mean this broker's; a candidate names none.
 """
 
 from datetime import timedelta
@@ -14,11 +14,13 @@ from kio.schema.fetch.v18.response import (
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
 
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.replication.epoch_checks import check_leader_epoch, divergence
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.snapshot_serving import snapshot_for
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 
 __all__ = ["fetch_response"]
@@ -49,18 +51,26 @@ def _partition(
     replica: MetadataReplica, topic_id: UUID | None, partition: Any, max_bytes: int
 ) -> PartitionData:
     log = replica.log
-    error_code, diverging = ErrorCode.none, EpochEndOffset()
+    error_code, diverging, snapshot = ErrorCode.none, EpochEndOffset(), SnapshotId()
     records: Any = b""
     try:
         _check_addressee(topic_id, partition.partition)
         check_leader_epoch(_known(partition.current_leader_epoch), replica.voter.leader_epoch)
-        parted = divergence(
-            _History(replica),
-            _known(partition.last_fetched_epoch),
+        last_fetched_epoch = _known(partition.last_fetched_epoch)
+        needed = snapshot_for(
             partition.fetch_offset,
-            log.log_start_offset,
+            last_fetched_epoch,
+            log_start_offset=log.log_start_offset,
+            oldest=replica.snapshots.oldest,
+            newest=replica.snapshots.newest,
         )
-        if parted is not None:
+        if needed is not None:
+            snapshot = SnapshotId(end_offset=needed.end_offset, epoch=needed.leader_epoch)
+        elif (
+            parted := divergence(
+                _History(replica), last_fetched_epoch, partition.fetch_offset, log.log_start_offset
+            )
+        ) is not None:
             diverging = EpochEndOffset(epoch=parted[0], end_offset=parted[1])
         else:
             region = log.read(
@@ -82,6 +92,7 @@ def _partition(
             leader_id=_UNKNOWN if election.leader_id is None else election.leader_id,
             leader_epoch=election.leader_epoch,
         ),
+        snapshot_id=snapshot,
         aborted_transactions=(),
         records=records,
     )

@@ -3,20 +3,28 @@
 What the `QuorumVoter` decides is on disk before anybody learns of it: `settled` formats blank directories
 with the cluster's id, writes `quorum-state`, and only then returns. The log belongs to whoever follows the
 leader; others read it.
+
+The snapshots beside the log belong to the replica too (KIP-630): `loaded` is the one it begins with,
+`begin_at` replaces the log by another that was downloaded, and `snapshot_taker` writes new ones.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from executor.quorum.quorum_state_file import read_election, write_election
 from executor.quorum.quorum_voter import NO_ELECTION, Election, QuorumAnswer, QuorumVoter, VoteRequest
+from sparklog.config import BrokerConfig
+from sparklog.metadata.snapshot_batches import MetadataSnapshot
+from sparklog.metadata.snapshot_schedule import SnapshotLimits
+from sparklog.metadata.snapshot_store import SnapshotStore
+from sparklog.metadata.snapshot_taker import SnapshotTaker
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage import ForeignDirectoryError, Log
-from sparklog.storage.log_config import LogConfig
-from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
+from sparklog.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
 
 __all__ = ["MetadataReplica"]
 
@@ -24,9 +32,21 @@ __all__ = ["MetadataReplica"]
 class MetadataReplica:
     """One broker's replica of `__cluster_metadata`. Made by `open`."""
 
-    def __init__(self, log: Log, voter: QuorumVoter, format_directories: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        voter: QuorumVoter,
+        snapshots: SnapshotStore,
+        loaded: MetadataSnapshot | None,
+        limits: SnapshotLimits,
+        format_directories: Callable[[str], None],
+    ) -> None:
         self.log = log
         self.voter = voter
+        self.snapshots = snapshots
+        self.loaded = loaded
+        """The newest snapshot there was when the log was opened; the log goes on from it."""
+        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, _wall_clock_ms)
         self.cluster_id = voter.cluster_id
         """The id that is in the directories; None while they are blank."""
         self._format_directories = format_directories
@@ -40,7 +60,7 @@ class MetadataReplica:
     def open(
         cls,
         parent: Path,
-        config: LogConfig,
+        config: BrokerConfig,
         *,
         key: VoterKey,
         cluster_id: str | None,
@@ -57,8 +77,9 @@ class MetadataReplica:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
-        log = Log.open(directory, config, now_ms=now_ms)
+        log = Log.open(directory, config.metadata_log_config(), now_ms=now_ms)
         try:
+            snapshots, loaded = SnapshotStore.open(log)
             election = read_election(directory)
             if cluster_id is None and (election is not None or log.log_end_offset > 0):
                 raise ForeignDirectoryError(
@@ -69,7 +90,9 @@ class MetadataReplica:
             log.close(clean=False)
             raise
         voter = QuorumVoter(key, cluster_id, election or NO_ELECTION, fetch_timeout_ms)
-        return cls(log, voter, format_directories)
+        if loaded is not None:
+            voter.appended(loaded.image.end_offset, log.log_end_offset)
+        return cls(log, voter, snapshots, loaded, config.snapshot_limits(), format_directories)
 
     @property
     def position(self) -> LogPosition:
@@ -113,6 +136,30 @@ class MetadataReplica:
         while not condition():
             await self._changed.wait()
 
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Forget the records from `end_offset` on.
+
+        Raises:
+            MetadataDivergedError: some of them were committed.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.voter.check_truncation(end_offset)
+        self.log.truncate_to(end_offset)
+        self.snapshots.mark_start()
+
+    def begin_at(self, snapshot: MetadataSnapshot) -> tuple[SnapshotId, ...]:
+        """Replace the log by a snapshot that was downloaded; return the snapshots that go with it.
+
+        Raises:
+            MetadataDivergedError: records behind it were committed.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        end_offset = snapshot.image.end_offset
+        self.voter.check_truncation(end_offset)
+        removed = self.snapshots.replace_log(snapshot.snapshot_id)
+        self.voter.appended(end_offset, end_offset)
+        return removed
+
     async def flush(self) -> None:
         """Return when all that is in the log is on disk.
 
@@ -130,6 +177,7 @@ class MetadataReplica:
         """
         if self._writing:
             await asyncio.wait(self._writing)
+        await self.snapshot_taker.idle()
         await asyncio.to_thread(self.log.close)
 
     async def _off_the_loop(self, write: Callable[..., None], *arguments: object) -> None:
@@ -138,3 +186,7 @@ class MetadataReplica:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         await asyncio.shield(writing)
+
+
+def _wall_clock_ms() -> TimestampMs:
+    return time.time_ns() // 1_000_000

@@ -20,6 +20,7 @@ from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import Endpoint
+from sparklog.metadata.snapshot_serving import fetch_snapshot_response
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
@@ -54,6 +55,7 @@ class QuorumHandlers:
             ),
             ApiKey.END_QUORUM_EPOCH: Api(*known_versions(ApiKey.END_QUORUM_EPOCH), self.end_quorum_epoch),
             ApiKey.FETCH: Api(*FETCH_VERSIONS, self.fetch),
+            ApiKey.FETCH_SNAPSHOT: Api(*known_versions(ApiKey.FETCH_SNAPSHOT), self.fetch_snapshot),
             ApiKey.LIST_OFFSETS: Api(*known_versions(ApiKey.LIST_OFFSETS), self.list_offsets),
             ApiKey.DESCRIBE_QUORUM: Api(*known_versions(ApiKey.DESCRIBE_QUORUM), self.describe_quorum),
         }
@@ -107,6 +109,17 @@ class QuorumHandlers:
     def fetch(self, request: Request) -> Any:
         """Answer Fetch of the metadata log out of the own copy."""
         return fetch_response(self._replica, upgrade(request.body))
+
+    def fetch_snapshot(self, request: Request) -> Any:
+        """Answer FetchSnapshot of the snapshots beside the own copy."""
+        election = self._voter.election
+        return fetch_snapshot_response(
+            upgrade(request.body),
+            self._replica.snapshots.region,
+            cluster_id=self._replica.cluster_id,
+            leader_id=election.leader_id,
+            leader_epoch=election.leader_epoch,
+        )
 
     def list_offsets(self, request: Request) -> Any:
         """Answer ListOffsets: where the own copy ends."""

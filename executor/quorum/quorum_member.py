@@ -71,7 +71,7 @@ class QuorumMember:
         replica = await asyncio.to_thread(
             MetadataReplica.open,
             directories.metadata.path,
-            config.metadata_log_config(),
+            config,
             key=VoterKey(node_id, directories.metadata_id),
             cluster_id=directories.cluster_id,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
@@ -87,7 +87,7 @@ class QuorumMember:
         handlers.endpoint = endpoint
         timeout_ms = config.controller_quorum_request_timeout_ms
         publisher = MetadataPublisher(
-            replica.log,
+            replica,
             node_id=node_id,
             broker_epoch=broker_epoch,
             publish=publish,
@@ -98,6 +98,7 @@ class QuorumMember:
             metadata_link,
             broker_epoch=broker_epoch,
             on_fetched=publisher.fetched,
+            on_replaced=publisher.replaced,
             now_ms=now_ms,
             request_timeout_ms=timeout_ms,
         )

@@ -65,6 +65,8 @@ class SnapshotStore:
     def __init__(self, log: Log, kept: Sequence[KeptSnapshot]) -> None:
         self._log = log
         self._kept = tuple(kept)
+        self._downloaded: KeptSnapshot | None = None
+        """On the disk, but the log does not begin behind it yet."""
 
     @classmethod
     def open(cls, log: Log) -> tuple[Self, MetadataSnapshot | None]:
@@ -179,7 +181,7 @@ class SnapshotStore:
     async def download(
         self, machine: SnapshotDownload, ask: Callable[[FetchSnapshotRequest], Awaitable[Any]]
     ) -> MetadataSnapshot:
-        """Fetch a snapshot from another replica and keep it; return it. `replace_log` is the next step.
+        """Fetch a snapshot from another replica; return it. `replace_log` or `remove` is the next step.
 
         Raises:
             DownloadRefusedError: the other replica does not give it.
@@ -196,7 +198,7 @@ class SnapshotStore:
             await asyncio.to_thread(partial.discard)
 
     def downloaded(self, partial: PartialSnapshot) -> MetadataSnapshot:
-        """Read a snapshot that was downloaded, and keep it if it is whole. Blocks.
+        """Read a snapshot that was downloaded, and give it its name if it is whole. Blocks.
 
         Raises:
             DamagedSnapshotError: it is not.
@@ -204,16 +206,19 @@ class SnapshotStore:
         """
         snapshot = read_snapshot(partial.path, partial.snapshot_id)
         partial.finish()
-        self._keep(KeptSnapshot(partial.snapshot_id, partial.size_bytes, snapshot.last_timestamp_ms))
+        self._downloaded = KeptSnapshot(partial.snapshot_id, partial.size_bytes, snapshot.last_timestamp_ms)
         return snapshot
 
     def replace_log(self, snapshot_id: SnapshotId) -> tuple[SnapshotId, ...]:
-        """Empty the log, so that it begins where the snapshot ends; return the older ones, for `remove`.
+        """Let the log begin where the snapshot ends, empty; return the older ones, for `remove`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        if self._downloaded is not None and self._downloaded.snapshot_id == snapshot_id:
+            self._keep(self._downloaded)
+            self._downloaded = None
         self.mark_start()
         return self._drop_before(snapshot_id.end_offset)
 

@@ -91,7 +91,7 @@ class Voters:
 
         replica = MetadataReplica.open(
             disk.path,
-            CONFIG.metadata_log_config(),
+            CONFIG,
             key=key,
             cluster_id=disk.cluster_id,
             fetch_timeout_ms=2000,

@@ -124,7 +124,10 @@ def run(
     async def answered(request: FetchSnapshotRequest) -> Any:
         return leader.answer(request) if ask is None else ask(request)
 
-    return asyncio.run(store.download(machine(leader.id), answered)), store
+    snapshot = asyncio.run(store.download(machine(leader.id), answered))
+    assert store.ids == ()
+    store.replace_log(leader.id)
+    return snapshot, store
 
 
 def test_snapshot_is_downloaded_piece_by_piece(tmp_path: Path) -> None:

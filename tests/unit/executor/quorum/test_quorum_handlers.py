@@ -22,11 +22,15 @@ from executor.quorum.quorum_voter import Election
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import encode_record
-from sparklog.metadata.image import Endpoint
+from sparklog.metadata.image import EMPTY_IMAGE, Endpoint
 from sparklog.metadata.schemas import NoOpRecord
+from sparklog.metadata.snapshot_batches import MetadataSnapshot
+from sparklog.metadata.snapshot_download import SnapshotDownload
+from sparklog.metadata.snapshot_store import SnapshotStore
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage import ForeignDirectoryError
+from sparklog.storage import ForeignDirectoryError, Log
+from sparklog.storage.log_config import LogConfig
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.channel import Channel
 from sparklog.wire.server import Listener
@@ -49,7 +53,7 @@ class Scene:
         self.formatted: list[str] = []
         self.replica = MetadataReplica.open(
             directory,
-            BrokerConfig.from_mapping({}).metadata_log_config(),
+            BrokerConfig.from_mapping({}),
             key=OURS,
             cluster_id=cluster_id,
             fetch_timeout_ms=2_000,
@@ -319,5 +323,31 @@ def test_describe_quorum_says_what_the_broker_knows(scene: Scene) -> None:
         assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (DRIVER, 4, -1)
         assert partition.observers[0].log_end_offset == 3
         assert response.nodes[0].listeners[0].name == "CONTROLLER"
+
+    run(scene, scenario)
+
+
+def test_copy_that_begins_behind_a_snapshot_is_served_with_it(scene: Scene, tmp_path: Path) -> None:
+    """A candidate with an empty disk gets the snapshot, file and all, and then the log from its end on."""
+    image, _ = EMPTY_IMAGE.apply([NoOpRecord()], 2, 1)
+    snapshot = MetadataSnapshot(image, None, 7)
+
+    async def scenario() -> None:
+        replica = scene.replica
+        replica.log.append_as_follower(batch(0, 1, count=3))
+        replica.snapshots.write(snapshot)
+        replica.snapshots.replace_log(snapshot.snapshot_id)
+        replica.log.append_as_follower(batch(3, 4, count=2))
+        answered = await scene.fetch(0, -1)
+        assert (answered.snapshot_id.end_offset, answered.snapshot_id.epoch) == (3, 1)
+        assert len(answered.records or b"") == 0
+        store, _ = SnapshotStore.open(Log.open(tmp_path / "copy-0", LogConfig(), now_ms=0))
+        machine = SnapshotDownload(
+            snapshot.snapshot_id, cluster_id="c", leader_epoch=None, replica_id=DRIVER, directory_id=None
+        )
+        assert await store.download(machine, scene.channel.request) == snapshot
+        behind = await scene.fetch(3, 1)
+        assert (behind.snapshot_id.end_offset, bytes(behind.records)) == (-1, batch(3, 4, count=2))
+        assert (await scene.log_end()).offset == 5
 
     run(scene, scenario)

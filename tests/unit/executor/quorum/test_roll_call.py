@@ -35,7 +35,7 @@ class Scene:
         self.error_code = ErrorCode.none
         self.replica = MetadataReplica.open(
             directory,
-            BrokerConfig.from_mapping({}).metadata_log_config(),
+            BrokerConfig.from_mapping({}),
             key=OURS,
             cluster_id=None,
             fetch_timeout_ms=2_000,
