@@ -118,7 +118,10 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
             records += fence(cluster, registration, "its controlled shutdown is complete")
             fenced = shut_down = True
     elif want_fence or (request.want_shut_down and not _leads_any(cluster, broker_id)):
-        records += fence(cluster, registration, "it asked to leave, or has no log directory left")
+        if lost_all_directories:
+            records += _fence_without_logs(cluster, registration)
+        else:
+            records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
         records += _start_controlled_shutdown(cluster, registration, session)
@@ -153,6 +156,16 @@ def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) ->
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]
     return _start_controlled_shutdown(cluster, registration, session)
+
+
+def _fence_without_logs(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
+    logger.warning("Broker %d is fenced: it has no log directory left", registration.broker_id)
+    return [
+        *broker_lost_log(cluster, registration.broker_id),
+        BrokerRegistrationChangeRecord(
+            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
+        ),
+    ]
 
 
 def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:

@@ -17,6 +17,7 @@ from uuid import UUID
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
@@ -29,6 +30,7 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from driver.controller import brokers
 from driver.controller.activation import bootstrap_records
 from driver.controller.alter_partition import alter_partition
+from driver.controller.assign_directories import assign_directories
 from driver.controller.cluster import Cluster
 from driver.controller.configs import alter_configs, incremental_alter_configs
 from driver.controller.create_partitions import create_partitions
@@ -166,6 +168,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
         AlterPartitionRequest: _timeless(alter_partition),
+        AssignReplicasToDirsRequest: _timeless(assign_directories),
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
         InitProducerIdRequest: _timeless(init_producer_id),
         ElectLeadersRequest: _timeless(elect_leaders),

@@ -93,11 +93,16 @@ def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
 def directories_fail(
     cluster: Cluster, broker_id: BrokerId, directories: Iterable[UUID]
 ) -> list[MetadataRecord]:
-    """Take a broker out of the partitions whose replicas lie in directories that went offline."""
+    """Take a broker out of the partitions whose replicas lie in directories that went offline.
+
+    What a failed disk had acknowledged may be gone, so these replicas are no eligible leader replicas either.
+    """
     offline = frozenset(directories)
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if broker_id not in partition.isr or partition.directory_of(broker_id) not in offline:
+        if broker_id not in partition.replicas or partition.directory_of(broker_id) not in offline:
+            return None
+        if broker_id not in partition.isr and broker_id not in partition.elr:
             return None
         return change_partition(
             partition,
@@ -107,6 +112,7 @@ def directories_fail(
             rules,
             election_of(rules),
             isr=_without(partition.isr, broker_id),
+            lost_log=(broker_id,),
         )
 
     return _for_every_partition(cluster, change, f"directories of broker {broker_id} went offline")

@@ -57,7 +57,12 @@ _CHANGES: Final = (
     ApiKey.ELECT_LEADERS,
 )
 """What clients may ask to be changed, directly or through a broker."""
-_DIRECT_CHANGES: Final = (ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.INIT_PRODUCER_ID)
+_DIRECT_CHANGES: Final = (
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.INIT_PRODUCER_ID,
+)
 """What is not forwarded: brokers ask it for themselves, or, the last, answer it themselves."""
 _FIRST_FETCH_VERSION: Final = 13
 """Fetch by topic id; the metadata log is not fetched by name."""
@@ -70,6 +75,7 @@ _BROKERS_ONLY: Final = (
     ApiKey.BROKER_HEARTBEAT,
     ApiKey.ENVELOPE,
     ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
 )
 """What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
 
@@ -127,6 +133,7 @@ class Handlers:
             ApiKey.BROKER_REGISTRATION: self._from_broker,
             ApiKey.BROKER_HEARTBEAT: self._heartbeat,
             ApiKey.FETCH: self._fetch,
+            ApiKey.FETCH_SNAPSHOT: self._fetch_snapshot,
             ApiKey.ENVELOPE: self._envelope,
             ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         }

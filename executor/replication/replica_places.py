@@ -1,0 +1,105 @@
+"""In which directories this broker's replicas lie, and which of them the controller must not count.
+
+Pure. KIP-858's AssignReplicasToDirs says both: a replica lies in a directory, or, in the reserved directory
+LOST, in none. A replica that lacks something it had acknowledged, or cannot be read, is said to be lost. The
+controller then takes it out of the ISR and of the eligible leader replicas, so that it counts again only when
+it has caught up; and once the metadata says that it is out, it is said to lie where it lies.
+
+Order for the caller: `opened` or `lost` when that is known; `image_changed` for each partition of this broker
+that an image changes; send what `assign` is called with. Nothing damaged is at stake once `undeclared` is
+zero; until then the broker does not ask to be unfenced.
+"""
+
+from collections.abc import Callable, Collection
+from uuid import UUID
+
+from sparklog.metadata.registrations import PartitionRegistration
+from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from sparklog.types import BrokerId, TopicIdPartition
+
+__all__ = ["ReplicaPlaces", "place_to_tell"]
+
+
+def place_to_tell(
+    registration: PartitionRegistration,
+    broker_id: BrokerId,
+    lies_in: UUID | None,
+    own_directories: Collection[UUID],
+    *,
+    damaged: bool,
+) -> UUID | None:
+    """Return the directory to tell the controller, None if it knows all that it may know.
+
+    `lies_in` is None for a replica that cannot be opened.
+    """
+    told = registration.directory_of(broker_id)
+    counts = broker_id in registration.isr or broker_id in registration.elr
+    if lies_in is None or (damaged and (counts or told != LOST_DIRECTORY)):
+        return None if told == LOST_DIRECTORY else LOST_DIRECTORY
+    if told == lies_in:
+        return None
+    if told is None or told == UNASSIGNED_DIRECTORY:
+        # Of one directory the controller knows that it is that.
+        return lies_in if len(own_directories) > 1 else None
+    # Told of a directory that this broker no longer has, the controller lets nobody lead from there: while
+    # the replica still counts, what lies elsewhere must not pass for it.
+    return lies_in if told in own_directories or not counts else None
+
+
+class ReplicaPlaces:
+    """What the controller has to be told about the replicas of one broker."""
+
+    def __init__(self, broker_id: BrokerId, assign: Callable[[TopicIdPartition, UUID], None]) -> None:
+        self._broker_id = broker_id
+        self._assign = assign
+        self._lies_in: dict[TopicIdPartition, UUID | None] = {}
+        self._damaged: set[TopicIdPartition] = set()
+        self._undeclared: set[TopicIdPartition] = set()
+        self.own_directories: tuple[UUID, ...] = ()
+        """The directories of this broker that are online."""
+
+    @property
+    def undeclared(self) -> int:
+        """How many replicas the controller may still take for whole that are not."""
+        return len(self._undeclared)
+
+    def opened(self, key: TopicIdPartition, directory_id: UUID, *, damaged: bool) -> None:
+        """The replica lies in that directory; `damaged`: it lacks something it had."""
+        self._lies_in[key] = directory_id
+        if damaged:
+            self.damaged(key)
+
+    def damaged(self, key: TopicIdPartition) -> None:
+        """The replica lacks something it had, or has it no longer as it was."""
+        self._damaged.add(key)
+        self._undeclared.add(key)
+
+    def lost(self, key: TopicIdPartition) -> None:
+        """The replica cannot be opened, or its files can no longer be used."""
+        self._lies_in[key] = None
+        self._undeclared.add(key)
+
+    def forget(self, key: TopicIdPartition) -> None:
+        """The partition is no longer this broker's."""
+        self._lies_in.pop(key, None)
+        self._damaged.discard(key)
+        self._undeclared.discard(key)
+
+    def image_changed(self, key: TopicIdPartition, registration: PartitionRegistration) -> None:
+        """Compare what the metadata says of a partition with what is so; have the difference told."""
+        if key not in self._lies_in:
+            return
+        broker_id, lies_in = self._broker_id, self._lies_in[key]
+        if registration.replicas == (broker_id,) and lies_in is not None:
+            # No other replica has more: what is missing is lost, and to wait for it brings nothing.
+            self._damaged.discard(key)
+            self._undeclared.discard(key)
+        if registration.directory_of(broker_id) == LOST_DIRECTORY:
+            self._undeclared.discard(key)
+            if broker_id not in registration.isr and broker_id not in registration.elr:
+                self._damaged.discard(key)
+        place = place_to_tell(
+            registration, broker_id, lies_in, self.own_directories, damaged=key in self._damaged
+        )
+        if place is not None:
+            self._assign(key, place)
