@@ -245,6 +245,9 @@ class Handlers:
         self._note_position(body)
         return self._fetches.fetch(body, now_ms())
 
+    def _fetch_snapshot(self, request: Request) -> Response:
+        return self._fetches.fetch_snapshot(upgrade(request.body), now_ms())
+
     def _note_position(self, body: Any) -> None:
         replica = body.replica_state
         registration = self._controller.image.brokers.get(replica.replica_id)

@@ -27,6 +27,7 @@ from driver.controller.quorum.requests import begin_quorum_epoch_request, end_qu
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from sparklog.metadata.snapshot_batches import MetadataSnapshot
 from sparklog.quorum.control_records import kraft_version, leader_change, voters_record
 from sparklog.quorum.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
@@ -70,6 +71,7 @@ class Leadership:
         self._on_failure = on_failure
         self._announcements: set[asyncio.Task[None]] = set()
         self._progress_scheduled = False
+        self._applied_bytes = 0
         self.image = EMPTY_IMAGE
         """The newest committed state; empty until a majority has the beginning of this epoch."""
         self.controller = Controller(cluster_id, config, uuid.uuid4, image)
@@ -167,6 +169,7 @@ class Leadership:
         except TimeoutError:
             logger.info("Not every broker heard that the controller leaves")
         await self.departures.close()
+        await self._log.snapshot_taker.idle()
 
     def _ready(self) -> None:
         logger.info(
@@ -210,6 +213,10 @@ class Leadership:
     def _committed(self, image: MetadataImage) -> None:
         self.image = image
         self._on_commit(image)
+        log = self._log
+        metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)
+        log.snapshot_taker.applied(metadata, log.appended_bytes - self._applied_bytes)
+        self._applied_bytes = log.appended_bytes
 
     def _broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         self.decide(self.controller.broker_gone(broker_id, broker_epoch))

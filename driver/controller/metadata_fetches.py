@@ -2,8 +2,9 @@
 
 What is not committed is served too, since it is committed by being fetched; the high watermark in the answer
 says what may be acted upon. A fetcher whose log parts from this one is told where, and truncates (KIP-595);
-one that does not know the high watermark is told at once (KIP-1166). What a fetch says of the fetcher's own
-log counts only when that log agrees with this one.
+one that needs what only a snapshot has is told which, and fetches that (KIP-630); one that does not know the
+high watermark is told at once (KIP-1166). What a fetch says of the fetcher's own log counts only when that
+log agrees with this one.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,16 @@ from kio.schema.fetch.v18.response import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
+from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
 from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.leader import QuorumLeader
 from sparklog.errors import ErrorCode
+from sparklog.metadata.snapshot_serving import fetch_snapshot_response, snapshot_for
 from sparklog.quorum.voter_set import VoterKey
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, LeaderEpoch, Offset
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID, LeaderEpoch, Offset, SnapshotId
 from sparklog.wire.requests import Deferred, Response
 
 __all__ = ["MetadataFetches"]
@@ -68,6 +72,23 @@ class MetadataFetches:
             deferred.on_abandoned = lambda: self._forget(deferred)
             return deferred
         return self._answer(request)
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest, now_ms: int) -> Response:
+        """Answer a FetchSnapshot of the newest version."""
+        for topic in request.topics:
+            for partition in topic.partitions:
+                if (
+                    partition.current_leader_epoch == self._log.leader_epoch
+                    and partition.replica_directory_id is not None
+                ):
+                    self._quorum.heard(VoterKey(request.replica_id, partition.replica_directory_id), now_ms)
+        return fetch_snapshot_response(
+            request,
+            self._log.snapshots.region,
+            cluster_id=self._cluster_id,
+            leader_id=CONTROLLER_ID,
+            leader_epoch=self._log.leader_epoch,
+        )
 
     def progress(self) -> None:
         """Answer those that wait for what has been appended or committed since."""
@@ -145,6 +166,15 @@ class MetadataFetches:
             return self._data(number, error_code=ErrorCode.unknown_leader_epoch)
         if _UNKNOWN < partition.current_leader_epoch < self._log.leader_epoch:
             return self._data(number, error_code=ErrorCode.fenced_leader_epoch)
+        snapshot = snapshot_for(
+            partition.fetch_offset,
+            None if partition.last_fetched_epoch == _UNKNOWN else partition.last_fetched_epoch,
+            log_start_offset=self._log.log_start_offset,
+            oldest=self._log.snapshots.oldest,
+            newest=self._log.snapshots.newest,
+        )
+        if snapshot is not None:
+            return self._data(number, snapshot=snapshot)
         if partition.last_fetched_epoch != _UNKNOWN and partition.fetch_offset > 0:
             end = self._log.end_offset_for(partition.last_fetched_epoch)
             if end is None:
@@ -162,6 +192,7 @@ class MetadataFetches:
         *,
         error_code: ErrorCode = ErrorCode.none,
         diverging_epoch: EpochEndOffset | None = None,
+        snapshot: SnapshotId | None = None,
         records: Any = b"",
     ) -> PartitionData:
         return PartitionData(
@@ -172,6 +203,11 @@ class MetadataFetches:
             log_start_offset=self._log.log_start_offset,
             diverging_epoch=EpochEndOffset() if diverging_epoch is None else diverging_epoch,
             current_leader=LeaderIdAndEpoch(leader_id=CONTROLLER_ID, leader_epoch=self._log.leader_epoch),
+            snapshot_id=(
+                WireSnapshotId()
+                if snapshot is None
+                else WireSnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.leader_epoch)
+            ),
             aborted_transactions=(),
             records=records,
         )

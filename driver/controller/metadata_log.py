@@ -1,10 +1,11 @@
 """The driver's copy of `__cluster_metadata`: one batch a decision, never fsynced.
 
 What counts is what the voters have on their disks, so this copy is a cache that the brokers are served from:
-it begins empty, is made equal to the longest copy among the voters, and is thrown away in the end.
+it begins empty, is made equal to the longest copy among the voters, and is thrown away in the end. Snapshots
+lie beside it as beside the brokers' copies: the one that was copied, and those that are written since.
 
-Order for callers: `open`, `append_copied` and `truncate_to` until the log is a copy, `replay` and `voters`,
-then `begin_epoch`, and from there on `append`. `open`, `replay` and `close` block.
+Order for callers: `open`, `begin_at`, `append_copied` and `truncate_to` until the log is a copy, `voters` and
+`replay`, then `begin_epoch`, and from there on `append`. `open`, `begin_at`, `replay` and `close` block.
 """
 
 import time
@@ -13,17 +14,23 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata.snapshot_batches import MetadataSnapshot
+from sparklog.metadata.snapshot_schedule import SnapshotLimits
+from sparklog.metadata.snapshot_store import SnapshotStore
+from sparklog.metadata.snapshot_taker import SnapshotTaker
 from sparklog.quorum.control_records import VotersRecord, control_record, read_control_record, voter_set_of
 from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_history import VoterHistory
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.storage.file_region import FileRegion
 from sparklog.storage.leader_epochs import EpochEndOffset
 from sparklog.storage.log import Log
-from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["MetadataLog", "ReplayedBatch"]
 
@@ -41,8 +48,17 @@ class ReplayedBatch(NamedTuple):
 class MetadataLog:
     """The log, and the leader epoch in which it is written."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, snapshots: SnapshotStore, limits: SnapshotLimits) -> None:
         self._log = log
+        self.snapshots = snapshots
+        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, _now_ms)
+        self.snapshot: MetadataSnapshot | None = None
+        """Behind which the log begins, if it was copied so."""
+        self.appended_bytes = 0
+        """How much has been appended in all, committed or not, and never less."""
+        self.last_timestamp_ms: TimestampMs = 0
+        """When the last record was written."""
+        self._voters = VoterHistory()
         self.leader_epoch: LeaderEpoch = 0
         """Of the driver's leadership; 0 before."""
 
@@ -54,7 +70,9 @@ class MetadataLog:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         path = directory / f"{CLUSTER_METADATA_TOPIC}-0"
-        return cls(Log.open(path, config.metadata_log_config(), now_ms=_now_ms()))
+        log = Log.open(path, config.metadata_log_config(), now_ms=_now_ms())
+        snapshots, _ = SnapshotStore.open(log)
+        return cls(log, snapshots, config.snapshot_limits())
 
     @property
     def log_start_offset(self) -> Offset:
@@ -78,17 +96,34 @@ class MetadataLog:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         self._log.append_as_follower(records)
+        self.appended_bytes += len(records)
 
     def truncate_to(self, offset: Offset) -> None:
         """Forget what lies from `offset` on.
 
         Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; UNKNOWN_SERVER_ERROR: it is in a snapshot, so it was committed.
+        """
+        newest = self.snapshots.newest
+        if newest is not None and offset < newest.end_offset:
+            raise KafkaError(
+                ErrorCode.unknown_server_error,
+                f"a copy of the metadata log parts at offset {offset} from what the snapshot {newest} holds",
+            )
+        self._log.truncate_to(offset)
+        self.snapshots.mark_start()
+
+    def begin_at(self, snapshot: MetadataSnapshot) -> None:
+        """Begin the copy behind a snapshot that was downloaded into `snapshots`.
+
+        Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self._log.truncate_to(offset)
+        self.snapshots.remove(self.snapshots.replace_log(snapshot.snapshot_id))
+        self.snapshot = snapshot
 
     def replay(self) -> Iterator[ReplayedBatch]:
-        """Yield every batch in the log."""
+        """Yield every batch in the log, all of them behind `snapshot`."""
         for data, position, header in self._batches():
             records = [] if header.is_control else list(read_records(data, header, position))
             yield ReplayedBatch(
@@ -98,15 +133,21 @@ class MetadataLog:
             )
 
     def voters(self) -> VoterSet | None:
-        """Return the last voter set in the log; None if there is none."""
-        found: VoterSet | None = None
+        """Return the last voter set in what was copied; None if there is none."""
+        self._voters = VoterHistory()
+        if self.snapshot is not None:
+            self._voters.begin_at(self.snapshot.image.end_offset, self.snapshot.voters)
         for data, position, header in self._batches():
             if header.is_control:
                 for record in read_records(data, header, position):
                     entity = read_control_record(record)
                     if isinstance(entity, VotersRecord):
-                        found = voter_set_of(entity)
-        return found
+                        self._voters.append(header.base_offset, voter_set_of(entity))
+        return self._voters.latest
+
+    def voters_before(self, end_offset: Offset) -> VoterSet | None:
+        """Return the voter set that is in force for the log up to `end_offset`."""
+        return self._voters.before(end_offset)
 
     def begin_epoch(self, leader_epoch: LeaderEpoch, leader_change: Any) -> Offset:
         """Write in `leader_epoch` from now on, which begins with that control record; return its offset."""
@@ -120,6 +161,9 @@ class MetadataLog:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         now_ms = _now_ms()
+        for entity in entities:
+            if isinstance(entity, VotersRecord):
+                self._voters.append(self._log.log_end_offset, voter_set_of(entity))
         return self._append([control_record(entity, now_ms) for entity in entities], control=True)
 
     def append(self, records: Sequence[MetadataRecord]) -> Offset:
@@ -149,6 +193,8 @@ class MetadataLog:
 
     def _batches(self) -> Iterator[tuple[bytes, int, Any]]:
         offset = self._log.log_start_offset
+        if self.snapshot is not None:
+            offset = self.snapshot.image.end_offset
         while (region := self.read(offset, _READ_BYTES)) is not None:
             data = region.read()
             for position, header in iterate_headers(data):
@@ -162,7 +208,8 @@ class MetadataLog:
             leader_epoch=self.leader_epoch,
             control=control,
         )
-        now_ms = records[0].timestamp_ms or 0
+        now_ms = self.last_timestamp_ms = records[0].timestamp_ms or 0
+        self.appended_bytes += len(batch)
         return self._log.append_as_leader(batch, [read_header(batch)], self.leader_epoch, now_ms).last_offset
 
 

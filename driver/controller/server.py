@@ -346,7 +346,7 @@ def _unfenced(image: MetadataImage) -> list[BrokerId]:
 
 def _replayed(log: MetadataLog) -> MetadataImage:
     """Return the image that the log adds up to. Blocks."""
-    image = EMPTY_IMAGE
+    image = EMPTY_IMAGE if log.snapshot is None else log.snapshot.image
     for batch in log.replay():
         image, _ = image.apply(batch.records, batch.last_offset, batch.leader_epoch)
     return image

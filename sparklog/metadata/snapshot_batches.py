@@ -35,7 +35,7 @@ from sparklog.quorum.control_records import (
     voters_record,
 )
 from sparklog.quorum.voter_set import VoterSet
-from sparklog.records.batch import BatchHeader, check_crc, read_header
+from sparklog.records.batch import BatchHeader, batch_at, check_crc
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.types import SnapshotId, TimestampMs
 
@@ -60,7 +60,7 @@ class DamagedSnapshotError(KafkaError):
     """The bytes are no snapshot, or not as they were written."""
 
     def __init__(self, snapshot_id: SnapshotId, reason: str) -> None:
-        super().__init__(ErrorCode.kafka_storage_error, f"snapshot {snapshot_id}: {reason}")
+        super().__init__(ErrorCode.corrupt_message, f"snapshot {snapshot_id}: {reason}")
 
 
 class MetadataSnapshot(NamedTuple):
@@ -151,7 +151,9 @@ class _Reading:
         self._footer: SnapshotFooterRecord | None = None
 
     def read(self, batch: bytes) -> None:
-        header = read_header(batch)
+        header = batch_at(batch)
+        if header is None or header.size_bytes != len(batch):
+            raise self._damaged(f"{len(batch)} bytes behind record {self._next_offset} are no batch")
         check_crc(batch, 0, header)
         if self._footer is not None:
             raise self._damaged(f"{len(batch)} bytes follow its footer")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.candidate import AskLogEnd, AskVote, Candidate, CopyLog, Effect, Lead, RollCall
 from driver.controller.quorum.links import Links
@@ -22,7 +23,9 @@ from driver.controller.quorum.requests import (
     vote_request,
 )
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.snapshot_download import SnapshotDownload
 from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import SnapshotId
 
 __all__ = ["Election"]
 
@@ -133,7 +136,10 @@ class Election:
         while True:
             response = await self._links.request(call, copy_request(log.position))
             partition = only_partition(response.responses)
-            if (diverging := partition.diverging_epoch).end_offset >= 0:
+            if partition.snapshot_id.end_offset >= 0:
+                wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+                await self._copy_snapshot(call, wanted)
+            elif (diverging := partition.diverging_epoch).end_offset >= 0:
                 found = log.end_offset_for(diverging.epoch)
                 own_end = log.log_end_offset if found is None else found.end_offset
                 log.truncate_to(min(own_end, diverging.end_offset))
@@ -144,6 +150,18 @@ class Election:
         voters = await asyncio.to_thread(log.voters)
         logger.info("Copied the metadata log of %s up to offset %d", call.key, log.log_end_offset)
         return self._candidate.log_copied(call.key, log.position, voters, self._now_ms())
+
+    async def _copy_snapshot(self, call: RollCall, snapshot_id: SnapshotId) -> None:
+        machine = SnapshotDownload(
+            snapshot_id,
+            cluster_id=call.cluster_id,
+            leader_epoch=None,
+            replica_id=CONTROLLER_ID,
+            directory_id=self._directory_id,
+        )
+        snapshot = await self._log.snapshots.download(machine, partial(self._links.request, call))
+        await asyncio.to_thread(self._log.begin_at, snapshot)
+        logger.info("Copied the snapshot %s of %s", snapshot_id, call.key)
 
     async def _ask_vote(self, call: RollCall, ask: AskVote) -> Sequence[Effect]:
         response = await self._links.request(

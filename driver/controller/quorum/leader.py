@@ -78,6 +78,11 @@ class QuorumLeader:
             replica.last_caught_up_ms = now_ms
         return key in self.voters and self._advance_high_watermark()
 
+    def heard(self, key: VoterKey, now_ms: int) -> None:
+        """A replica fetches a snapshot: it is there, whatever it has."""
+        replica = self.replicas.setdefault(key, ReplicaProgress(0, now_ms, None))
+        replica.last_fetch_ms = now_ms
+
     def voters_appended(self, voters: VoterSet, end_offset: Offset) -> None:
         """A record that puts `voters` in force ends at `end_offset`."""
         assert self.high_watermark >= self._voters_end_offset, "one change of the voters at a time"
