@@ -61,6 +61,8 @@ class BrokerProcess(Process):
         self.disk = disk
         self.incarnation_id = UUID(int=(broker_id + 1) * 10**6 + incarnation)
         self.image: MetadataImage = EMPTY_IMAGE
+        self.applied_image: MetadataImage = EMPTY_IMAGE
+        """What its replicas know all of."""
         self.is_published = False
         self.replicas: dict[TopicIdPartition, Replica] = {}
         self.may_lead = True
@@ -266,7 +268,7 @@ class BrokerProcess(Process):
             self._publish(everything)
             for key in [key for key in self.disk.logs if key not in self.replicas]:
                 # A stray: set aside.
-                del self.disk.logs[key]
+                self.disk.drop(key)
 
     def _may_publish(self) -> bool:
         registration = self._replayed.brokers.get(self.broker_id)
@@ -280,6 +282,7 @@ class BrokerProcess(Process):
     def _publish(self, delta: MetadataDelta) -> None:
         image = self.image = self._replayed
         self._apply(image, delta)
+        self.applied_image = image
         registration = image.brokers.get(self.broker_id)
         registered_epoch = None if registration is None else registration.broker_epoch
         self.lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
@@ -321,7 +324,9 @@ class BrokerProcess(Process):
     def _open(self, key: TopicIdPartition, topic: str) -> Replica:
         log = self.disk.logs.get(key)
         if log is None:
-            log = self.disk.logs[key] = MemoryLog(TopicPartition(topic, key.partition), key.topic_id)
+            log = self.disk.logs[key] = MemoryLog(
+                self.disk, TopicPartition(topic, key.partition), key.topic_id
+            )
         replica = Replica(
             key.topic_id,
             log,  # type: ignore[arg-type]
@@ -342,8 +347,7 @@ class BrokerProcess(Process):
         self.wants_tick.pop(replica, None)
         replica.resign()
         replica.close_readers()
-        self.disk.logs.pop(key, None)
-        self.disk.high_watermarks.pop(key, None)
+        self.disk.drop(key)
 
     def _change_role(self, key: TopicIdPartition, replica: Replica, registration: Any) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
@@ -385,8 +389,9 @@ class BrokerProcess(Process):
         """Nobody deletes records yet."""
 
     def went_offline(self, replica: Replica, error: BaseException) -> None:
-        """No disk fails yet."""
-        raise AssertionError(f"{replica} went offline: {error}")
+        """The only log directory failed: the broker ends, its supervisor starts another."""
+        self.world.tell(_key(replica), f"{self.name}: {error}")
+        self.after(0, self.world.broker_failed, self)
 
 
 def _key(replica: Replica) -> TopicIdPartition:

@@ -77,8 +77,9 @@ class Producer:
         self._pause_ms = self._random.choice((10, 30, 100, 300))
         self._max_in_flight = self._random.randint(1, 5)
         self._number = 0
+        self._rests = True
         self._begin_anew()
-        client.after(self._random.randrange(500), self._write)
+        self._write_later(500)
 
     def _begin_anew(self) -> None:
         self._world.next_producer_id += 1
@@ -89,6 +90,7 @@ class Producer:
         self._in_flight = 0
         self._must_resend = False
         self._has_been_acknowledged = False
+        self._losses = 0 if self._key is None else self._world.ledger(self._key).losses
         self._life = object()
 
     @property
@@ -96,12 +98,21 @@ class Producer:
         """Whether everything written was acknowledged."""
         return not self._unacknowledged
 
-    def _write(self) -> None:
+    def _write_later(self, within_ms: int) -> None:
+        if self._rests and self._world.accepts_writes and self._may_write():
+            self._rests = False
+            self._client.after(1 + self._random.randrange(within_ms), self._write)
+
+    def _may_write(self) -> bool:
         # Until something is acknowledged nobody knows this producer, so nobody could tell what is missing.
         limit = self._max_in_flight if self._has_been_acknowledged else 1
         # A leader remembers a producer's last five batches: nothing may be unanswered for longer.
         ahead = self._number + 1 - next(iter(self._unacknowledged), self._number + 1)
-        if self._world.accepts_writes and ahead < limit and not self._must_resend:
+        return ahead < limit and not self._must_resend
+
+    def _write(self) -> None:
+        self._rests = True
+        if self._world.accepts_writes and self._may_write():
             count = self._random.randint(1, 3)
             self._number += 1
             batch = build_batch(
@@ -113,7 +124,7 @@ class Producer:
             self._sequence += count
             self._unacknowledged[self._number] = batch
             self._send(self._number)
-        self._client.after(1 + self._random.randrange(2 * self._pause_ms), self._write)
+        self._write_later(2 * self._pause_ms)
 
     def _send(self, number: int) -> None:
         found = self._client.find(self.topic, self.partition)
@@ -121,12 +132,13 @@ class Producer:
             self._retry_later()
             return
         key, registration = found
-        if self._key is not None and key != self._key:
-            # The topic was made anew; what was not acknowledged in the old one is lost with it.
-            self._key = key
-            self._begin_anew()
-            return
+        made_anew = self._key is not None and key != self._key
         self._key = key
+        if made_anew or self._losses != self._world.ledger(key).losses:
+            # The topic is another one, or lost records: what was not acknowledged is lost with it.
+            self._begin_anew()
+            self._write_later(2 * self._pause_ms)
+            return
         self._in_flight += 1
         life, batch = self._life, self._unacknowledged[number]
         assert registration.leader is not None
@@ -139,27 +151,28 @@ class Producer:
     def _answered(
         self, life: object, key: TopicIdPartition, number: int, batch: bytes, answer: Produced | None
     ) -> None:
-        acknowledged = answer is not None and answer.error_code is ErrorCode.none
-        if acknowledged:
-            assert answer is not None
-            self._world.promised(Promise(key, answer.base_offset, batch, self._all_acks))
+        acknowledged = False
+        if answer is not None and answer.error_code is ErrorCode.none:
+            acknowledged = True
+            self._world.promised(Promise(key, answer.base_offset, batch, self._all_acks, answer.leader_epoch))
         if life is not self._life:
             return
         self._in_flight -= 1
-        if acknowledged:
+        if answer is not None and acknowledged and answer.leader_epoch < self._world.ledger(key).since_epoch:
+            # By a leader whose records are lost.
+            self._begin_anew()
+        elif acknowledged:
             self._has_been_acknowledged = True
             self._unacknowledged.pop(number, None)
         elif not self._all_acks:
             self._unacknowledged.pop(number, None)
             self._client.refresh()
-        elif self._world.ledger(key).is_void:
-            self._begin_anew()
-            return
         else:
             self._retry_later()
             return
         if self._must_resend and self._in_flight == 0:
             self._retry_later()
+        self._write_later(2 * self._pause_ms)
 
     def _retry_later(self) -> None:
         self._must_resend = True
@@ -174,6 +187,7 @@ class Producer:
                 self._send(number)
                 if self._must_resend or life is not self._life:
                     return
+            self._write_later(2 * self._pause_ms)
 
 
 class Consumer:
@@ -185,6 +199,7 @@ class Consumer:
         self.partition = partition
         self._key: TopicIdPartition | None = None
         self._offset: Offset = 0
+        self._losses = 0
         client.after(client.scheduler.random.randrange(500), self._read)
 
     def position(self, key: TopicIdPartition) -> Offset:
@@ -194,31 +209,37 @@ class Consumer:
     def _read(self) -> None:
         found = self._client.find(self.topic, self.partition)
         if found is None or found[1].leader is None:
-            self._retry_later()
+            self._client.refresh()
+            self._client.after(1 + self._client.scheduler.random.randrange(2 * RETRY_MS), self._read)
             return
         key, registration = found
-        if key != self._key:
-            self._key, self._offset = key, 0
+        losses = self._client.world.ledger(key).losses
+        if key != self._key or losses != self._losses:
+            self._key, self._losses, self._offset = key, losses, 0
         assert registration.leader is not None
         self._client.link(registration.leader).request(
             ConsumerFetch(key, registration.leader_epoch, self._offset),
             REQUEST_TIMEOUT_MS,
-            lambda answer: self._answered(key, answer),
+            lambda answer: self._answered(key, losses, answer),
         )
 
-    def _answered(self, key: TopicIdPartition, answer: FetchedPartition | None) -> None:
-        if answer is None or answer.error_code is not ErrorCode.none:
+    def _answered(self, key: TopicIdPartition, losses: int, answer: FetchedPartition | None) -> None:
+        world = self._client.world
+        ledger = world.ledger(key)
+        if ledger.losses != losses or (answer is not None and 0 <= answer.leader_epoch < ledger.since_epoch):
+            # What was read may be lost; it is read again from the beginning.
+            self._offset = 0
+        elif answer is None or answer.error_code is not ErrorCode.none:
             if answer is not None and answer.error_code is ErrorCode.offset_out_of_range:
-                self._client.world.out_of_range(key, self._offset)
+                world.out_of_range(key, self._offset, answer.leader_epoch)
                 self._offset = 0
-            self._retry_later()
+        else:
+            records: Any = answer.records
+            for position, header in iterate_headers(records):
+                batch = records[position : position + header.size_bytes]
+                world.consumed(key, self._offset, batch, answer.leader_epoch)
+                self._offset = header.next_offset
+            self._client.after(1, self._read)
             return
-        records: Any = answer.records
-        for position, header in iterate_headers(records):
-            self._client.world.consumed(key, self._offset, records[position : position + header.size_bytes])
-            self._offset = header.next_offset
-        self._client.after(1, self._read)
-
-    def _retry_later(self) -> None:
         self._client.refresh()
         self._client.after(1 + self._client.scheduler.random.randrange(2 * RETRY_MS), self._read)

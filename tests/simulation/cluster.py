@@ -7,19 +7,16 @@ while clients write and read, and everything is healed; then it must be well aga
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
-
 from executor.replication.replica import Replica
 from sparklog.config import BrokerConfig
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess
@@ -29,9 +26,17 @@ from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import LIVENESS, NO_CRASH, Invariants, Violation
 from tests.simulation.ledger import Ledger, Promise
-from tests.simulation.liveness import unsettled
+from tests.simulation.liveness import unsettled, waits_for_the_lost
 from tests.simulation.network import Link, Network
 from tests.simulation.scheduler import Scheduler
+from tests.simulation.topics import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_ELECTION,
+    TopicPlan,
+    configuration,
+    deletion,
+    unclean_election,
+)
 
 LIVENESS_BOUND_MS: Final = 20_000
 FORMING_MS: Final = 1_500
@@ -53,7 +58,8 @@ class Outcome:
     promised: int = 0
     elections: int = 0
     faults: int = 0
-    void_partitions: int = 0
+    losses: int = 0
+    """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
     violation: Violation | None = None
     story: list[str] = field(default_factory=list)
 
@@ -76,8 +82,8 @@ class World:
         random = self.scheduler.random
         self.network = Network(self.scheduler)
         self.network.slow_share = random.choice((0.0, 0.01, 0.05, 0.2))
-        broker_count = random.choice((3, 3, 3, 4))
-        self.rack_count = broker_count
+        broker_count = random.choice((3, 3, 3, 4, 5))
+        self.rack_count = min(broker_count, 3) if random.random() < 0.5 else broker_count
         self.max_drift = random.choice((0.0, 0.0001, 0.005))
         self.fetch_batches = random.choice((1, 2, 20))
         self.config = _config(
@@ -94,14 +100,15 @@ class World:
         self.next_producer_id = 0
         self.deposed_for_silence: dict[tuple[TopicIdPartition, LeaderEpoch], int] = {}
         """When the controller gave a leadership away because nothing was heard of the leader."""
-        self.min_insync_replicas: dict[str, int] = {}
+        self.unclean_asked: set[TopicIdPartition] = set()
+        """Where an administrator has preferred a loss to waiting."""
         self.ledgers: dict[TopicIdPartition, Ledger] = {}
         self.outcome = Outcome(seed)
         self.invariants = Invariants(self)
         self.faults = Faults(self)
         self._on_story = on_story
         self._story: deque[tuple[int, TopicIdPartition | None, str]] = deque(maxlen=STORY_LENGTH)
-        self._seen: dict[tuple[BrokerId, TopicIdPartition], tuple[Any, ...]] = {}
+        self._deciding = (EMPTY_IMAGE, EMPTY_IMAGE)
         self._incarnations = 0
         self._directories = 0
         self.start_controller()
@@ -113,13 +120,17 @@ class World:
         self.client = ClientProcess(self, "client")
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self.topics: dict[str, tuple[int, int]] = {}
-        """Partition and replica counts."""
+        self.topics: dict[str, TopicPlan] = {}
         for number in range(random.randint(1, 2)):
             name = f"topic{number}"
-            self.topics[name] = (random.randint(1, 2), random.choice((2, 3, 3)))
-            self.min_insync_replicas[name] = random.randint(1, 2)
-            for partition in range(self.topics[name][0]):
+            self.topics[name] = plan = TopicPlan(
+                name,
+                random.randint(1, 2),
+                random.choice((2, 3, 3)),
+                random.randint(1, 2),
+                random.random() < 0.15,
+            )
+            for partition in range(plan.partitions):
                 self.producers.append(Producer(self.client, name, partition, all_acks=True))
                 self.consumers.append(Consumer(self.client, name, partition))
                 if random.random() < 0.3:
@@ -145,7 +156,6 @@ class World:
         outcome.event_count = self.scheduler.event_count
         outcome.simulated_ms = self.scheduler.now_ms
         outcome.committed = sum(len(ledger.batches) for ledger in self.ledgers.values())
-        outcome.void_partitions = sum(ledger.is_void for ledger in self.ledgers.values())
         return outcome
 
     def _run(self) -> None:
@@ -163,6 +173,7 @@ class World:
                 self.accepts_writes = False
                 if scheduler.now_ms >= next_look_ms:
                     next_look_ms = scheduler.now_ms + 50
+                    self._give_up_the_lost()
                     problem = unsettled(self)
                     if problem is None:
                         break
@@ -178,6 +189,13 @@ class World:
                 for check in self.invariants.settled:
                     check(ledger, logs)
 
+    def _give_up_the_lost(self) -> None:
+        """Do what an administrator does when all faults are over and a partition still has no leader."""
+        for topic in self.controller.committed_image.topics.by_id.values():
+            for number, partition in topic.partitions.items():
+                if waits_for_the_lost(self, partition):
+                    self.elect_uncleanly(topic.name, TopicIdPartition(topic.topic_id, number))
+
     # --- processes ------------------------------------------------------------------------------
 
     def start_controller(self) -> None:
@@ -191,6 +209,10 @@ class World:
             if partition is not None and partition.leader_epoch == leader_epoch:
                 # Decided by the controller before this one, but not durably.
                 del self.deposed_for_silence[key, leader_epoch]
+        for key, ledger in self.ledgers.items():
+            partition = self.decided(key)
+            if ledger.losing and partition is not None and partition.leader_epoch < ledger.since_epoch:
+                ledger.disallow_loss()
         self.tell(None, f"the controller starts, leader epoch {self.controller.leader_epoch}")
 
     def start_broker(self, broker_id: BrokerId) -> None:
@@ -209,6 +231,12 @@ class World:
         self.tell(None, f"{broker.name} leaves{'' if failure is None else f': {failure}'}")
         self.broker_ended(broker, silently=False)
 
+    def broker_failed(self, broker: BrokerProcess) -> None:
+        """A broker's process has ended because its disk failed."""
+        if broker.alive:
+            self.tell(None, f"{broker.name} ends: its disk failed")
+            self.broker_ended(broker, silently=False)
+
     def broker_ended(self, broker: BrokerProcess, *, silently: bool) -> None:
         """A broker's process is no more; its supervisor starts another."""
         del self.brokers[broker.broker_id]
@@ -217,9 +245,8 @@ class World:
             self.network.crashed_hosts.add(broker.host)
         broker.end(silently=silently)
         self.starting.add(broker.broker_id)
-        for key in list(self._seen):
-            if key[0] == broker.broker_id:
-                del self._seen[key]
+        for log in broker.disk.logs.values():
+            log.seen = None
         delay_ms = self.scheduler.random.randint(*_RESTART_MS)
         self.scheduler.after(delay_ms, self.start_broker, broker.broker_id)
 
@@ -241,25 +268,22 @@ class World:
         self.scheduler.after(300 + self.scheduler.random.randrange(1_000), self.create_topic, name)
         if name in self.controller.committed_image.topics.by_name:
             return
-        partitions, replicas = self.topics[name]
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            assignments=(),
-            configs=(
-                CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_insync_replicas[name])),
-            ),
-        )
-        self.ask_controller(CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1)))
+        self.ask_controller(self.topics[name].creation())
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; it is made again, under the same name."""
-        self.ask_controller(
-            DeleteTopicsRequest(
-                topics=(DeleteTopicState(name=name, topic_id=None),), timeout=timedelta(seconds=1)
-            )
-        )
+        self.ask_controller(deletion(name))
+
+    def configure_topic(self, name: str, key: str, value: str) -> None:
+        """Change one key of a topic's configuration."""
+        self.ask_controller(configuration(name, key, value))
+
+    def elect_uncleanly(self, topic: str, key: TopicIdPartition) -> None:
+        """Prefer any leader to none: nobody who has everything will come back."""
+        if key not in self.unclean_asked:
+            self.unclean_asked.add(key)
+            self.tell(key, "an administrator asks for an unclean election")
+        self.ask_controller(unclean_election(topic, key.partition))
 
     def ask_controller(self, request: Any) -> None:
         """Send an administrator's request."""
@@ -280,9 +304,48 @@ class World:
         image = controller.controller.image if controller.alive else controller.committed_image
         return image.topics.partition(key.topic_id, key.partition)
 
+    def min_insync_replicas(self, key: TopicIdPartition) -> int:
+        """Return a topic's min.insync.replicas as it is decided now."""
+        return int(self._topic_configs(key)[MIN_INSYNC_REPLICAS])
+
+    def changes_min_insync_replicas(self, key: TopicIdPartition) -> bool:
+        """Whether what is being decided is another min.insync.replicas of a topic."""
+        before, after = (
+            image.topic_configs(self._deciding[1].topics.by_id[key.topic_id].name).get(MIN_INSYNC_REPLICAS)
+            for image in self._deciding
+        )
+        return before != after
+
+    def allows_unclean_election(self, key: TopicIdPartition) -> bool:
+        """Whether a leader may be elected that misses records."""
+        return key in self.unclean_asked or self._topic_configs(key).get(UNCLEAN_ELECTION) == "true"
+
+    def _topic_configs(self, key: TopicIdPartition) -> Mapping[str, str]:
+        image = self._deciding[1]
+        return image.topic_configs(image.topics.by_id[key.topic_id].name)
+
+    @property
+    def eligible_leader_replicas(self) -> bool:
+        """Whether KIP-966 is on."""
+        return self._deciding[1].features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
+
+    def registered_anew(self, broker_id: BrokerId) -> bool:
+        """Whether what is being decided is that another process has a broker's place."""
+        before, after = (image.brokers.get(broker_id) for image in self._deciding)
+        return before is not None and after is not None and before.broker_epoch != after.broker_epoch
+
+    def in_sync(self, partition: PartitionRegistration) -> set[BrokerId]:
+        """Return who has all that is committed, as far as the controller can know.
+
+        Not who registers anew in this very decision: it may have lost anything.
+        """
+        members = {*partition.isr, *partition.elr}
+        return {broker_id for broker_id in members if not self.registered_anew(broker_id)}
+
     # --- what happens ---------------------------------------------------------------------------
 
     def _decided(self, before: MetadataImage, after: MetadataImage) -> None:
+        self._deciding = (before, after)
         if before.topics is after.topics:
             return
         for topic_id, topic in after.topics.by_id.items():
@@ -297,17 +360,27 @@ class World:
                 self.tell(
                     key,
                     f"the controller decides: leader {partition.leader}, ISR {partition.isr}, "
-                    f"ELR {partition.elr}, leader epoch {partition.leader_epoch}, partition epoch "
+                    f"{_eligible(partition)}leader epoch {partition.leader_epoch}, partition epoch "
                     f"{partition.partition_epoch}",
                 )
-                leader = partition.leader
-                if known is not None and leader is not None and leader != known.leader:
+                if known is not None and partition.leader not in (None, known.leader):
                     self.outcome.elections += 1
-                    if partition.leader_recovery_state and key in self.disks[leader].damaged:
-                        self.tell(key, "the last leader is back without all of its records")
-                        self.ledger(key).is_void = True
+                    self._excuse(key, known, partition)
                 for check in self.invariants.partition_decided:
                     check(key, known, partition)
+
+    def _excuse(
+        self, key: TopicIdPartition, before: PartitionRegistration, after: PartitionRegistration
+    ) -> None:
+        """Allow a loss that nobody can avoid, or that the topic allows."""
+        assert after.leader is not None
+        in_sync = self.in_sync(before)
+        allowed = after.leader not in in_sync and self.allows_unclean_election(key)
+        if key in self.disks[after.leader].damaged:
+            allowed = allowed or all(key in self.disks[broker_id].damaged for broker_id in in_sync)
+        if allowed:
+            self.tell(key, f"broker {after.leader} may miss records: nobody who has them may lead")
+            self.ledger(key).allow_loss(after.leader_epoch, self.next_producer_id)
 
     def _forgive(self) -> None:
         """Forget what disks lost where it is known and durable that their brokers began anew."""
@@ -324,8 +397,10 @@ class World:
         if partition is None or broker_id not in partition.replicas:
             return False
         registration = image.brokers[broker_id]
-        may_lead = broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
-        return may_lead or registration.broker_epoch == self.disks[broker_id].damaged_epoch
+        return (
+            broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+            or registration.broker_epoch == self.disks[broker_id].damaged_epoch
+        )
 
     def _silent(self, broker_id: BrokerId) -> None:
         self.tell(None, f"broker {broker_id} is fenced for its silence")
@@ -337,19 +412,20 @@ class World:
 
     def broker_acted(self, broker: BrokerProcess) -> None:
         """A broker's process did something: look at what it changed."""
-        broker_id, disk = broker.broker_id, broker.disk
         for key, replica in broker.replicas.items():
-            log = replica.log
-            disk.reach(key, log.log_end_offset)
-            state = (replica.high_watermark, log.log_end_offset, log.epochs.latest, replica.leader)
-            if self._seen.get((broker_id, key)) == state:
-                continue
-            self._seen[broker_id, key] = (*state[:3], replica.leader)
-            ledger = self.ledger(key)
+            log: Any = replica.log
             leader = replica.leader
-            if leader is not None and leader.high_watermark > ledger.end_offset and not ledger.is_void:
-                memory: Any = log
-                new = ledger.extend(memory, memory.count_below(leader.high_watermark))
+            state = (replica.high_watermark, log.log_end_offset, log.epochs.latest, leader)
+            if log.seen == state:
+                continue
+            log.seen = state
+            ledger = self.ledger(key)
+            if (
+                leader is not None
+                and leader.high_watermark > ledger.end_offset
+                and ledger.counts(leader.leader_epoch)
+            ):
+                new = ledger.extend(log, log.count_below(leader.high_watermark))
                 for check in self.invariants.committed:
                     check(ledger, new)
             for check in self.invariants.replica_changed:
@@ -364,8 +440,23 @@ class World:
             f"{replica.log.log_end_offset}, high watermark {replica.high_watermark}",
         )
         if replica.leader is not None and replica.leader.partition_epoch == registration.partition_epoch:
+            ledger = self.ledger(key)
+            if ledger.losing and registration.leader_epoch >= ledger.since_epoch:
+                self._strike(ledger, replica)
             for check in self.invariants.leader_began:
-                check(broker, replica, registration, self.ledger(key))
+                check(broker, replica, registration, ledger)
+
+    def _strike(self, ledger: Ledger, replica: Replica) -> None:
+        log: Any = replica.log
+        struck = ledger.strike(log, self.next_producer_id)
+        self.outcome.losses += struck
+        self.tell(ledger.key, f"{struck} committed batches are lost")
+        for disk in self.disks.values():
+            if (other := disk.logs.get(ledger.key)) is not None:
+                other.verified = min(other.verified, len(ledger.batches))
+                other.is_before_loss = other is not log
+        assert replica.leader is not None
+        self.disks[replica.leader.broker_id].damaged.discard(ledger.key)
 
     def image_replayed(self, broker: BrokerProcess, image: MetadataImage) -> None:
         """A broker has replayed up to an offset."""
@@ -387,8 +478,7 @@ class World:
     def acknowledging(
         self, broker: BrokerProcess, replica: Replica, end_offset: Offset, *, all_acks: bool
     ) -> None:
-        """A leader acknowledges, perhaps what it has appended in this very step."""
-        broker.disk.reach(_key(replica), replica.log.log_end_offset)
+        """A leader acknowledges."""
         for check in self.invariants.acknowledging:
             check(broker, replica, end_offset, all_acks=all_acks)
 
@@ -403,16 +493,18 @@ class World:
         for check in self.invariants.promised:
             check(promise, self.ledger(promise.key))
 
-    def consumed(self, key: TopicIdPartition, offset: Offset, records: bytes) -> None:
+    def consumed(
+        self, key: TopicIdPartition, offset: Offset, records: bytes, leader_epoch: LeaderEpoch
+    ) -> None:
         """A consumer was given a batch."""
         for check in self.invariants.consumed:
-            check(offset, records, self.ledger(key))
+            check(offset, records, leader_epoch, self.ledger(key))
 
-    def out_of_range(self, key: TopicIdPartition, offset: Offset) -> None:
+    def out_of_range(self, key: TopicIdPartition, offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """A consumer was told that there is nothing where it has read before."""
         self.tell(key, f"a consumer is out of range at {offset}")
         for check in self.invariants.out_of_range:
-            check(offset, self.ledger(key))
+            check(offset, leader_epoch, self.ledger(key))
 
     # --- the story ------------------------------------------------------------------------------
 
@@ -441,6 +533,12 @@ def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcom
         return World(seed, on_story).run()
     finally:
         logging.disable(disabled)
+
+
+def _eligible(partition: PartitionRegistration) -> str:
+    if not partition.elr and not partition.last_known_elr:
+        return ""
+    return f"eligible {partition.elr}, last leader {partition.last_known_elr}, "
 
 
 def _line(now_ms: int, key: TopicIdPartition | None, text: str) -> str:

@@ -1,28 +1,38 @@
 """A broker's disk: partition logs and what is checkpointed beside them.
 
-The page cache outlives the process, not the machine: a crash of the machine costs each log the batches after
-some point that was not written back yet, which is what recovery leaves after a torn tail. The logs keep real
-batches and the production epochs and producer states over them; only the files are missing.
+The page cache outlives the process, not the machine. A crash of the machine leaves of each log what was
+written back, and of what follows any part: whole batches, one torn off in the middle, one with a flipped bit.
+Recovery is production's walk and rules over the bytes that are left. The logs keep real batches and the
+production epochs and producer states over them; only the files are missing.
 """
 
+import errno
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import STAMP_BYTES, BatchHeader, iterate_headers, stamp
+from sparklog.records.batch import STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers, stamp
+from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.leader_epochs import LeaderEpochs
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.producer_states import Duplicate, ProducerStates
+from sparklog.storage.recovery_rules import PreviousStop, SoundPrefix
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
+
+_LEADER_EPOCH = range(12, 16)
+"""Where in a batch a flipped bit need not be noticed: no CRC covers it, and it may say something newer."""
 
 
 class MemoryLog:
     """What `sparklog.storage.Log` does as far as a replica sees, on a simulated disk."""
 
-    def __init__(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+    def __init__(self, disk: "Disk", topic_partition: TopicPartition, topic_id: UUID) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = str(topic_partition)
@@ -35,8 +45,15 @@ class MemoryLog:
         self.log_end_offset: Offset = 0
         self.written_back = 0
         """How many batches would survive a crash of the machine."""
+        self.reached: Offset = 0
+        """The highest end it ever had; kept for the invariants, as what follows."""
         self.verified = 0
-        """How many batches are known to be what is committed; kept by the invariants."""
+        """How many batches are known to be what is committed."""
+        self.is_before_loss = False
+        """Whether its high watermark may be from before committed batches were lost with others."""
+        self.seen: object = None
+        """What the invariants saw of the replica when they looked last."""
+        self._disk = disk
 
     def append_as_leader(
         self,
@@ -53,8 +70,6 @@ class MemoryLog:
                     outcome.base_offset, outcome.last_offset, None, self.log_start_offset, duplicate=True
                 )
         base_offset = self.log_end_offset
-        if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, base_offset)
         batch = stamp(base_offset, leader_epoch, header) + bytes(records[STAMP_BYTES:])
         final = header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
         self._append(batch, final)
@@ -68,28 +83,33 @@ class MemoryLog:
                     ErrorCode.offset_out_of_range,
                     f"offset {header.base_offset} cannot follow {self.log_end_offset}",
                 )
-            epoch = header.partition_leader_epoch
-            if self.epochs.latest is None or epoch > self.epochs.latest:
-                self.epochs.assign(epoch, header.base_offset)
             self._append(bytes(records[position : position + header.size_bytes]), header)
         if base_offset == self.log_end_offset:
             return None
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
 
     def _append(self, batch: bytes, header: BatchHeader) -> None:
+        if self._disk.is_failing:
+            raise OSError(errno.EIO, "simulated", self.directory)
+        epoch = header.partition_leader_epoch
+        if self.epochs.latest is None or epoch > self.epochs.latest:
+            self.epochs.assign(epoch, header.base_offset)
         self.batches.append(batch)
         self.headers.append(header)
         self.log_end_offset = header.next_offset
+        self.reached = max(self.reached, self.log_end_offset)
         self.end_offsets.append(self.log_end_offset)
         self.producers.update(header)
 
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
             return False
+        self.is_before_loss = False
         self.keep(bisect_right(self.end_offsets, offset))
         return True
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        self.is_before_loss = False
         self.keep(0)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = offset
@@ -100,6 +120,7 @@ class MemoryLog:
         self.log_end_offset = self.end_offsets[-1] if count else self.log_start_offset
         self.written_back = min(self.written_back, count)
         self.verified = min(self.verified, count)
+        self._disk.lower_high_watermark(self)
         self.epochs.truncate_from_end(self.log_end_offset)
         self.reload()
 
@@ -108,6 +129,48 @@ class MemoryLog:
         self.producers = ProducerStates()
         for header in self.headers:
             self.producers.update(header)
+
+    def lose_unwritten(self, random: Random) -> bool:
+        """Lose what a crash of the machine may take, and recover; say whether anything is gone."""
+        batches = self.batches
+        before, kept = len(batches), random.randint(self.written_back, len(batches))
+        damage = random.choice(("whole", "torn", "flipped"))
+        if kept == before:
+            return False
+        if damage == "torn":
+            content = b"".join(batches[: kept + 1])
+            content = content[: len(content) - random.randrange(1, len(batches[kept]))]
+        elif damage == "flipped":
+            batch = bytearray(batches[kept])
+            position = random.randrange(len(batch))
+            if position in _LEADER_EPOCH:
+                position = len(batch) - 1
+            batch[position] ^= 1 << random.randrange(8)
+            content = b"".join([*batches[:kept], bytes(batch), *batches[kept + 1 :]])
+        else:
+            content = b"".join(batches[:kept])
+        self._recover(content, kept)
+        self.written_back = len(self.batches)
+        return True
+
+    def _recover(self, content: bytes, sound: int) -> None:
+        found: list[bytes] = []
+        headers: list[BatchHeader] = []
+        prefix = SoundPrefix(self.log_start_offset, self.epochs, PreviousStop.UNKNOWN, may_have_gaps=False)
+        with closing(_MemoryFile(content)) as file:
+            try:
+                for position, header, crc_matches in walk_with_crc(file, 0, len(content)):  # type: ignore[arg-type]
+                    epoch = header.partition_leader_epoch
+                    if prefix.offer(header.base_offset, header.last_offset, epoch, crc_matches=crc_matches):
+                        break
+                    found.append(content[position : position + header.size_bytes])
+                    headers.append(header)
+            except CorruptBatchError:
+                pass  # the log ends here
+        self.batches, self.headers = found, headers
+        self.end_offsets = [header.next_offset for header in headers]
+        self.verified = min(self.verified, sound)
+        self.keep(len(found))
 
     def advance_log_start_offset(self, offset: Offset) -> bool:
         raise AssertionError("nothing is deleted from the start of a log yet")
@@ -129,6 +192,21 @@ class MemoryLog:
         return b"".join(self.batches[first:last])
 
 
+class _MemoryFile:
+    """What production's walk reads: a file that is nowhere."""
+
+    def __init__(self, content: bytes) -> None:
+        self.path = Path("simulated.log")
+        self._descriptor = os.memfd_create("simulated")
+        os.pwrite(self._descriptor, content, 0)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 class Disk:
     """What is left of a broker when its process ends."""
 
@@ -137,18 +215,25 @@ class Disk:
         self.logs: dict[TopicIdPartition, MemoryLog] = {}
         self.high_watermarks: dict[TopicIdPartition, Offset] = {}
         """The checkpoint."""
-        self.damaged_epoch: BrokerEpoch | None = None
-        """Under which the broker was registered when that happened last."""
-        self.reached: dict[TopicIdPartition, Offset] = {}
-        """The highest log end offset that each log ever had, for the invariants."""
+        self.is_failing = False
+        """Whether every write raises an error: the disk is full, or broken."""
         self.broker_epoch_at_clean_shutdown: int | None = None
         self.damaged: set[TopicIdPartition] = set()
         """Partitions that lost records, until that is known: see `World._forgive`."""
+        self.damaged_epoch: BrokerEpoch | None = None
+        """Under which the broker was registered when that happened last."""
+        self._reached_before: dict[TopicIdPartition, Offset] = {}
 
-    def reach(self, key: TopicIdPartition, log_end_offset: Offset) -> None:
-        """Note that a log has got so far."""
-        if log_end_offset > self.reached.get(key, 0):
-            self.reached[key] = log_end_offset
+    def reached(self, key: TopicIdPartition) -> Offset:
+        """Return the highest log end offset that a partition ever had here."""
+        log = self.logs.get(key)
+        return max(self._reached_before.get(key, 0), 0 if log is None else log.reached)
+
+    def lower_high_watermark(self, log: MemoryLog) -> None:
+        """Let the checkpoint not say more than a log that was cut has."""
+        key = TopicIdPartition(log.topic_id, log.topic_partition.partition)
+        if self.high_watermarks.get(key, 0) > log.log_end_offset:
+            self.high_watermarks[key] = log.log_end_offset
 
     def write_back(self, random: Random) -> None:
         """Let the system write some of what is dirty."""
@@ -163,15 +248,20 @@ class Disk:
     def lose_unwritten(self, random: Random) -> None:
         """The machine crashes."""
         for key, log in self.logs.items():
-            kept = random.randint(log.written_back, len(log.batches))
-            if kept < len(log.batches):
+            if log.lose_unwritten(random):
                 self.damaged.add(key)
-                log.keep(kept)
-            log.written_back = kept
+
+    def drop(self, key: TopicIdPartition) -> None:
+        """Delete a log."""
+        self._reached_before[key] = self.reached(key)
+        self.logs.pop(key, None)
+        self.high_watermarks.pop(key, None)
 
     def lose_everything(self, directory_id: UUID) -> None:
         """The broker comes back on an empty disk."""
         self.damaged.update(self.logs)
-        self.logs.clear()
-        self.high_watermarks.clear()
+        for key in list(self.logs):
+            self.drop(key)
         self.directory_id = directory_id
+        self.is_failing = False
+        self.broker_epoch_at_clean_shutdown = None

@@ -4,15 +4,19 @@ Each seed has its own few kinds of faults: all kinds at once drown each other (s
 itself after a while, and at the latest with `end`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
 from tests.simulation.controller_process import CONTROLLER_HOST
+from tests.simulation.disk import Disk
 from tests.simulation.network import Process
+from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION
 
 if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
     from tests.simulation.cluster import World
 
 _MANY_MS = (5, 8_000)
@@ -30,22 +34,33 @@ class Faults:
         kinds: list[Callable[[], None]] = [
             self._kill_broker,
             self._kill_broker,
+            self._kill_rack,
+            self._kill_all,
             self._crash_machine,
+            self._crash_machine,
+            self._crash_rack,
+            self._crash_all,
             self._lose_disk,
+            self._fail_disk,
+            self._slow_disk,
+            self._terminate_broker,
             self._stop_broker,
             self._stop_broker,
+            self._freeze_broker,
+            self._jump_clock,
             self._stop_controller,
             self._restart_controller,
-            self._terminate_broker,
+            self._restart_controller,
             self._cut_one_way,
             self._cut_one_way,
             self._isolate,
-            self._kill_all,
             self._break_connections,
             self._stall_connections,
             self._stall_connections,
             self._elect_preferred,
             self._elect_preferred,
+            self._change_min_isr,
+            self._change_unclean_election,
             self._delete_topic,
         ]
         self._kinds = random.sample(kinds, random.randint(2, 8))
@@ -62,6 +77,8 @@ class Faults:
             self._world.network.heal(source, target)
         self._cuts.clear()
         self._world.network.slow_share = 0.0
+        for disk in self._world.disks.values():
+            disk.is_failing = False
         for process in [*self._world.brokers.values(), self._world.controller]:
             self._go_on(process)
 
@@ -82,44 +99,105 @@ class Faults:
         low, high = _MANY_MS
         return int(low * (high / low) ** self._random.random())
 
+    def _some_broker(self) -> "BrokerProcess | None":
+        brokers = list(self._world.brokers.values())
+        return self._random.choice(brokers) if brokers else None
+
+    def _some_rack(self) -> "list[BrokerProcess]":
+        rack = self._random.randrange(self._world.rack_count)
+        return [
+            broker
+            for broker in self._world.brokers.values()
+            if broker.broker_id % self._world.rack_count == rack
+        ]
+
     # --- processes and machines -----------------------------------------------------------------
 
-    def _kill_broker(self) -> None:
-        if self._world.brokers:
-            broker = self._random.choice(list(self._world.brokers.values()))
+    def _kill(self, brokers: "Iterable[BrokerProcess]") -> None:
+        for broker in list(brokers):
             self._world.tell(None, f"SIGKILL of {broker.name}")
             self._world.broker_ended(broker, silently=False)
 
-    def _kill_all(self) -> None:
-        self._world.tell(None, "SIGKILL of all brokers")
-        for broker in list(self._world.brokers.values()):
-            self._world.broker_ended(broker, silently=False)
+    def _kill_broker(self) -> None:
+        if (broker := self._some_broker()) is not None:
+            self._kill([broker])
 
-    def _crash_machine(self) -> None:
-        if self._world.brokers:
-            broker = self._random.choice(list(self._world.brokers.values()))
+    def _kill_rack(self) -> None:
+        self._kill(self._some_rack())
+
+    def _kill_all(self) -> None:
+        self._kill(self._world.brokers.values())
+
+    def _crash(self, brokers: "Iterable[BrokerProcess]") -> None:
+        for broker in list(brokers):
             self._world.tell(None, f"the machine of {broker.name} crashes")
-            self._world.damage(broker, lambda: broker.disk.lose_unwritten(self._random))
+            self._world.damage(broker, partial(broker.disk.lose_unwritten, self._random))
             self._world.broker_ended(broker, silently=True)
 
-    def _lose_disk(self) -> None:
-        if self._world.brokers:
-            broker = self._random.choice(list(self._world.brokers.values()))
-            self._world.tell(None, f"SIGKILL of {broker.name}, which comes back on an empty disk")
-            directory_id = self._world.new_directory_id()
-            self._world.damage(broker, lambda: broker.disk.lose_everything(directory_id))
-            self._world.broker_ended(broker, silently=False)
+    def _crash_machine(self) -> None:
+        if (broker := self._some_broker()) is not None:
+            self._crash([broker])
+
+    def _crash_rack(self) -> None:
+        self._crash(self._some_rack())
+
+    def _crash_all(self) -> None:
+        self._crash(self._world.brokers.values())
 
     def _terminate_broker(self) -> None:
-        if self._world.brokers:
-            broker = self._random.choice(list(self._world.brokers.values()))
+        if (broker := self._some_broker()) is not None:
             self._world.tell(None, f"SIGTERM of {broker.name}")
             broker.after(0, broker.ask_to_stop)
 
     def _stop_broker(self) -> None:
-        if self._world.brokers:
-            broker = self._random.choice(list(self._world.brokers.values()))
+        if (broker := self._some_broker()) is not None:
             self._stop(broker, broker.name)
+
+    def _freeze_broker(self) -> None:
+        if (broker := self._some_broker()) is not None and not broker.stopped:
+            self._world.tell(None, f"the machine of {broker.name} is suspended")
+            broker.freeze()
+            self._scheduler.after(self._some_ms(), self._go_on, broker)
+
+    def _jump_clock(self) -> None:
+        if (broker := self._some_broker()) is not None:
+            ahead_ms = self._some_ms()
+            self._world.tell(None, f"the clock of {broker.name} jumps {ahead_ms} ms ahead")
+            broker.jump(ahead_ms)
+
+    # --- disks ----------------------------------------------------------------------------------
+
+    def _lose_disk(self) -> None:
+        if (broker := self._some_broker()) is not None:
+            self._world.tell(None, f"SIGKILL of {broker.name}, which comes back on an empty disk")
+            directory_id = self._world.new_directory_id()
+            self._world.damage(broker, partial(broker.disk.lose_everything, directory_id))
+            self._world.broker_ended(broker, silently=False)
+
+    def _fail_disk(self) -> None:
+        if (broker := self._some_broker()) is not None and not broker.disk.is_failing:
+            for_ms = self._some_ms()
+            self._world.tell(None, f"nothing can be written on the disk of {broker.name} for {for_ms} ms")
+            broker.disk.is_failing = True
+            self._scheduler.after(for_ms, self._repair, broker.disk)
+
+    def _repair(self, disk: Disk) -> None:
+        disk.is_failing = False
+
+    def _slow_disk(self) -> None:
+        if (broker := self._some_broker()) is not None:
+            self._world.tell(None, f"the disk of {broker.name} is slow")
+            self._stutter(broker, self._random.randrange(20))
+
+    def _stutter(self, broker: "BrokerProcess", times: int) -> None:
+        # Writing holds the loop up, as production's does.
+        if times and broker.alive and not broker.stopped and not self._is_over:
+            broker.stop()
+            wait_ms = self._random.randrange(300)
+            self._scheduler.after(wait_ms, self._go_on, broker)
+            self._scheduler.after(wait_ms + self._random.randrange(100), self._stutter, broker, times - 1)
+
+    # --- the controller -------------------------------------------------------------------------
 
     def _stop_controller(self) -> None:
         self._stop(self._world.controller, "the controller")
@@ -131,7 +209,7 @@ class Faults:
 
     def _go_on(self, process: Process) -> None:
         if process.stopped and process.alive:
-            self._world.tell(None, f"SIGCONT of {process.host}")
+            self._world.tell(None, f"{process.host} goes on")
             process.go_on()
 
     def _restart_controller(self) -> None:
@@ -197,6 +275,18 @@ class Faults:
 
     def _elect_preferred(self) -> None:
         self._world.ask_controller(ElectLeadersRequest(election_type=0, topic_partitions=None))
+
+    def _change_min_isr(self) -> None:
+        name = self._random.choice(list(self._world.topics))
+        value = str(self._random.randint(1, 3))
+        self._world.tell(None, f"{name} is given {MIN_INSYNC_REPLICAS} {value}")
+        self._world.configure_topic(name, MIN_INSYNC_REPLICAS, value)
+
+    def _change_unclean_election(self) -> None:
+        name = self._random.choice(list(self._world.topics))
+        value = self._random.choice(("false", "false", "true"))
+        self._world.tell(None, f"{name} is given {UNCLEAN_ELECTION} {value}")
+        self._world.configure_topic(name, UNCLEAN_ELECTION, value)
 
     def _delete_topic(self) -> None:
         name = self._random.choice(list(self._world.topics))

@@ -124,7 +124,7 @@ class FetchLoop:
                     fetched.records,
                 )
             )
-        except KafkaError as error:
+        except (OSError, KafkaError) as error:
             self._broker.world.tell(key, f"{self._broker.name} refused what it fetched: {error}")
             self._rest(key)
             return

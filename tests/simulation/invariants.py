@@ -71,10 +71,10 @@ class Invariant:
     def promised(self, promise: Promise, ledger: Ledger) -> None:
         """A producer was told that its batch is safe."""
 
-    def consumed(self, offset: Offset, records: bytes, ledger: Ledger) -> None:
+    def consumed(self, offset: Offset, records: bytes, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
         """A consumer was given a batch."""
 
-    def out_of_range(self, offset: Offset, ledger: Ledger) -> None:
+    def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
         """A consumer was told that there is nothing at the offset up to which it had read."""
 
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
@@ -96,7 +96,8 @@ class SingleLeaderPerEpoch(Invariant):
 class LeaderInIsr(Invariant):
     """A leader is in the ISR, and comes from the ISR or the eligible leader replicas before it.
 
-    When there is nobody left in either, who led last may lead again (KIP-966), recovering.
+    Unless the topic allows an unclean election, or all of these have stopped uncleanly: then the last leader
+    leads (KIP-966).
     """
 
     def partition_decided(
@@ -104,15 +105,42 @@ class LeaderInIsr(Invariant):
     ) -> None:
         if after.leader is not None and after.leader not in after.isr:
             self.fail(f"leader {after.leader} is not in the ISR {after.isr}", key)
-        if before is None or after.leader == before.leader:
+        if before is None or after.leader is None or after.leader == before.leader:
             return
-        eligible = before.last_known_elr if after.leader_recovery_state else (*before.isr, *before.elr)
-        if after.leader is not None and after.leader not in eligible:
-            self.fail(f"leader {after.leader} was not in the ISR {before.isr} or ELR {before.elr}", key)
+        in_sync = self.world.in_sync(before)
+        if after.leader in in_sync or self.world.allows_unclean_election(key):
+            return
+        if in_sync or after.leader not in before.last_known_elr:
+            self.fail(
+                f"leader {after.leader} was neither in the ISR {before.isr} nor eligible {before.elr}", key
+            )
 
 
-class IsrHoldsCommitted(Invariant):
-    """The ISR is strong: each of its members has every committed record on its disk; so has the ELR's."""
+class EligibleReplicasStay(Invariant):
+    """Who was in sync when the ISR became too small stays eligible to lead, unless its log may be gone.
+
+    With KIP-966 only: nothing is committed under min.insync.replicas, so it misses nothing.
+    """
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        world = self.world
+        if before is None or not world.eligible_leader_replicas:
+            return
+        if before.isr and world.changes_min_insync_replicas(key):
+            # They were chosen under another minimum.
+            return
+        if len(after.isr) >= min(world.min_insync_replicas(key), len(after.replicas)):
+            return
+        gone = {*before.isr, *before.elr} - {*after.isr, *after.elr}
+        for broker_id in gone:
+            if not world.registered_anew(broker_id) and not world.allows_unclean_election(key):
+                self.fail(f"broker {broker_id} was in sync and is not even eligible to lead any more", key)
+
+
+class StrongIsr(Invariant):
+    """Each member of the ISR, and each eligible leader replica, has every committed record on its disk."""
 
     def partition_decided(
         self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
@@ -124,7 +152,7 @@ class IsrHoldsCommitted(Invariant):
             self._check(ledger, self.world.decided(ledger.key))
 
     def _check(self, ledger: Ledger, registration: PartitionRegistration | None) -> None:
-        if registration is None or ledger.is_void:
+        if registration is None or not ledger.counts(registration.leader_epoch):
             return
         for broker_id in (*registration.isr, *registration.elr):
             disk = self.world.disks[broker_id]
@@ -134,14 +162,14 @@ class IsrHoldsCommitted(Invariant):
             end_offset = 0 if log is None else log.log_end_offset
             if end_offset < ledger.end_offset:
                 self.fail(
-                    f"broker {broker_id} in the ISR {registration.isr} or ELR {registration.elr} has records "
-                    f"up to {end_offset}, committed are those up to {ledger.end_offset}",
+                    f"broker {broker_id} in the ISR {registration.isr} or eligible {registration.elr} has "
+                    f"records up to {end_offset}, committed are those up to {ledger.end_offset}",
                     ledger.key,
                 )
             if log is not None and (number := ledger.first_difference(log, len(log.batches))) is not None:
                 self.fail(
-                    f"broker {broker_id} in the ISR {registration.isr} or ELR {registration.elr} has another "
-                    f"batch at offset {log.headers[number].base_offset} than is committed",
+                    f"broker {broker_id} in the ISR {registration.isr} or eligible {registration.elr} has "
+                    f"another batch at offset {log.headers[number].base_offset} than is committed",
                     ledger.key,
                 )
 
@@ -150,9 +178,13 @@ class CommittedPrefixAgreement(Invariant):
     """Any two replicas agree on every offset below the smaller of their high watermarks."""
 
     def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
-        if ledger.is_void:
+        if not ledger.counts(replica.leader_epoch):
             return
         log: Any = replica.log
+        if log.is_before_loss:
+            # Until its leader has told it where they part.
+            log.is_before_loss = replica.high_watermark > ledger.end_offset
+            return
         if replica.high_watermark > ledger.end_offset:
             self.fail(
                 f"{broker.name} has high watermark {replica.high_watermark}, no leader's has passed "
@@ -168,7 +200,7 @@ class CommittedPrefixAgreement(Invariant):
             )
 
 
-class HighWatermarkMonotonic(Invariant):
+class MonotonicHighWatermark(Invariant):
     """The high watermark never moves back in a leader's eyes."""
 
     def __init__(self, world: "World") -> None:
@@ -196,14 +228,15 @@ class AcknowledgedByMinIsr(Invariant):
     ) -> None:
         leader = replica.leader
         key = TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
-        if not all_acks or leader is None or self.world.ledger(key).is_void:
+        if not all_acks or leader is None:
             return
         holders = [
             broker_id
             for broker_id in leader.replicas
-            if self.world.disks[broker_id].reached.get(key, 0) >= end_offset
+            if self.world.disks[broker_id].reached(key) >= end_offset
         ]
-        minimum = min(self.world.min_insync_replicas[replica.topic_partition.topic], len(leader.replicas))
+        configs = broker.applied_image.topic_configs(replica.topic_partition.topic)
+        minimum = min(int(configs["min.insync.replicas"]), len(leader.replicas))
         if len(holders) < minimum:
             self.fail(
                 f"{broker.name} acknowledges up to {end_offset}, which only {holders} have; "
@@ -218,7 +251,11 @@ class AcknowledgedRecordsSurvive(Invariant):
     def leader_began(
         self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
     ) -> None:
-        if replica.log.log_end_offset < ledger.end_offset and not ledger.is_void:
+        decided = self.world.decided(ledger.key)
+        if decided is None or decided.leader_epoch != registration.leader_epoch:
+            # Another has been elected meanwhile, and may have committed.
+            return
+        if replica.log.log_end_offset < ledger.end_offset and ledger.counts(registration.leader_epoch):
             self.fail(
                 f"{broker.name} leads in epoch {registration.leader_epoch} with records up to "
                 f"{replica.log.log_end_offset}, committed are those up to {ledger.end_offset}",
@@ -226,12 +263,10 @@ class AcknowledgedRecordsSurvive(Invariant):
             )
 
     def promised(self, promise: Promise, ledger: Ledger) -> None:
-        if promise.all_acks and not ledger.is_void and not _has(ledger, promise):
+        if promise.all_acks and ledger.counts(promise.leader_epoch) and not _has(ledger, promise):
             self.fail(f"a batch acknowledged at offset {promise.base_offset} is not committed", ledger.key)
 
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
-        if ledger.is_void:
-            return
         for log in logs:
             if log.batches[: len(ledger.batches)] != ledger.batches:
                 self.fail("a replica in sync does not have what is committed", ledger.key)
@@ -243,7 +278,7 @@ class IdempotentOnce(Invariant):
     def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
         for batch in batches:
             header = read_header(batch)
-            if header.producer_id < 0 or ledger.is_void:
+            if header.producer_id <= ledger.producers_before_loss:
                 continue
             last_sequence = ledger.sequences.get(header.producer_id, -1)
             if header.base_sequence != last_sequence + 1:
@@ -258,15 +293,15 @@ class IdempotentOnce(Invariant):
 class ConsumersReadCommitted(Invariant):
     """A consumer is given what is committed, and nothing else."""
 
-    def consumed(self, offset: Offset, records: bytes, ledger: Ledger) -> None:
-        if ledger.is_void:
+    def consumed(self, offset: Offset, records: bytes, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
+        if not ledger.counts(leader_epoch):
             return
         number = ledger.end_offsets.index(offset) + 1 if offset else 0
         if number >= len(ledger.batches) or ledger.batches[number] != records:
             self.fail(f"what was read at offset {offset} is not what is committed there", ledger.key)
 
-    def out_of_range(self, offset: Offset, ledger: Ledger) -> None:
-        if not ledger.is_void:
+    def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
+        if ledger.counts(leader_epoch):
             self.fail(f"offset {offset} is out of range, but was read before", ledger.key)
 
 
@@ -290,7 +325,7 @@ class DeposedLeaderIsSilent(Invariant):
 
     def _check(self, broker: "BrokerProcess", key: TopicIdPartition, what: str) -> None:
         replica = broker.replicas.get(key)
-        if replica is None or replica.leader_epoch is None:
+        if replica is None or replica.leader_epoch is None or broker.was_frozen:
             return
         deposed_ms = self.world.deposed_for_silence.get((key, replica.leader_epoch))
         partition = self.world.controller.committed_image.topics.partition(key.topic_id, key.partition)
@@ -327,9 +362,10 @@ def _has(ledger: Ledger, promise: Promise) -> bool:
 INVARIANTS: tuple[type[Invariant], ...] = (
     SingleLeaderPerEpoch,
     LeaderInIsr,
-    IsrHoldsCommitted,
+    EligibleReplicasStay,
+    StrongIsr,
     CommittedPrefixAgreement,
-    HighWatermarkMonotonic,
+    MonotonicHighWatermark,
     AcknowledgedByMinIsr,
     AcknowledgedRecordsSurvive,
     IdempotentOnce,

@@ -39,6 +39,7 @@ class Produced(NamedTuple):
 
     error_code: ErrorCode
     base_offset: Offset
+    leader_epoch: LeaderEpoch
 
 
 class FollowerFetch(NamedTuple):
@@ -66,6 +67,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: Offset | None
     diverging_epoch: tuple[LeaderEpoch, Offset] | None
     records: bytes
+    leader_epoch: LeaderEpoch = -1
+    """Under which it was read, for the invariants."""
 
 
 class WaitingProduce:
@@ -137,13 +140,16 @@ class Leading:
         wall_ms = START_MS + broker.scheduler.now_ms
         try:
             replica = self._replica(request.key)
-            replica.leading()
+            leader_epoch = replica.leading().leader_epoch
             headers = validate_produced(request.records, now_ms=wall_ms, max_message_bytes=1_000_000)
             appended = replica.append(
                 request.records, headers, broker.now_ms, wall_ms, all_acks=request.all_acks
             )
+        except OSError:
+            reply(Produced(ErrorCode.kafka_storage_error, -1, -1))
+            return
         except KafkaError as error:
-            reply(Produced(error.error_code, -1))
+            reply(Produced(error.error_code, -1, -1))
             return
         end_offset = appended.last_offset + 1
         broker.world.appended(broker, replica, appended)
@@ -151,7 +157,8 @@ class Leading:
         def answer(error: KafkaError | None) -> None:
             if error is None:
                 broker.world.acknowledging(broker, replica, end_offset, all_acks=request.all_acks)
-            reply(Produced(ErrorCode.none if error is None else error.error_code, appended.base_offset))
+            error_code = ErrorCode.none if error is None else error.error_code
+            reply(Produced(error_code, appended.base_offset, leader_epoch))
 
         if not request.all_acks:
             answer(None)
@@ -242,9 +249,11 @@ class Leading:
             try:
                 replica = self._replica(request.key)
                 log = _memory(replica)
-                replica.leading_in(request.leader_epoch)
+                leader_epoch = replica.leading_in(request.leader_epoch).leader_epoch
                 if not log.log_start_offset <= request.offset <= log.log_end_offset:
-                    raise KafkaError(ErrorCode.offset_out_of_range, "")
+                    return FetchedPartition(
+                        request.key, ErrorCode.offset_out_of_range, None, None, None, b"", leader_epoch
+                    )
                 high_watermark = replica.high_watermark
                 records = log.read(
                     request.offset, max_batches=self._fetch_batches, up_to_offset=high_watermark
@@ -252,7 +261,13 @@ class Leading:
             except KafkaError as error:
                 return FetchedPartition(request.key, error.error_code, None, None, None, b"")
             return FetchedPartition(
-                request.key, ErrorCode.none, high_watermark, log.log_start_offset, None, records
+                request.key,
+                ErrorCode.none,
+                high_watermark,
+                log.log_start_offset,
+                None,
+                records,
+                leader_epoch,
             )
 
         def answer(waiting: WaitingFetch, *, anyway: bool = False) -> None:

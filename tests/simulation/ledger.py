@@ -3,13 +3,15 @@
 A record is committed when any leader's high watermark passes it. The ledger only grows; every log, answer and
 promise is held against it.
 
-One loss is not the algorithm's fault: when every broker that had all records has crashed, the last leader
-leads again (KIP-966), and if its disk lost records, they are lost. Its ledger is void from then on.
+One loss is not the algorithm's fault: the topic allows an unclean election, or the disks of all brokers that
+count have lost something. `allow_loss` says so when it is decided; when the leader elected then begins, what
+it does not have is struck from the ledger, and everything is checked again from there on. What leaders of
+earlier epochs promise or show is not held against anybody any more.
 """
 
 from dataclasses import dataclass, field
 
-from sparklog.records.batch import STAMP_BYTES
+from sparklog.records.batch import STAMP_BYTES, read_header
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 
@@ -21,16 +23,59 @@ class Ledger:
     key: TopicIdPartition
     batches: list[bytes] = field(default_factory=list)
     end_offsets: list[Offset] = field(default_factory=list)
-    is_void: bool = False
     leaders: dict[LeaderEpoch, tuple[BrokerId, BrokerEpoch | None]] = field(default_factory=dict)
     """Who led in which leader epoch."""
     sequences: dict[int, int] = field(default_factory=dict)
     """The last committed sequence number of each producer."""
+    since_epoch: LeaderEpoch = 0
+    """Leaders of earlier epochs do not count any more."""
+    losing: bool = False
+    """The leader of `since_epoch`, or a later one, is about to say what is left."""
+    losses: int = 0
+    """How often something was struck, or might have been."""
+    _since_epoch_before: LeaderEpoch = 0
+    producers_before_loss: int = 0
+    """Producers with ids up to this one may miss batches in between."""
 
     @property
     def end_offset(self) -> Offset:
         """The end of what is committed."""
         return self.end_offsets[-1] if self.end_offsets else 0
+
+    def counts(self, leader_epoch: LeaderEpoch | None) -> bool:
+        """Whether what is said in this leader epoch is held against the ledger."""
+        return not self.losing and leader_epoch is not None and leader_epoch >= self.since_epoch
+
+    def allow_loss(self, leader_epoch: LeaderEpoch, last_producer_id: int) -> None:
+        """The leader of `leader_epoch` need not have everything."""
+        if not self.losing:
+            self._since_epoch_before = self.since_epoch
+        self.since_epoch = leader_epoch
+        self.losing = True
+        self.losses += 1
+        self.producers_before_loss = last_producer_id
+
+    def disallow_loss(self) -> None:
+        """What was decided did not come to be."""
+        self.since_epoch, self.losing = self._since_epoch_before, False
+
+    def strike(self, log: MemoryLog, last_producer_id: int) -> int:
+        """Strike what the new leader does not have; return how many batches that are."""
+        self.losing = False
+        self.losses += 1
+        self.producers_before_loss = last_producer_id
+        kept = 0
+        for ours, theirs in zip(self.batches, log.batches, strict=False):
+            if ours != theirs:
+                break
+            kept += 1
+        struck = len(self.batches) - kept
+        del self.batches[kept:], self.end_offsets[kept:]
+        self.sequences.clear()
+        for batch in self.batches:
+            header = read_header(batch)
+            self.sequences[header.producer_id] = header.last_sequence
+        return struck
 
     def extend(self, log: MemoryLog, count: int) -> list[bytes]:
         """Take in what has newly been committed in a leader's log; return it."""
@@ -62,6 +107,8 @@ class Promise:
     records: bytes
     """As the producer sent it."""
     all_acks: bool
+    leader_epoch: LeaderEpoch
+    """Of the leader that promised."""
 
     def is_kept_by(self, batch: bytes) -> bool:
         """Whether a batch of a log is the promised one; base offset and epoch are the leader's to write."""

@@ -26,7 +26,7 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
             return f"there is no {name}", None
         for number, partition in topic.partitions.items():
             key = TopicIdPartition(topic.topic_id, number)
-            if _is_gone(world, key, partition):
+            if _is_gone(world, partition):
                 continue
             if partition.leader is None or set(partition.isr) != set(partition.replicas):
                 return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
@@ -40,7 +40,7 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
     for client in clients:
         topic = image.topics.by_name[client.topic]
         key = TopicIdPartition(topic.topic_id, client.partition)
-        if _is_gone(world, key, topic.partitions[client.partition]):
+        if _is_gone(world, topic.partitions[client.partition]):
             continue
         if isinstance(client, Producer) and not client.is_idle:
             return f"a producer of {client.topic}-{client.partition} waits", key
@@ -52,10 +52,18 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
     return None
 
 
-def _is_gone(world: "World", key: TopicIdPartition, partition: PartitionRegistration) -> bool:
-    """Whether no disk is left that may have what is committed, so that the partition waits for ever."""
-    return partition.leader is None and all(
-        key in world.disks[broker_id].damaged
-        or partition.directory_of(broker_id) != world.disks[broker_id].directory_id
-        for broker_id in partition.isr
+def _is_gone(world: "World", partition: PartitionRegistration) -> bool:
+    """Whether no disk is left that may have anything of a partition, so that it waits for ever."""
+    return partition.leader is None and not any(
+        partition.directory_of(broker_id) == world.disks[broker_id].directory_id
+        for broker_id in partition.replicas
+    )
+
+
+def waits_for_the_lost(world: "World", partition: PartitionRegistration) -> bool:
+    """Whether a partition waits for brokers that come back with other disks only."""
+    return partition.leader is None and not any(
+        partition.directory_of(broker_id) == world.disks[broker_id].directory_id
+        for broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+        if broker_id in partition.replicas
     )

@@ -34,6 +34,9 @@ class Process:
         self.alive = True
         self.stopped = False
         self.connections: dict[Connection, None] = {}
+        self.was_frozen = False
+        """Whether its clock stood still while others went on; then no lease holds what it promises."""
+        self._frozen_ms: int | None = None
         self._clock_offset_ms = clock_offset_ms
         self._rate = 1.0 + drift
         self._stalled: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -45,10 +48,22 @@ class Process:
 
     def after(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
         """Set a timer of the process's clock; it dies with the process, and waits while that is stopped."""
-        if delay_ms > 0:
+        if delay_ms <= 0:
+            self.scheduler.after(0, self.run, action, arguments)
+        else:
             # Never early, by the process's own clock.
-            delay_ms = int(delay_ms / self._rate) + 1
-        self.scheduler.after(delay_ms, self.run, action, arguments)
+            due_ms = self.now_ms + delay_ms
+            self.scheduler.after(int(delay_ms / self._rate) + 1, self._fire, due_ms, action, arguments)
+
+    def _fire(self, due_ms: int, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        early_ms = due_ms - self.now_ms
+        if self._frozen_ms is not None:
+            self.run(self._fire, (due_ms, action, arguments))
+        elif early_ms > 0:
+            # The clock stood still.
+            self.scheduler.after(early_ms, self._fire, due_ms, action, arguments)
+        else:
+            self.run(action, arguments)
 
     def run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Do something now, or when the process goes on."""
@@ -67,8 +82,20 @@ class Process:
         """SIGSTOP."""
         self.stopped = True
 
+    def freeze(self) -> None:
+        """The machine is suspended: its clock stops with it."""
+        self.stopped = self.was_frozen = True
+        self._frozen_ms = self.scheduler.now_ms
+
+    def jump(self, ahead_ms: int) -> None:
+        """The clock jumps ahead."""
+        self._clock_offset_ms += ahead_ms
+
     def go_on(self) -> None:
         """SIGCONT: timers and messages that are due come in any order."""
+        if self._frozen_ms is not None:
+            self._clock_offset_ms -= int((self.scheduler.now_ms - self._frozen_ms) * self._rate)
+            self._frozen_ms = None
         self.stopped = False
         stalled, self._stalled = self._stalled, []
         for action, arguments in stalled:
@@ -245,6 +272,9 @@ class Link:
         self._waiting: dict[int, tuple[Any, Callable[[Any], None]]] = {}
         """What could not be sent yet, and then what is not answered yet."""
         self._unsent: list[int] = []
+        self._deadlines_ms: dict[int, int] = {}
+        """Of what waits, by the world's clock."""
+        self._timer_ms: int | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -261,7 +291,8 @@ class Link:
         else:
             self._unsent.append(number)
             self.connect()
-        self.owner.after(timeout_ms, self._time_out, number)
+        self._deadlines_ms[number] = self.owner.scheduler.now_ms + timeout_ms
+        self._set_timer()
 
     def connect(self) -> None:
         """Begin to connect, unless that is done or under way."""
@@ -275,6 +306,7 @@ class Link:
         self.closed = True
         self._waiting.clear()
         self._unsent.clear()
+        self._deadlines_ms.clear()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -283,6 +315,7 @@ class Link:
         """The server answered."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
+            del self._deadlines_ms[number]
             waiting[1](answer)
 
     def lost(self, connection: Connection) -> None:
@@ -312,8 +345,24 @@ class Link:
             if number in self._waiting:
                 self._connection.send_request(number, self._waiting[number][0])
 
+    def _set_timer(self) -> None:
+        due_ms = min(self._deadlines_ms.values())
+        if self._timer_ms is None or due_ms < self._timer_ms:
+            self._timer_ms = due_ms
+            self.owner.after(due_ms - self.owner.scheduler.now_ms, self._look_at_deadlines, due_ms)
+
+    def _look_at_deadlines(self, timer_ms: int) -> None:
+        if timer_ms != self._timer_ms:
+            return
+        self._timer_ms = None
+        now_ms = self.owner.scheduler.now_ms
+        for number in [number for number, due_ms in self._deadlines_ms.items() if due_ms <= now_ms]:
+            self._time_out(number)
+        if self._deadlines_ms:
+            self._set_timer()
+
     def _time_out(self, number: int) -> None:
-        if number not in self._waiting:
+        if self._deadlines_ms.pop(number, None) is None:
             return
         if number in self._unsent:
             self._unsent.remove(number)
@@ -328,6 +377,7 @@ class Link:
         self.lost_at_ms = self.owner.now_ms
         waiting, self._waiting = self._waiting, {}
         self._unsent = []
+        self._deadlines_ms.clear()
         for _, done in waiting.values():
             done(None)
         if self._waiting:

@@ -1,7 +1,6 @@
 """Bugs that the simulator must find: each a small patch of a production machine, in force inside a `with`.
 
-They prove that the invariants can fail and that the faults reach the places where they would. `seed` is one
-that finds the bug.
+They prove that the invariants can fail and that the faults reach the places where they would.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from executor.replication.partition_follower import PartitionFetch, PartitionFol
 from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
 from sparklog.storage.producer_states import FRESH, ProducerStates
+from sparklog.storage.recovery_rules import SoundPrefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,9 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """A bug, what it breaks, and a seed that shows it."""
+    """A bug, and where it goes."""
 
     what: str
-    invariant: str
-    seed: int
     replacements: Callable[[], Sequence[Replacement]]
 
     @contextmanager
@@ -178,89 +176,73 @@ def _two_incarnations() -> Sequence[Replacement]:
     return [Replacement(brokers, "_previous_incarnation_ends", stay)]
 
 
+def _damage_ignored() -> Sequence[Replacement]:
+    offer = SoundPrefix.offer
+
+    def offer_anything(self: SoundPrefix, *batch: int, crc_matches: bool) -> str | None:
+        return offer(self, *batch, crc_matches=True)
+
+    return [Replacement(SoundPrefix, "offer", offer_anything)]
+
+
 PLANTED = {
     "truncate-to-high-watermark": PlantedBug(
         "a follower of a new leader cuts its log to its high watermark, as before KIP-101",
-        "IsrHoldsCommitted",
-        1,
         _truncate_to_high_watermark,
     ),
     "fetch-before-truncation": PlantedBug(
         "a follower does not say of which epoch its last record is",
-        "CommittedPrefixAgreement",
-        0,
         _fetch_before_truncation,
     ),
     "high-watermark-over-isr-only": PlantedBug(
         "the high watermark does not wait for who is about to join the ISR",
-        "IsrHoldsCommitted",
-        2,
         _high_watermark_over_isr_only,
     ),
     "shrink-before-commit": PlantedBug(
         "the high watermark does not wait for who is proposed to leave the ISR",
-        "IsrHoldsCommitted",
-        0,
         _shrink_before_commit,
     ),
     "join-below-epoch-start": PlantedBug(
         "a follower joins the ISR at the high watermark, below the start of the leader's epoch",
-        "IsrHoldsCommitted",
-        5,
         _join_below_epoch_start,
     ),
     "acknowledge-under-min-isr": PlantedBug(
         "acks=all is acknowledged by fewer than min.insync.replicas",
-        "IsrHoldsCommitted",
-        0,
         _acknowledge_under_min_isr,
     ),
     "no-partition-epoch": PlantedBug(
         "the controller takes an ISR that was proposed for an older partition epoch",
-        "IsrHoldsCommitted",
-        687,
         _no_partition_epoch,
     ),
     "stale-broker-epoch": PlantedBug(
         "what an earlier incarnation of a follower had counts for the present one",
-        "IsrHoldsCommitted",
-        481,
         _stale_broker_epoch,
     ),
     "restarted-stays-in-isr": PlantedBug(
         "a broker that registers anew stays in the ISRs and leaderships of the incarnation before it",
-        "SingleLeaderPerEpoch",
-        1,
         _two_incarnations,
     ),
     "lease-ignored": PlantedBug(
         "a broker goes on leading when nothing was heard of the controller",
-        "DeposedLeaderIsSilent",
-        101,
         _lease_ignored,
     ),
     "lease-with-old-metadata": PlantedBug(
         "a broker that was cut off leads again before it knows what was decided meanwhile",
-        "DeposedLeaderIsSilent",
-        323,
         _lease_with_old_metadata,
     ),
     "always-unclean": PlantedBug(
         "a replica out of sync is elected where the topic does not allow it",
-        "LeaderInIsr",
-        2,
         _always_unclean,
     ),
     "high-watermark-at-log-end": PlantedBug(
         "a new leader takes all it has for committed",
-        "IsrHoldsCommitted",
-        2,
         _high_watermark_at_log_end,
+    ),
+    "damage-ignored": PlantedBug(
+        "recovery does not look at the CRC of what a crash has left", _damage_ignored
     ),
     "sequence-unchecked": PlantedBug(
         "a producer's retry is appended once more",
-        "IdempotentOnce",
-        0,
         _sequence_unchecked,
     ),
 }

@@ -1,0 +1,67 @@
+"""What a simulation's topics are given, and what administrators ask for."""
+
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from sparklog.metadata.image import ResourceType
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+_UNCLEAN: Final = 1
+
+
+class TopicPlan(NamedTuple):
+    """How a topic is created."""
+
+    name: str
+    partitions: int
+    replicas: int
+    min_insync_replicas: int
+    unclean_elections: bool
+
+    def creation(self) -> Any:
+        """Return the request that creates it."""
+        topic = CreatableTopic(
+            name=self.name,
+            num_partitions=self.partitions,
+            replication_factor=self.replicas,
+            assignments=(),
+            configs=(
+                CreatableTopicConfig(name=MIN_INSYNC_REPLICAS, value=str(self.min_insync_replicas)),
+                CreatableTopicConfig(name=UNCLEAN_ELECTION, value=str(self.unclean_elections).lower()),
+            ),
+        )
+        return CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1))
+
+
+def deletion(name: str) -> Any:
+    """Return the request that deletes a topic."""
+    return DeleteTopicsRequest(
+        topics=(DeleteTopicState(name=name, topic_id=None),), timeout=timedelta(seconds=1)
+    )
+
+
+def configuration(name: str, key: str, value: str) -> Any:
+    """Return the request that changes one key of a topic's configuration."""
+    config = AlterableConfig(name=key, config_operation=0, value=value)
+    resource = AlterConfigsResource(
+        resource_type=int(ResourceType.TOPIC), resource_name=name, configs=(config,)
+    )
+    return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
+def unclean_election(topic: str, partition: int) -> Any:
+    """Return the request that prefers any leader to none."""
+    partitions = TopicPartitions(topic=topic, partitions=(partition,))
+    return ElectLeadersRequest(
+        election_type=_UNCLEAN, topic_partitions=(partitions,), timeout=timedelta(seconds=1)
+    )
