@@ -114,7 +114,10 @@ def build_batch(
     return header_bytes(header, compressed) + compressed
 
 
-def _read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+def _read_varint(buffer: bytes, position: int) -> tuple[int, int]:
+    byte = buffer[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     result = shift = 0
     while True:
         byte = buffer[position]
@@ -127,13 +130,26 @@ def _read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
             raise CorruptBatchError(f"the varint that ends at position {position} has more than 10 bytes")
 
 
-def _read_bytes(buffer: bytes | memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = _read_varint(buffer, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:
         raise CorruptBatchError(f"a field of {length} bytes at position {position} leaves its record")
-    return bytes(buffer[position : position + length]), position + length
+    return buffer[position : position + length], position + length
+
+
+def _read_headers(
+    buffer: bytes, header_count: int, position: int, end: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    headers = []
+    for _ in range(header_count):
+        key, position = _read_bytes(buffer, position, end)
+        value, position = _read_bytes(buffer, position, end)
+        if key is None:
+            raise CorruptBatchError(f"a header before position {position} has no key")
+        headers.append((key.decode(errors="replace"), value))
+    return tuple(headers), position
 
 
 def read_records(
@@ -145,38 +161,35 @@ def read_records(
         CorruptBatchError: lengths or counts inside do not add up.
         KafkaError: what `codecs.decompress` raises.
     """
-    payload: bytes | memoryview = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+    payload = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes])
     if header.codec is not Codec.NONE:
-        payload = decompress(header.codec, payload, DECOMPRESSED_LIMIT_BYTES)
+        payload = bytes(decompress(header.codec, payload, DECOMPRESSED_LIMIT_BYTES))
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    size_bytes = len(payload)
     at = 0
     try:
         for _ in range(header.record_count):
             length, at = _read_varint(payload, at)
             end = at + length
-            if length < 0 or end > len(payload):
+            if length < 0 or end > size_bytes:
                 raise CorruptBatchError(f"a record of {length} bytes at position {at} leaves its batch")
             timestamp_delta, at = _read_varint(payload, at + 1)
             offset_delta, at = _read_varint(payload, at)
             key, at = _read_bytes(payload, at, end)
             value, at = _read_bytes(payload, at, end)
             header_count, at = _read_varint(payload, at)
-            if not 0 <= header_count <= end - at:
-                raise CorruptBatchError(f"a record at position {at} claims {header_count} headers")
-            headers = []
-            for _ in range(header_count):
-                header_key, at = _read_bytes(payload, at, end)
-                header_value, at = _read_bytes(payload, at, end)
-                if header_key is None:
-                    raise CorruptBatchError(f"a header before position {at} has no key")
-                headers.append((header_key.decode(errors="replace"), header_value))
+            headers: tuple[tuple[str, bytes | None], ...] = ()
+            if header_count:
+                if not 0 <= header_count <= end - at:
+                    raise CorruptBatchError(f"a record at position {at} claims {header_count} headers")
+                headers, at = _read_headers(payload, header_count, at, end)
             if at != end:
                 raise CorruptBatchError(f"a record ends at position {at}, its length says {end}")
             timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
             yield SimpleRecord(
                 key,
                 value,
-                tuple(headers),
+                headers,
                 None if timestamp == NO_TIMESTAMP else timestamp,
                 header.base_offset + offset_delta,
             )
