@@ -64,7 +64,8 @@ def replayed(log: Log, start: MetadataSnapshot | None = None) -> MetadataSnapsho
     ) is not None:
         data = region.read()
         for position, header in iterate_headers(data):
-            records = [decode_record(record.value or b"") for record in read_records(data, header, position)]
+            values = [] if header.is_control else list(read_records(data, header, position))
+            records = [decode_record(record.value or b"") for record in values]
             image, _ = image.apply(records, header.last_offset, header.partition_leader_epoch)
             timestamp_ms = header.max_timestamp
     return MetadataSnapshot(image, None, timestamp_ms)
