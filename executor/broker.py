@@ -25,18 +25,22 @@ from executor.auto_topic_creation import AutoTopicCreation
 from executor.concurrency import until_first_ends
 from executor.controller_link import ControllerLink, ControllerUnreachableError
 from executor.directories import DataDirectories
+from executor.directory_assignments import DirectoryAssignments
 from executor.forwarding import Forwarder
 from executor.handlers.apis import BrokerServices, broker_apis
 from executor.isr_proposals import IsrProposals
-from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.lifecycle import BrokerDiskError, BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.loss_watch import LossWatch
 from executor.producer_ids import ProducerIds
 from executor.quorum.quorum_member import QuorumMember
 from executor.replication.replicas import Replicas
 from sparklog.config import BrokerConfig
+from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage
+from sparklog.storage import LogDirectory
+from sparklog.storage.files import is_disk_error
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Features
@@ -130,7 +134,8 @@ class Broker:
                 be called again.
             BrokerRefusedError: the controller will not have this broker, whatever it retries.
             BrokerReplacedError: another incarnation has this broker's place.
-            KafkaError: the metadata log cannot be replayed, or a disk failed at the start.
+            BrokerDiskError: no log directory is left, or that of the metadata log failed.
+            KafkaError: the metadata log cannot be replayed or written, or a disk failed at the start.
         """
         self._loop = asyncio.get_running_loop()
         if self._stop_reason is not None:
@@ -154,6 +159,8 @@ class Broker:
             leaving.push_async_callback(proposals.close)
             creation = AutoTopicCreation(link, config.request_timeout_ms)
             leaving.push_async_callback(creation.close)
+            assignments = DirectoryAssignments(link, self.node_id, self._broker_epoch)
+            leaving.push_async_callback(assignments.close)
             losses = LossWatch(asyncio.get_running_loop())
             replicas = Replicas(
                 self.node_id,
@@ -164,13 +171,15 @@ class Broker:
                 losses,
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
+                assign=assignments.assign,
+                on_directory_failed=lambda directory: self._directory_failed(directory, directories),
             )
 
             async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
                 self._image = image
                 losses.image_changed(image)
                 await replicas.apply_metadata(image, delta)
-                self._image_applied(image)
+                self._image_applied(image, has_undeclared_damage=replicas.undeclared_damage > 0)
 
             def services(cluster_id: str) -> BrokerServices:
                 return BrokerServices(
@@ -200,7 +209,7 @@ class Broker:
             leaving.push_async_callback(quorum.close)
             link.on_connected = lambda: self._connected(quorum)
             # Until the logs are closed the quorum is to have this broker.
-            following = asyncio.ensure_future(until_first_ends(quorum.follow(), metadata_link.run()))
+            following = asyncio.ensure_future(_follow(quorum, metadata_link, directories.metadata))
             leaving.push_async_callback(_end, following)
             loading = asyncio.ensure_future(replicas.start())
             leaving.push_async_callback(self._shut_down, replicas, loading, directories)
@@ -232,9 +241,15 @@ class Broker:
         if self._stop_reason is not None:
             return
         assert quorum.cluster_id is not None, "there is a leader, so there is a cluster"
+        if (failure := directories.metadata.failure) is not None:
+            raise BrokerDiskError(
+                f"the directory of the metadata log, {directories.metadata.path}: {failure}"
+            )
         await self._listen(services(quorum.cluster_id), leaving)
         lifecycle = self._lifecycle = self._new_lifecycle(quorum.cluster_id, directories)
-        await until_first_ends(self._live(lifecycle, link, quorum), self._tick(replicas, lifecycle))
+        await until_first_ends(
+            self._live(lifecycle, link, quorum, directories), self._tick(replicas, lifecycle)
+        )
 
     async def _stop_asked(self) -> None:
         await self._stopping.wait()
@@ -243,9 +258,17 @@ class Broker:
         self._wake.set()
         quorum.connected()
 
-    def _image_applied(self, image: MetadataImage) -> None:
+    def _directory_failed(self, directory: LogDirectory, directories: DataDirectories) -> None:
+        lifecycle = self._lifecycle
+        if lifecycle is not None and directory.meta is not None:
+            is_last = directory is directories.metadata or not directories.online
+            lifecycle.directory_failed(directory.meta.directory_id, _now_ms(), is_last=is_last)
+            self._wake.set()
+
+    def _image_applied(self, image: MetadataImage, *, has_undeclared_damage: bool) -> None:
         lifecycle = self._lifecycle
         assert lifecycle is not None, "the first image has the registration in it"
+        lifecycle.has_undeclared_damage = has_undeclared_damage
         registration = image.brokers.get(self.node_id)
         registered_epoch = None if registration is None else registration.broker_epoch
         lifecycle.metadata_applied(image.offset, registered_epoch, _now_ms())
@@ -257,7 +280,13 @@ class Broker:
         if self._lifecycle is not None:
             self._lifecycle.metadata_fetched(sent_ms)
 
-    async def _live(self, lifecycle: BrokerLifecycle, link: ControllerLink, quorum: QuorumMember) -> None:
+    async def _live(
+        self,
+        lifecycle: BrokerLifecycle,
+        link: ControllerLink,
+        quorum: QuorumMember,
+        directories: DataDirectories,
+    ) -> None:
         """Register, beat, and do what the answers say, until it is time to shut down."""
         timeout_ms = self._config.controller_quorum_request_timeout_ms
         while True:
@@ -288,6 +317,7 @@ class Broker:
                 lifecycle.registration_answered(response.error_code, response.broker_epoch, _now_ms())
                 if lifecycle.broker_epoch is not None:
                     logger.info("registered with broker epoch %d", lifecycle.broker_epoch)
+                    await asyncio.to_thread(directories.note_running, lifecycle.broker_epoch)
                     quorum.registered()
             else:
                 lifecycle.heartbeat_answered(
@@ -319,9 +349,6 @@ class Broker:
             )
             return
         await replicas.shutdown()
-        if replicas.offline_partitions:
-            logger.error("no clean shutdown: the logs of %s failed", replicas.offline_partitions)
-            return
         await asyncio.to_thread(directories.write_clean_shutdown, self._registered_epoch())
 
     async def _listen(self, services: BrokerServices, leaving: contextlib.AsyncExitStack) -> None:
@@ -395,6 +422,16 @@ class Broker:
         if state is not self._state:
             self._state = state
             self._on_state(state)
+
+
+async def _follow(quorum: QuorumMember, link: ControllerLink, directory: LogDirectory) -> None:
+    """Follow the metadata quorum; if that fails for the disk, nothing else is written there either."""
+    try:
+        await until_first_ends(quorum.follow(), link.run())
+    except KafkaError as error:
+        if is_disk_error(error):
+            directory.fail(error)
+        raise
 
 
 async def _result_of(future: "asyncio.Future[None]") -> None:

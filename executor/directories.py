@@ -5,16 +5,20 @@ All or nothing: when one cannot be had, those already locked are given back. A d
 soon as the metadata quorum names the cluster (`format`). Blocking; off the loop.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 from uuid import UUID, uuid4
 
+from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
 from sparklog.storage.files import partition_of, storage_errors
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 __all__ = ["DataDirectories"]
+
+logger = logging.getLogger(__name__)
 
 
 class DataDirectories:
@@ -72,8 +76,13 @@ class DataDirectories:
 
     @property
     def log_ids(self) -> list[UUID]:
-        """The ids of the directories of log.dirs."""
-        return [self._id_of(directory) for directory in self.logs]
+        """The ids of the directories of log.dirs that are online."""
+        return [self._id_of(directory) for directory in self.online]
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """Those of log.dirs whose disk has not failed."""
+        return [directory for directory in self.logs if directory.failure is None]
 
     @property
     def previous_broker_epoch(self) -> BrokerEpoch | None:
@@ -91,6 +100,17 @@ class DataDirectories:
             if directory.meta is None:
                 directory.format(MetaProperties(cluster_id, self._node_id, self._new_ids[directory.path]))
 
+    def note_running(self, broker_epoch: BrokerEpoch) -> None:
+        """Say in those of log.dirs under which broker epoch they are used from now on.
+
+        Where it cannot be written, a killed broker's replicas count for less: that is all.
+        """
+        for directory in self.online:
+            try:
+                directory.note_running(broker_epoch)
+            except KafkaError as error:
+                logger.warning("%s", error)
+
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
         """Say that every log of log.dirs was closed properly.
 
@@ -100,7 +120,7 @@ class DataDirectories:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         for directory in self.logs:
-            if directory.meta is not None and directory.failure is None:
+            if directory.meta is not None:
                 directory.write_clean_shutdown(
                     directory.previous_broker_epoch if broker_epoch is None else broker_epoch
                 )

@@ -32,7 +32,14 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.registrations import Endpoint, FeatureRange
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
-__all__ = ["BrokerIdentity", "BrokerLifecycle", "BrokerRefusedError", "BrokerReplacedError", "BrokerState"]
+__all__ = [
+    "BrokerDiskError",
+    "BrokerIdentity",
+    "BrokerLifecycle",
+    "BrokerRefusedError",
+    "BrokerReplacedError",
+    "BrokerState",
+]
 
 RETRY_MS: Final = 100
 """Pause after a refused or lost request; connecting itself backs off in the controller link."""
@@ -58,6 +65,13 @@ class BrokerState(Enum):
 
 class BrokerRefusedError(KafkaError):
     """The controller will not have this broker, however often it starts."""
+
+
+class BrokerDiskError(KafkaError):
+    """The broker has no log directory left that it can use, or its metadata log lies in one that failed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.kafka_storage_error, message)
 
 
 class BrokerReplacedError(KafkaError):
@@ -98,12 +112,18 @@ class BrokerLifecycle:
         """None until registered."""
         self.is_fenced = True
         """What the last answered heartbeat said."""
-        self.failure: BrokerRefusedError | BrokerReplacedError | None = None
+        self.failure: BrokerRefusedError | BrokerReplacedError | BrokerDiskError | None = None
         """Why the broker had to go, if it was not asked to."""
         self.cluster_ended = False
         """Whether the broker goes because all do: nobody is left who would start it again."""
         self.due_ms = now_ms
         """When the next request is to be sent."""
+        self.has_undeclared_damage = False
+        """Replicas here lack something of which the controller does not know: not to be unfenced yet."""
+        self._offline_directories: list[UUID] = []
+        self._disk_failure: BrokerDiskError | None = None
+        self._disk_failure_told = False
+        self._disk_deadline_ms: int | None = None
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._session_timeout_ms = session_timeout_ms
         self._registration_deadline_ms = now_ms + registration_timeout_ms
@@ -121,12 +141,14 @@ class BrokerLifecycle:
         self._sent_ms = now_ms
         if self.broker_epoch is None:
             return self._registration()
+        self._disk_failure_told = self._disk_failure is not None
         return BrokerHeartbeatRequest(
             broker_id=self.identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=-1 if self._applied_offset is None else self._applied_offset,
-            want_fence=not self._knows_itself,
+            want_fence=not self._knows_itself or (self.has_undeclared_damage and self.is_fenced),
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=tuple(self._offline_directories),
         )
 
     def registration_answered(self, error_code: ErrorCode, broker_epoch: BrokerEpoch, now_ms: int) -> None:
@@ -147,6 +169,9 @@ class BrokerLifecycle:
         self, error_code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int
     ) -> None:
         """Take in the controller's answer to a heartbeat."""
+        if self._disk_failure is not None and self._disk_failure_told:
+            self._fail(self._disk_failure)
+            return
         if error_code in _REPLACED:
             self._fail(
                 BrokerReplacedError(
@@ -199,6 +224,19 @@ class BrokerLifecycle:
         if self._lease_renewed_ms is not None and sent_ms > self._lease_renewed_ms:
             self._lease_renewed_ms = None
 
+    def directory_failed(self, directory_id: UUID, now_ms: int, *, is_last: bool) -> None:
+        """A log directory went offline; `is_last`: the broker cannot go on without it.
+
+        The controller is told at once, and moves what was led there. A broker that cannot go on leaves when
+        that was answered, or after the time of a heartbeat.
+        """
+        self._offline_directories.append(directory_id)
+        self.due_ms = now_ms
+        if is_last and self._disk_failure is None:
+            self._offline_directories = list(self.identity.log_directories)
+            self._disk_failure = BrokerDiskError(f"{self._name} has no log directory left that it can use")
+            self._disk_deadline_ms = now_ms + self._heartbeat_interval_ms
+
     def stop_asked(self, now_ms: int) -> None:
         """Begin a controlled shutdown; asked again, it changes nothing."""
         if self.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
@@ -217,7 +255,10 @@ class BrokerLifecycle:
             self.state = BrokerState.SHUTTING_DOWN
 
     def tick(self, now_ms: int) -> None:
-        """Let time pass: end a controlled shutdown that takes too long."""
+        """Let time pass: end a controlled shutdown that takes too long, or a broker without a disk."""
+        if self._disk_deadline_ms is not None and now_ms >= self._disk_deadline_ms:
+            assert self._disk_failure is not None, "it came with the deadline"
+            self._fail(self._disk_failure)
         if self._shutdown_deadline_ms is not None and now_ms >= self._shutdown_deadline_ms:
             self.state = BrokerState.SHUTTING_DOWN
 
@@ -232,7 +273,7 @@ class BrokerLifecycle:
     def _name(self) -> str:
         return f"broker {self.identity.node_id} of cluster {self.identity.cluster_id}"
 
-    def _fail(self, failure: BrokerRefusedError | BrokerReplacedError) -> None:
+    def _fail(self, failure: BrokerRefusedError | BrokerReplacedError | BrokerDiskError) -> None:
         self.failure = failure
         self.state = BrokerState.SHUTTING_DOWN
 

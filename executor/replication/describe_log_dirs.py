@@ -1,4 +1,7 @@
-"""DescribeLogDirs: what lies in each data directory, and how far it is replicated (KIP-113, KIP-827)."""
+"""DescribeLogDirs: what lies in each data directory, and how far it is replicated (KIP-113, KIP-827).
+
+A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions.
+"""
 
 import datetime
 from typing import Any, Final
@@ -14,6 +17,7 @@ from executor.replication.log_store import LogStore
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
+from sparklog.storage.log_directory import LogDirectory
 from sparklog.wire.server import Request
 from sparklog.wire.versions import upgrade
 
@@ -45,8 +49,16 @@ def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) 
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.free_bytes,
             )
+            if directory.failure is None
+            else _offline(directory)
             for directory in store.directories
         ),
+    )
+
+
+def _offline(directory: LogDirectory) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.kafka_storage_error, log_dir=str(directory.path), topics=()
     )
 
 

@@ -3,11 +3,11 @@
 Each kind has an interval of its own. A file that says too little costs time after a crash, so that may wait.
 One that says too much would have recovery trust what was never fsynced, or a topic that was made again begin
 where its predecessor did; it is written as soon as that is seen (`due` compares every second or so): after a
-truncation, and when a log came to be under a name that a file still has.
+truncation, and when a log came to be under a name that a file still has. A file that cannot be written takes
+its directory offline.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_kee
 from sparklog.types import Offset, TopicPartition
 
 __all__ = ["Checkpoint", "CheckpointIntervals", "LogCheckpoints"]
-
-logger = logging.getLogger(__name__)
 
 Write = Callable[[LogDirectory, Mapping[TopicPartition, Offset]], None]
 
@@ -66,12 +64,14 @@ class LogCheckpoints:
         replicas: Iterable[Replica],
         directories: Sequence[LogDirectory],
         directory_of: Callable[[Log], LogDirectory],
+        on_failed: Callable[[LogDirectory, Exception], None],
         intervals: CheckpointIntervals,
         executor: Executor,
     ) -> None:
         self._replicas = replicas
         self._directories = directories
         self._directory_of = directory_of
+        self._on_failed = on_failed
         self._executor = executor
         self._kinds = (
             Checkpoint(
@@ -125,6 +125,8 @@ class LogCheckpoints:
             written: dict[TopicPartition, Offset] = {}
             failed = False
             for directory in self._directories:
+                if directory.failure is not None:
+                    continue
                 offsets = {
                     replica.topic_partition: offset
                     for replica in replicas[directory]
@@ -134,7 +136,7 @@ class LogCheckpoints:
                     await loop.run_in_executor(self._executor, kind.write, directory, offsets)
                 except (KafkaError, OSError) as error:
                     failed = True
-                    logger.error("%s: a checkpoint was not written: %s", directory.path, error)
+                    self._on_failed(directory, error)
                 else:
                     written |= offsets
             kind.written = kind.written | written if failed else written

@@ -1,6 +1,7 @@
-"""The logs of this broker over its directories: loading, creating, deleting, setting strays aside.
+"""The logs of this broker over its directories: loading, creating, deleting, removing strays.
 
-Everything here that touches files runs beside the event loop.
+Everything here that touches files runs beside the event loop. A directory whose disk fails goes offline with
+everything in it (`on_failed` is told); the others go on.
 """
 
 import asyncio
@@ -8,8 +9,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from typing import NamedTuple
 from uuid import UUID
 
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.files import is_disk_error
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
@@ -18,19 +22,38 @@ from sparklog.types import Offset, TopicPartition
 logger = logging.getLogger(__name__)
 
 
+class _Loaded(NamedTuple):
+    log: Log
+    high_watermark: Offset
+
+
 class LogStore:
     """Where the logs of this broker lie."""
 
-    def __init__(self, directories: Sequence[LogDirectory], executor: Executor) -> None:
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        executor: Executor,
+        on_failed: Callable[[LogDirectory, Exception], None],
+    ) -> None:
         self.directories = directories
         self._executor = executor
-        self._loaded: dict[TopicPartition, Log] = {}
-        """Loaded from disk and not asked for yet."""
-        self._high_watermarks: dict[TopicPartition, Offset] = {}
+        self._on_failed = on_failed
+        self._loaded: dict[TopicPartition, list[_Loaded]] = {}
+        """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
         self._places: dict[Log, LogDirectory] = {}
 
+    @property
+    def online(self) -> list[LogDirectory]:
+        """The directories that can be used."""
+        return [directory for directory in self.directories if directory.failure is None]
+
     async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
-        """Open every log of every directory, recovering what an unclean stop left."""
+        """Open every log of every directory, recovering what an unclean stop left.
+
+        Raises:
+            KafkaError: kafka_storage_error: no directory can be read.
+        """
         loop = asyncio.get_running_loop()
         loaded = await asyncio.gather(
             *(
@@ -38,93 +61,137 @@ class LogStore:
                 for directory in self.directories
             )
         )
-        for directory, (logs, high_watermarks) in zip(self.directories, loaded, strict=True):
-            self._loaded.update(logs)
-            self._high_watermarks.update(high_watermarks)
-            self._places.update(dict.fromkeys(logs.values(), directory))
+        for directory, logs in zip(self.directories, loaded, strict=True):
+            if isinstance(logs, Exception):
+                self._on_failed(directory, logs)
+                continue
+            for found in logs:
+                self._loaded.setdefault(found.log.topic_partition, []).append(found)
+                self._places[found.log] = directory
+        if not self.online:
+            raise _all_failed(self.directories)
 
     async def open(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        told_directory: UUID | None,
     ) -> tuple[Log, Offset]:
         """Return the log of a partition and its last known high watermark, creating it where there is none.
 
-        A log of an older topic of that name is set aside first.
+        `told_directory` is where the metadata says it lies. Logs of older topics of that name are removed.
 
         Raises:
             KafkaError: kafka_storage_error.
         """
-        log = self._loaded.pop(topic_partition, None)
-        if log is not None and log.topic_id in (topic_id, None):
-            log.reconfigure(config)
-            return log, self._high_watermarks.pop(topic_partition, 0)
-        if log is not None:
-            await self._set_aside([log])
-        directory = self._least_used()
-        log = await asyncio.get_running_loop().run_in_executor(
-            self._executor,
-            directory.create_log,
-            topic_partition.topic,
-            topic_partition.partition,
-            topic_id,
-            config,
-            _wall_ms(),
+        found = self._loaded.pop(topic_partition, [])
+        of_topic = [loaded for loaded in found if loaded.log.topic_id in (topic_id, None)]
+        chosen = max(
+            of_topic,
+            key=lambda loaded: (
+                self._directory_id(loaded.log) == told_directory,
+                loaded.log.log_end_offset,
+            ),
+            default=None,
         )
+        await self._remove(loaded.log for loaded in found if loaded is not chosen)
+        if chosen is not None:
+            chosen.log.reconfigure(config)
+            return chosen
+        for directory in self.online:
+            unreadable = directory.unreadable.get(topic_partition)
+            if unreadable is not None:
+                raise unreadable
+        directory = self._least_used()
+        try:
+            log = await asyncio.get_running_loop().run_in_executor(
+                self._executor,
+                directory.create_log,
+                topic_partition.topic,
+                topic_partition.partition,
+                topic_id,
+                config,
+                _wall_ms(),
+            )
+        except KafkaError as error:
+            if is_disk_error(error):
+                self._on_failed(directory, error)
+            raise
         self._places[log] = directory
         return log, 0
 
     async def delete(self, log: Log) -> None:
         """Delete a log; its files go after `file.delete.delay.ms`."""
         directory = self._places.pop(log)
-        await asyncio.get_running_loop().run_in_executor(
-            self._executor, directory.delete_log, log, _wall_ms()
-        )
+        await self._beside_loop(directory, lambda: directory.delete_log(log, _wall_ms()))
 
-    async def set_strays_aside(self) -> None:
-        """Rename the logs that were loaded and that no image has asked for."""
-        strays, self._loaded = list(self._loaded.values()), {}
-        self._high_watermarks.clear()
-        await self._set_aside(strays)
+    async def remove_strays(self) -> None:
+        """Remove the logs that were loaded and that no image has asked for."""
+        strays, self._loaded = self._loaded, {}
+        await self._remove(loaded.log for found in strays.values() for loaded in found)
 
-    async def close_unclaimed(self) -> list[TopicPartition]:
-        """Flush and close the logs that no image has asked for yet; return those that are not on disk."""
+    async def close_unclaimed(self) -> None:
+        """Flush and close the logs that no image has asked for yet."""
         unclaimed, self._loaded = self._loaded, {}
-        loop = asyncio.get_running_loop()
-        results = await asyncio.gather(
-            *(loop.run_in_executor(self._executor, log.close) for log in unclaimed.values()),
-            return_exceptions=True,
-        )
-        failed = []
-        for topic_partition, error in zip(unclaimed, results, strict=True):
-            if error is not None:
-                logger.error("%s: not closed cleanly: %s", topic_partition, error)
-                failed.append(topic_partition)
-        return failed
+        await asyncio.gather(*(self.close(loaded.log) for found in unclaimed.values() for loaded in found))
+
+    async def close(self, log: Log) -> None:
+        """Flush and close a log, unless its directory is offline."""
+        await self._beside_loop(self._places[log], log.close)
 
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the directory a log lies in."""
         return self._places[log]
 
-    async def _set_aside(self, logs: Iterable[Log]) -> None:
-        loop = asyncio.get_running_loop()
-        for log in logs:
-            directory = self._places.pop(log)
-            path = await loop.run_in_executor(self._executor, directory.remove_stray, log, _wall_ms())
-            logger.warning("%s is not this broker's: removed, by way of %s", log.topic_partition, path)
+    def _directory_id(self, log: Log) -> UUID | None:
+        meta = self._places[log].meta
+        return None if meta is None else meta.directory_id
+
+    async def _remove(self, logs: Iterable[Log]) -> None:
+        for log in list(logs):
+            logger.warning("%s is not this broker's: %s is removed", log.topic_partition, log.directory)
+            await self._remove_one(log)
+
+    async def _remove_one(self, log: Log) -> None:
+        directory = self._places.pop(log)
+        await self._beside_loop(directory, lambda: directory.remove_stray(log, _wall_ms()))
+
+    async def _beside_loop(self, directory: LogDirectory, work: Callable[[], object]) -> None:
+        """Do something to a directory that is online; if its disk fails, so does the directory."""
+        if directory.failure is not None:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except (KafkaError, OSError) as error:
+            self._on_failed(directory, error)
 
     def _least_used(self) -> LogDirectory:
-        if len(self.directories) == 1:
-            return self.directories[0]
+        online = self.online
+        if not online:
+            raise _all_failed(self.directories)
+        if len(online) == 1:
+            return online[0]
         used = {id(directory): 0 for directory in self.directories}
         for directory in self._places.values():
             used[id(directory)] += 1
-        return min(self.directories, key=lambda directory: used[id(directory)])
+        return min(online, key=lambda directory: used[id(directory)])
 
 
 def _load(
     directory: LogDirectory, config_for: Callable[[str], LogConfig], threads: int
-) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, Offset]]:
-    logs = directory.load_all(config_for, _wall_ms(), threads=threads)
-    return logs, directory.read_high_watermarks()
+) -> list[_Loaded] | Exception:
+    try:
+        logs = directory.load_all(config_for, _wall_ms(), threads=threads)
+    except KafkaError as error:
+        return error
+    high_watermarks = directory.read_high_watermarks()
+    return [_Loaded(log, high_watermarks.get(partition, 0)) for partition, log in logs.items()]
+
+
+def _all_failed(directories: Sequence[LogDirectory]) -> KafkaError:
+    reasons = "; ".join(f"{directory.path}: {directory.failure}" for directory in directories)
+    return KafkaError(ErrorCode.kafka_storage_error, f"no log directory can be used: {reasons}")
 
 
 def _wall_ms() -> int:

@@ -47,6 +47,7 @@ class Maintenance:
         replicas: Iterable[Replica],
         directories: Sequence[LogDirectory],
         directory_of: Callable[[Log], LogDirectory],
+        on_failed: Callable[[LogDirectory, Exception], None],
         intervals: MaintenanceIntervals,
         executor: Executor,
     ) -> None:
@@ -56,7 +57,7 @@ class Maintenance:
         self._executor = executor
         self._check_interval_ms = min(CHECK_INTERVAL_MS, intervals.flush_by_time_ms)
         self._checkpoints = LogCheckpoints(
-            replicas, directories, directory_of, intervals.checkpoints, executor
+            replicas, directories, directory_of, on_failed, intervals.checkpoints, executor
         )
         self._retention_due_ms = self._check_due_ms = self._flush_by_time_due_ms = 0
         self._flushed_ms: WeakKeyDictionary[Replica, int] = WeakKeyDictionary()
@@ -127,6 +128,8 @@ class Maintenance:
             except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted segments were not removed: %s", log.directory, error)
         for directory in self._directories:
+            if directory.failure is not None:
+                continue
             try:
                 directory.remove_directories_due(wall_ms)
             except (KafkaError, OSError) as error:

@@ -376,9 +376,13 @@ class Replica:
             return
         if not self.offline:
             logger.error("%s: offline after an I/O error in %s: %s", self, self.log.directory, error)
-            self.offline = True
-            self.resign()
+            self.go_offline()
             self._host.went_offline(self, error)
+
+    def go_offline(self) -> None:
+        """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
+        self.offline = True
+        self.resign()
 
     def _not_leader(self) -> KafkaError:
         if self.offline:

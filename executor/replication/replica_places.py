@@ -32,9 +32,8 @@ def place_to_tell(
 
     `lies_in` is None for a replica that cannot be opened.
     """
-    told = registration.directory_of(broker_id)
-    counts = broker_id in registration.isr or broker_id in registration.elr
-    if lies_in is None or (damaged and (counts or told != LOST_DIRECTORY)):
+    told, counts = registration.directory_of(broker_id), _counts(registration, broker_id)
+    if lies_in is None or (damaged and counts):
         return None if told == LOST_DIRECTORY else LOST_DIRECTORY
     if told == lies_in:
         return None
@@ -44,6 +43,11 @@ def place_to_tell(
     # Told of a directory that this broker no longer has, the controller lets nobody lead from there: while
     # the replica still counts, what lies elsewhere must not pass for it.
     return lies_in if told in own_directories or not counts else None
+
+
+def _counts(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
+    """Whether the replica may lead for what it has, or for having led last."""
+    return broker_id in (*registration.isr, *registration.elr, *registration.last_known_elr)
 
 
 class ReplicaPlaces:
@@ -85,6 +89,11 @@ class ReplicaPlaces:
         self._damaged.discard(key)
         self._undeclared.discard(key)
 
+    def forget_topic(self, topic_id: UUID) -> None:
+        """The topic is gone."""
+        for key in [key for key in self._lies_in if key.topic_id == topic_id]:
+            self.forget(key)
+
     def image_changed(self, key: TopicIdPartition, registration: PartitionRegistration) -> None:
         """Compare what the metadata says of a partition with what is so; have the difference told."""
         if key not in self._lies_in:
@@ -96,8 +105,9 @@ class ReplicaPlaces:
             self._undeclared.discard(key)
         if registration.directory_of(broker_id) == LOST_DIRECTORY:
             self._undeclared.discard(key)
-            if broker_id not in registration.isr and broker_id not in registration.elr:
-                self._damaged.discard(key)
+        if not _counts(registration, broker_id):
+            self._damaged.discard(key)
+            self._undeclared.discard(key)
         place = place_to_tell(
             registration, broker_id, lies_in, self.own_directories, damaged=key in self._damaged
         )

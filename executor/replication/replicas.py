@@ -37,12 +37,21 @@ from executor.replication.partition_settings import PartitionSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.produce import ProduceHandler
 from executor.replication.replica import Replica
+from executor.replication.replica_places import ReplicaPlaces
 from sparklog.config import BrokerConfig, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
+from sparklog.storage.files import is_disk_error
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicPartition
+from sparklog.types import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicIdPartition,
+    TopicPartition,
+)
 from sparklog.wire.server import Request
 
 logger = logging.getLogger(__name__)
@@ -65,7 +74,14 @@ class Replicas:
         loop: asyncio.AbstractEventLoop,
         *,
         inter_broker_listener_name: str | None = None,
+        assign: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None,
+        on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
     ) -> None:
+        """Serve what lies in `directories`.
+
+        `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
+        each directory that goes offline.
+        """
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._config = broker_config
@@ -74,14 +90,15 @@ class Replicas:
         self._executor = ThreadPoolExecutor(broker_config.background_threads, "sparklog-log")
         self._delayed = delayed = DelayedOperations(loop)
         self._table = table = PartitionTable(listener_name)
-        self._store = LogStore(directories, self._executor)
+        self._store = LogStore(directories, self._executor, self.directory_failed)
+        self._places = ReplicaPlaces(node_id, assign)
+        self._on_directory_failed = on_directory_failed
         self._brokers: dict[BrokerId, BrokerStatus] = {}
         self._settings: dict[str, PartitionSettings] = {}
         self._wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
         self._may_lead = True
         self._has_image = False
-        self._not_closed: list[TopicPartition] = []
         self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, losses)
         sessions = FetchSessions(
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
@@ -101,6 +118,7 @@ class Replicas:
             table,
             directories,
             self._store.directory_of,
+            self.directory_failed,
             MaintenanceIntervals(
                 retention_ms=broker_config.log_retention_check_interval_ms,
                 checkpoints=CheckpointIntervals(
@@ -150,7 +168,12 @@ class Replicas:
     @property
     def offline_partitions(self) -> list[TopicPartition]:
         """The partitions whose logs failed."""
-        return [replica.topic_partition for replica in self._table if replica.offline] + self._not_closed
+        return [replica.topic_partition for replica in self._table if replica.offline]
+
+    @property
+    def undeclared_damage(self) -> int:
+        """How many replicas the controller may still take for whole that are not (`replica_places`)."""
+        return self._places.undeclared
 
     # --- metadata -------------------------------------------------------------------------------
 
@@ -171,6 +194,11 @@ class Replicas:
                 changed.append((topic, partition))
             elif replica is not None:
                 await self._drop(replica)
+            else:
+                self._places.forget(TopicIdPartition(topic.topic_id, partition))
+        self._places.own_directories = tuple(
+            directory.meta.directory_id for directory in self._store.online if directory.meta is not None
+        )
         await self._open_missing(changed)
         in_new_epoch: list[Replica] = []
         for topic, partition in changed:
@@ -180,9 +208,11 @@ class Replicas:
                 self._change_role(replica, topic.partitions[partition])
                 if replica.leader_epoch != leader_epoch:
                     in_new_epoch.append(replica)
+            key = TopicIdPartition(topic.topic_id, partition)
+            self._places.image_changed(key, topic.partitions[partition])
         _log_roles(in_new_epoch)
         if first:
-            await self._store.set_strays_aside()
+            await self._store.remove_strays()
             self._maintenance.start(self._delayed.now_ms())
         await self._fetchers.reconcile()
 
@@ -211,6 +241,7 @@ class Replicas:
                 self._settings.pop(name, None)
             for replica in [replica for replica in self._table if replica.topic_id == topic_id]:
                 await self._drop(replica)
+            self._places.forget_topic(topic_id)
 
     async def _drop(self, replica: Replica) -> None:
         """The replica is no longer this broker's."""
@@ -220,6 +251,7 @@ class Replicas:
         replica.resign()
         replica.close_readers()
         self._delete_records.low_watermark_moved(replica)
+        self._places.forget(_key(replica))
         await self._store.delete(replica.log)
 
     async def _open_missing(self, partitions: Sequence[tuple[TopicImage, int]]) -> None:
@@ -235,11 +267,19 @@ class Replicas:
     async def _open(self, topic: TopicImage, partition: int) -> None:
         settings = self._settings_of(self._table.image, topic.name)
         topic_partition = TopicPartition(topic.name, partition)
+        key = TopicIdPartition(topic.topic_id, partition)
+        told_directory = topic.partitions[partition].directory_of(self._node_id)
         try:
-            log, high_watermark = await self._store.open(topic_partition, topic.topic_id, settings.log)
+            log, high_watermark = await self._store.open(
+                topic_partition, topic.topic_id, settings.log, told_directory
+            )
         except (KafkaError, OSError) as error:
-            logger.error("%s: its log cannot be opened: %s", topic_partition, error)
+            logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
+            self._places.lost(key)
             return
+        directory = self._store.directory_of(log)
+        if directory.meta is not None:
+            self._places.opened(key, directory.meta.directory_id, damaged=log.missing is not None)
         replica = Replica(
             topic.topic_id, log, settings, self, high_watermark=high_watermark, broker_id=self._node_id
         )
@@ -308,8 +348,29 @@ class Replicas:
         self._delete_records.low_watermark_moved(replica)
 
     def went_offline(self, replica: Replica, error: BaseException) -> None:
-        """The log of a replica failed; nothing is fetched for it any more."""
+        """The log of a replica failed; with it, if the disk is why, the directory."""
         self._fetchers.remove(replica)
+        directory = self._store.directory_of(replica.log)
+        key = _key(replica)
+        registration = self._table.image.topics.partition(replica.topic_id, replica.topic_partition.partition)
+        told = None if registration is None else registration.directory_of(self._node_id)
+        if not is_disk_error(error) or directory.meta is None or told != directory.meta.directory_id:
+            # The controller does not learn of it by the directory.
+            self._places.lost(key)
+            if registration is not None:
+                self._places.image_changed(key, registration)
+        if is_disk_error(error):
+            self.directory_failed(directory, error)
+
+    def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
+        """The disk of a directory failed; whatever lies in it is offline until the broker starts anew."""
+        if not directory.fail(error):
+            return
+        for replica in self._table:
+            if not replica.offline and self._store.directory_of(replica.log) is directory:
+                self._fetchers.remove(replica)
+                replica.go_offline()
+        self._on_directory_failed(directory)
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -347,18 +408,19 @@ class Replicas:
         await self._maintenance.stop()
         started = time.monotonic()
         await self._maintenance.write_checkpoints()
-        loop = asyncio.get_running_loop()
-        for replica in self._table:
-            if not replica.offline:
-                try:
-                    await loop.run_in_executor(self._executor, replica.log.close)
-                except (KafkaError, OSError) as error:
-                    logger.error("%s: not closed cleanly: %s", replica, error)
-                    replica.offline = True
-        self._not_closed = await self._store.close_unclaimed()
+        for replica in list(self._table):
+            if replica.offline:
+                self._store.directory_of(replica.log).has_unclosed_logs = True
+            else:
+                await self._store.close(replica.log)
+        await self._store.close_unclaimed()
         await self._maintenance.write_checkpoints()
         self._executor.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
+
+
+def _key(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
 
 
 def _log_roles(replicas: Sequence[Replica]) -> None:

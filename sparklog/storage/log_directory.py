@@ -66,8 +66,10 @@ class LogDirectory:
         acknowledged (KIP-966); None where that is not known."""
         self.unreadable: dict[TopicPartition, KafkaError] = {}
         """The logs that `load_all` could not open for what their files say."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """Why the directory is offline; None while it is not."""
+        self.has_unclosed_logs = False
+        """Set by who gives up a log without closing it: no clean stop is claimed then."""
         self._lock_descriptor: int | None = lock_descriptor
         self._to_delete: list[tuple[TimestampMs, Path]] = []
 
@@ -117,7 +119,7 @@ class LogDirectory:
             with storage_errors(f"write {self.path / RUNNING_MARKER}"):
                 write_marker(self.path, RunningMarker(boot, broker_epoch))
 
-    def fail(self, error: Exception) -> bool:
+    def fail(self, error: BaseException) -> bool:
         """Take the directory offline because of `error`; return whether it was online.
 
         Safe on an event loop: all it does to the disk is to remove one file, as far as the disk lets it.
@@ -331,11 +333,14 @@ class LogDirectory:
         return self._checkpointed(REPLICATION_OFFSET_CHECKPOINT)
 
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
-        """Say that every log was closed properly. Call it last.
+        """Say that every log was closed properly, if that is so. Call it last.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        if self.failure is not None or self.unreadable or self.has_unclosed_logs:
+            logger.error("%s was not stopped cleanly: the next start checks its logs", self.path)
+            return
         content = {"version": 0, "brokerEpoch": -1 if broker_epoch is None else broker_epoch}
         with storage_errors(f"write the clean-shutdown marker of {self.path}"):
             replace_file(
