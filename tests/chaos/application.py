@@ -124,8 +124,9 @@ class Application:
         ]
 
     def log_tail(self) -> str:
-        """Return the end of what the driver logged."""
-        lines = self.log_path.read_text(errors="replace").splitlines() if self.log_path.exists() else []
+        """Return the end of what the driver logged, without Java's stack traces."""
+        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        lines = [line for line in text.splitlines() if not line.startswith("\tat ")]
         return "\n".join([f"--- {self.log_path} ---", *lines[-LOG_TAIL_LINES:]])
 
     def _end(self) -> None:
@@ -146,7 +147,7 @@ class Application:
             if self._stopping.wait(RESTART_DELAY_S):
                 return
             in_vain = 0 if served else in_vain + 1
-            if in_vain == STARTS_IN_VAIN:
+            if in_vain == STARTS_IN_VAIN or not self._serving.is_set():
                 self._failure = f"the application ended {in_vain} times in a row before it served"
                 return
 

@@ -5,6 +5,7 @@ was hit. Chance comes from the scene's seed only. What one signal does to one br
 `benchmarks/faults.py`.
 """
 
+import contextlib
 import itertools
 import random
 import statistics
@@ -24,8 +25,6 @@ SIGHT_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.05
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
-RETURN_TIMEOUT_S: Final = 5.0
-"""How long a broker with a disk that works again may take before an operator starts it anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +143,7 @@ def _freeze(scene: Scene) -> Struck:
 
 
 def _full_disk(scene: Scene) -> Struck:
+    processes, _ = scene.brokers()
     victim = scene.chance.choice(sorted(scene.disks))
     disk = scene.disks[victim]
     disk.fill()
@@ -152,8 +152,10 @@ def _full_disk(scene: Scene) -> Struck:
     finally:
         disk.empty()
     over_s = time.monotonic()
-    _restart_unless_back(scene, victim)
-    return Struck(f"disk full for {scene.broken_disk_s:g} s: {victim}", frozenset({victim}), False, over_s)
+    # A broker that has given a directory up does not take it up again: it is started anew, as Kafka's are.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        processes[victim].terminate()
+    return Struck(f"disk full for {scene.broken_disk_s:g} s: {victim}", frozenset({victim}), True, over_s)
 
 
 def _read_only(scene: Scene) -> Struck:
@@ -166,19 +168,6 @@ def _read_only(scene: Scene) -> Struck:
         disk.repair()
     description = f"disk read-only for {scene.broken_disk_s:g} s: {victim}"
     return Struck(description, frozenset({victim}), True, time.monotonic())
-
-
-def _restart_unless_back(scene: Scene, broker: int) -> None:
-    """Do what an operator does when the disk works and the broker has given it up."""
-    deadline_s = time.monotonic() + RETURN_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        sight = scene.view.look()
-        if scene.view.is_whole(sight):
-            return
-        time.sleep(POLL_S)
-    process = broker_processes(sight).get(broker)
-    if process is not None:
-        process.terminate()
 
 
 def _signal_to_leader(name: str) -> Callable[[Scene], Struck]:
