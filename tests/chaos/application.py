@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -47,7 +46,7 @@ class ApplicationError(Exception):
 class Application:
     """A cluster of three brokers under supervision; a context manager that starts and stops it."""
 
-    def __init__(self, run: str, directory: Path, configuration: Mapping[str, str]) -> None:
+    def __init__(self, run: str, directory: Path) -> None:
         """`run` marks its processes; everything that they write lies in `directory`."""
         self.bootstrap_servers = f"127.0.0.1:{_free_port()}"
         self.log_path = directory / "application.log"
@@ -55,11 +54,6 @@ class Application:
         self._run = run
         self._directory = directory
         self._properties = directory / "broker.properties"
-        self._configuration = {
-            "controller.quorum.bootstrap.servers": self.bootstrap_servers,
-            "log.dirs": str(self.data_directory),
-            **configuration,
-        }
         self._stopping = threading.Event()
         self._serving = threading.Event()
         self._failure: str | None = None
@@ -75,7 +69,9 @@ class Application:
         """Return when the cluster serves."""
         for name in ("data", "scratch"):
             (self._directory / name).mkdir(parents=True, exist_ok=True)
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._configuration.items()))
+        self._properties.write_text(
+            f"controller.quorum.bootstrap.servers={self.bootstrap_servers}\nlog.dirs={self.data_directory}\n"
+        )
         self._supervisor.start()
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not self._serving.wait(POLL_S):

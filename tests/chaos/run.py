@@ -12,6 +12,7 @@ import contextlib
 import random
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +66,8 @@ class Run:
         """Everything is written to `directory`; `longest_pause_s` bounds the random time before a fault."""
         self.session: Session | None = None
         self.timeline: Timeline | None = None
+        self.mark = f"{directory.name}-{uuid.uuid4().hex[:8]}"
+        """What its processes are known by; see `tests/chaos/reaper.py`."""
         self.directory = directory
         self._mode = mode
         self._seed = seed
@@ -84,8 +87,8 @@ class Run:
         self.directory.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
             self._started_s = time.monotonic()
-            application = Application(self.directory.name, self.directory, {})
-            stack.enter_context(Reaper(self.directory.name, self.directory / "disks"))
+            application = Application(self.mark, self.directory)
+            stack.enter_context(Reaper(self.mark, self.directory / "disks"))
             disks = self._make_disks(application.data_directory) if self._with_disks else {}
             stack.enter_context(application)
             self._bootstrap_servers = application.bootstrap_servers
@@ -157,7 +160,7 @@ class Run:
 
     def _make_disks(self, data_directory: Path) -> Mapping[int, Disk]:
         return {
-            broker: Disk(self.directory.name, self.directory / "disks" / name, data_directory / name)
+            broker: Disk(self.mark, self.directory / "disks" / name, data_directory / name)
             for broker, name in ((broker, f"broker-{broker}") for broker in range(BROKERS))
         }
 
