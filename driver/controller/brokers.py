@@ -10,7 +10,8 @@ The rules this module keeps:
 - A broker epoch names one registration; it is the offset of its record. What comes with an older one is
   refused with STALE_BROKER_EPOCH.
 - A new incarnation starts fenced and out of every ISR, whatever the one before it was.
-- A broker id with a live session belongs to one incarnation; another one is refused until the session ends.
+- A broker id with a live session belongs to one incarnation; another one is refused until the session ends,
+  unless it has a directory of the first, which only one process at a time can have.
 - Whoever becomes fenced leaves ISRs and leaderships in the same batch of records.
 - A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is
   how brokers know which of the two it is.
@@ -217,7 +218,12 @@ def _check_registration(cluster: Cluster, request: BrokerRegistrationRequest, no
             f"it belongs to cluster {request.cluster_id}, this is {cluster.cluster_id}",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
-    if not same_incarnation and cluster.sessions.is_alive(request.broker_id, now_ms):
+    # A directory's lock goes with the process that held it, so who has the directory has outlived the other.
+    has_its_directory = existing is not None and not set(existing.log_directories).isdisjoint(
+        request.log_dirs
+    )
+    may_replace = same_incarnation or has_its_directory
+    if not may_replace and cluster.sessions.is_alive(request.broker_id, now_ms):
         raise KafkaError(
             ErrorCode.duplicate_broker_registration,
             "another process is registered under this broker id and alive; if it has just been replaced, "

@@ -55,11 +55,18 @@ def test_registration_other_cluster_is_refused() -> None:
 
 
 def test_registration_id_of_live_broker_is_refused_until_session_ends() -> None:
-    """Two processes with one broker id would both write the same replicas."""
+    """Two processes with one broker id, each with a directory of its own, would pass for one replica."""
     conversation = Conversation().start(0)
-    second = conversation.say(registration(0, incarnation=2))
+    other = registration(0, incarnation=2, directories=(UUID(int=777),))
+    second = conversation.say(other)
     assert (second.records, second.reply.error_code) == ([], ErrorCode.duplicate_broker_registration)
     conversation.tick(3000)
+    assert conversation.say(other).reply.error_code is ErrorCode.none
+
+
+def test_registration_with_the_directory_of_the_live_one_is_accepted_at_once() -> None:
+    """The directory's lock proves that the process before it is gone, sooner than any session."""
+    conversation = Conversation().start(0)
     assert conversation.say(registration(0, incarnation=2)).reply.error_code is ErrorCode.none
 
 
