@@ -1,6 +1,7 @@
 """Elections on request and by themselves, and eligible leader replicas."""
 
 import itertools
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,6 +19,7 @@ from driver.controller.controller import Controller
 from driver.controller.decision import Decision
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.schemas import (
     NO_LEADER,
     ConfigRecord,
@@ -25,6 +27,8 @@ from sparklog.metadata.schemas import (
     LeaderRecoveryState,
     PartitionChangeRecord,
 )
+from sparklog.records.batch import read_header
+from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from tests.unit.controller.conversation import CLUSTER_ID, Conversation, creatable, registration
 
 PREFERRED, UNCLEAN = 0, 1
@@ -332,3 +336,22 @@ def test_leaderless_partition_without_the_feature_keeps_its_last_member() -> Non
         partition_id=0, topic_id=conversation.topic_id(), leader=NO_LEADER
     )
     assert conversation.partition().isr == (0,)
+
+
+def test_ten_thousand_partitions_of_a_dead_broker_take_less_than_a_second_of_cpu() -> None:
+    """All of them are silent until driver and brokers are through; benchmarks/elections.py has the whole way."""
+    conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
+    assignments = {number: (0, 1, 2) if number % 2 else (0, 2, 1) for number in range(10_000)}
+    conversation.create(creatable("t", assignments=assignments))
+    before = conversation.image
+    started_s = time.process_time()
+    decision = gone(conversation, 0)
+    values = [SimpleRecord(value=encode_record(record)) for record in decision.records]
+    batch = build_batch(values, base_offset=before.end_offset, leader_epoch=1)
+    header = read_header(batch)
+    records = [decode_record(record.value or b"") for record in read_records(batch, header)]
+    after, delta = before.apply(records, header.last_offset, 1)
+    assert time.process_time() - started_s < 1
+    assert after == conversation.image
+    assert [len(numbers) for numbers in delta.changed_topics.values()] == [10_000]
+    assert {partition.leader for partition in after.topics.by_name["t"].partitions.values()} == {1, 2}
