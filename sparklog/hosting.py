@@ -114,8 +114,8 @@ def start(
         brokers_per_rack: Brokers that start and fail together.
         log_directories: Where brokers keep their logs, on the machines that they run on; each broker
             has a `broker-<id>` of its own in each. Without them logs are temporary: they are removed
-            when the cluster stops. Those that are named are kept, records and all, but a later start
-            cannot take them up again yet: it is a new cluster, and refuses them.
+            when the cluster stops. Those that are named are kept, and a later start over them goes on with
+            the cluster that was there; it waits until a majority of the metadata log's voters has come.
         config: Kafka's configuration keys, as a mapping or as the path of a properties file.
 
     Raises:
