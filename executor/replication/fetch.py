@@ -11,10 +11,13 @@ by id.
 
 import asyncio
 import datetime
+import logging
+from asyncio import Future
 from concurrent.futures import Executor
 from typing import Any, Final
 
 from executor.replication.cold_reads import is_cold, warm
+from executor.replication.damage import Damage, find_damage
 from executor.replication.delayed import DelayedOperations
 from executor.replication.epoch_checks import divergence
 from executor.replication.fetch_responses import FetchedPartition, fetch_response
@@ -24,8 +27,12 @@ from executor.replication.partition_table import PartitionTable
 from executor.replication.readers import Reader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import CorruptBatchError
+from sparklog.storage.file_region import FileRegion
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 from sparklog.wire.server import Deferred, Request
+
+logger = logging.getLogger(__name__)
 
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _READ_COMMITTED: Final = 1
@@ -265,6 +272,8 @@ class FetchHandler:
             limit = fetched.last_stable_offset = replica.last_stable_offset
         else:
             limit = replica.high_watermark
+        if replica.unreadable:
+            limit = replica.unreadable.limit(offset, limit)
         if offset >= limit:
             return
         if left_bytes == 0 and not is_first_batch:
@@ -277,17 +286,38 @@ class FetchHandler:
                 up_to_offset=limit,
                 min_one_batch=is_first_batch,
             )
+        except CorruptBatchError as error:
+            replica.found_damage(Damage(offset, None, error.message))
+            raise
         except (OSError, KafkaError) as error:
             replica.fail_if_storage(error)
             raise
         if result.region is None:
             fetched.out_of_bytes = True
             return
+        if fetch.broker_id is not None and replica.repeated_fetches.served(fetch.broker_id, offset):
+            self._look_for_damage(replica, result.region, offset)
         fetched.region = result.region
         fetched.size_bytes = len(result.region)
         fetched.is_behind = result.next_offset < end
         if fetch.read_committed:
             fetched.aborted_transactions = log.aborted_transactions(offset, result.next_offset)
+
+    def _look_for_damage(self, replica: Replica, region: FileRegion, offset: Offset) -> None:
+        """Read what a follower does not take, beside the loop."""
+
+        def looked(looking: Future[Damage | None]) -> None:
+            error = looking.exception()
+            if error is not None:
+                replica.fail_if_storage(error)
+            elif (damage := looking.result()) is not None:
+                replica.found_damage(damage)
+            else:
+                logger.warning("%s: what is at offset %d is sound, the follower is not", replica, offset)
+
+        logger.warning("%s: a follower asks again and again for offset %d, looking at it", replica, offset)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._executor, find_damage, region, offset).add_done_callback(looked)
 
 
 def _replica_of(body: Any, version: int) -> tuple[BrokerId | None, BrokerEpoch | None]:

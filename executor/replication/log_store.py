@@ -7,8 +7,10 @@ everything in it (`on_failed` is told); the others go on.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -42,6 +44,8 @@ class LogStore:
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
         self._places: dict[Log, LogDirectory] = {}
+        self._opening: Counter[Path] = Counter()
+        """How many logs are being made in a directory; they are made side by side."""
 
     @property
     def online(self) -> list[LogDirectory]:
@@ -104,6 +108,7 @@ class LogStore:
             if unreadable is not None:
                 raise unreadable
         directory = self._least_used()
+        self._opening[directory.path] += 1
         try:
             log = await asyncio.get_running_loop().run_in_executor(
                 self._executor,
@@ -118,6 +123,8 @@ class LogStore:
             if is_disk_error(error):
                 self._on_failed(directory, error)
             raise
+        finally:
+            self._opening[directory.path] -= 1
         self._places[log] = directory
         return log, 0
 
@@ -172,10 +179,8 @@ class LogStore:
             raise _all_failed(self.directories)
         if len(online) == 1:
             return online[0]
-        used = {id(directory): 0 for directory in self.directories}
-        for directory in self._places.values():
-            used[id(directory)] += 1
-        return min(online, key=lambda directory: used[id(directory)])
+        used = Counter(directory.path for directory in self._places.values())
+        return min(online, key=lambda directory: used[directory.path] + self._opening[directory.path])
 
 
 def _load(

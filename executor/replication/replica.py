@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+from executor.replication.damage import Damage, RepeatedFetches, UnreadableRanges
 from executor.replication.epoch_checks import check_leader_epoch
 from executor.replication.following import FetchedFromLeader, Following, LogHistory
 from executor.replication.leader_events import (
@@ -64,6 +65,9 @@ class ReplicaHost(Protocol):
     def went_offline(self, replica: "Replica", error: BaseException) -> None:
         """The replica's log failed."""
 
+    def gave_up_leading(self, replica: "Replica") -> None:
+        """The replica's log is damaged, and others in sync have what it has not: another one is to lead."""
+
 
 class Replica:
     """This broker's replica of one partition."""
@@ -92,6 +96,10 @@ class Replica:
         self.offline = False
         self.suspended = False
         """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
+        self.damage: Damage | None = None
+        """Set from when a leader found its log damaged until it follows another one."""
+        self.unreadable = UnreadableRanges()
+        self.repeated_fetches = RepeatedFetches()
         self.follower_readers: dict[ReadPartition, None] = {}
         self.consumer_readers: dict[ReadPartition, None] = {}
         self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
@@ -383,6 +391,37 @@ class Replica:
         """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
         self.offline = True
         self.resign()
+
+    def found_damage(self, damage: Damage) -> None:
+        """Stop serving damaged records: let somebody else lead who has them, or refuse them."""
+        leader = self.leader
+        if leader is None:
+            return
+        if leader.isr == {self._broker_id}:
+            logger.error("%s: nobody else has these records, they are refused: %s", self, damage.reason)
+            self.unreadable.add(damage)
+            return
+        logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
+        self.damage = damage
+        self.resign()
+        self._host.gave_up_leading(self)
+
+    def repair(self) -> None:
+        """Cut the log where its damage begins; the leader has what is missing then.
+
+        Only once this replica is in no ISR.
+        """
+        damage = self.damage
+        if damage is None:
+            return
+        self.damage = None
+        try:
+            self.log.cut_at(damage.first_offset, damage.reason)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+        self.high_watermark = max(
+            min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset
+        )
 
     def _not_leader(self) -> KafkaError:
         if self.offline:

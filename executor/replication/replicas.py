@@ -291,6 +291,13 @@ class Replicas:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
             # The controller's answer to a proposal has already told more than this image.
             return
+        if replica.damage is not None:
+            if self._node_id in (registration.leader, *registration.isr):
+                # The controller has not heard of it yet.
+                return
+            replica.repair()
+            if replica.offline:
+                return
         self._fetchers.remove_if_changed(replica, registration)
         if registration.leader == self._node_id:
             replica.lead(
@@ -361,6 +368,14 @@ class Replicas:
                 self._places.image_changed(key, registration)
         if is_disk_error(error):
             self.directory_failed(directory, error)
+
+    def gave_up_leading(self, replica: Replica) -> None:
+        """A leader found its log damaged: the controller is to elect another one."""
+        key = _key(replica)
+        self._places.damaged(key)
+        registration = self._table.image.topics.partition(*key)
+        if registration is not None:
+            self._places.image_changed(key, registration)
 
     def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """The disk of a directory failed; whatever lies in it is offline until the broker starts anew."""

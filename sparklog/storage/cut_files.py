@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.storage.files import NO_SPACE
 from sparklog.storage.segment import Segment
 
-__all__ = ["CUT_FILES_KEPT", "cut_segment", "set_segment_aside"]
+__all__ = ["CUT_FILES_KEPT", "cut_segment", "keep_copy", "set_segment_aside"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,22 +28,29 @@ def cut_segment(segment: Segment, end: int, reason: str) -> None:
     Raises:
         OSError: the files cannot be read or written.
     """
-    if segment.size_bytes <= end:
-        return
+    if segment.size_bytes > end:
+        keep_copy(segment, end, reason)
+        os.ftruncate(segment.file.fileno(), end)
+        segment.size_bytes = end
+
+
+def keep_copy(segment: Segment, start: int, reason: str) -> None:
+    """Keep a copy of what lies in a segment from the position `start` on, and is about to be cut off.
+
+    Raises:
+        OSError: the files cannot be read or written.
+    """
     target = _free_name(segment.file.path)
     logger.error(
         "%s is cut at position %d: %s. What follows, %d bytes, is kept as %s",
         segment.file.path,
-        end,
+        start,
         reason,
-        segment.size_bytes - end,
+        segment.size_bytes - start,
         target.name,
     )
-    descriptor = segment.file.fileno()
-    _copy(descriptor, end, min(segment.size_bytes - end, CUT_BYTES_KEPT), target)
+    _copy(segment.file.fileno(), start, min(segment.size_bytes - start, CUT_BYTES_KEPT), target)
     _remove_oldest(target)
-    os.ftruncate(descriptor, end)
-    segment.size_bytes = end
 
 
 def set_segment_aside(segment: Segment, reason: str) -> None:

@@ -20,6 +20,7 @@ from sparklog.records.batch import (
     HEADER_BYTES,
     STAMP_BYTES,
     BatchHeader,
+    CorruptBatchError,
     check_crc,
     iterate_headers,
     read_header,
@@ -27,6 +28,7 @@ from sparklog.records.batch import (
     stamp_with_append_time,
 )
 from sparklog.storage.checkpoints import read_topic_id, write_leader_epochs, write_topic_id
+from sparklog.storage.cut_files import keep_copy
 from sparklog.storage.files import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSET_GAPS_MARKER,
@@ -375,6 +377,24 @@ class Log(LogReads):
             if self.producers.producers:
                 self.producers = self._reload_producers()
         return True
+
+    def cut_at(self, offset: Offset, reason: str) -> None:
+        """Remove what lies from `offset` on; a copy of its beginning is kept beside the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        segment = self.segments.all[self.segments.number_of(offset)]
+        try:
+            position = segment.position_of(offset)
+            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+                keep_copy(segment, position, reason)
+            self.truncate_to(offset)
+        except CorruptBatchError:
+            # Not even the way to it can be read.
+            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+                keep_copy(segment, 0, reason)
+            self.truncate_fully_and_start_at(self.log_start_offset)
 
     def _reload_producers(self) -> ProducerStates:
         return load_producers(

@@ -35,7 +35,7 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.meta_properties import MetaProperties
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.server import Api, Listener
@@ -50,6 +50,11 @@ class OneBroker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.directory: LogDirectory
+        self.directories: list[LogDirectory] = []
+        """All of them, `directory` first."""
+        self.failed_directories: list[LogDirectory] = []
+        self.told_directories: list[tuple[TopicIdPartition, UUID]] = []
+        """What the controller would have been told."""
         self.losses = LossWatch(asyncio.get_running_loop())
         self.replicas: Replicas
         self.listener: Listener
@@ -58,10 +63,18 @@ class OneBroker:
 class Brokers:
     """`count` brokers, ids from 0, whose metadata is what the test says."""
 
-    def __init__(self, directory: Path, count: int = 1, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        directories_each: int = 1,
+    ) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
         self.config = BrokerConfig.from_mapping({"replica.fetch.backoff.ms": "20", **(config or {})})
         self.count = count
+        self.directories_each = directories_each
         self.brokers: dict[BrokerId, OneBroker] = {}
         self.refuse_proposals: ErrorCode | None = None
         self.proposals: list[tuple[int, ...]] = []
@@ -92,18 +105,24 @@ class Brokers:
         """Start a broker on its directory, which it keeps from one start to the next."""
         self._next_broker_epoch += 1
         broker = OneBroker(broker_id, self._next_broker_epoch)
-        broker.directory = LogDirectory.open(self._directory / f"broker-{broker_id}")
-        if broker.directory.meta is None:
-            broker.directory.format(MetaProperties("test", broker_id, uuid4()))
+        for number in range(self.directories_each):
+            suffix = f"-{number}" if number else ""
+            directory = LogDirectory.open(self._directory / f"broker-{broker_id}{suffix}")
+            if directory.meta is None:
+                directory.format(MetaProperties("test", broker_id, uuid4()))
+            broker.directories.append(directory)
+        broker.directory = broker.directories[0]
         loop = asyncio.get_running_loop()
         broker.replicas = Replicas(
             broker_id,
             lambda: broker.broker_epoch,
-            [broker.directory],
+            broker.directories,
             self.config,
             _Proposer(self, broker_id),
             broker.losses,
             loop,
+            assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
+            on_directory_failed=broker.failed_directories.append,
         )
         await broker.replicas.start()
         replicas = broker.replicas
@@ -137,7 +156,8 @@ class Brokers:
         broker = self.brokers.pop(broker_id)
         await broker.listener.close()
         await broker.replicas.shutdown()
-        broker.directory.close()
+        for directory in broker.directories:
+            directory.close()
 
     async def commit(self, *records: MetadataRecord) -> None:
         """Append to the metadata log, so to say, and have every broker act on it."""
@@ -251,7 +271,7 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.
 
 
 def with_brokers(
-    count: int = 1, config: Mapping[str, str] | None = None
+    count: int = 1, config: Mapping[str, str] | None = None, *, directories_each: int = 1
 ) -> Callable[[Callable[[Brokers], Awaitable[None]]], Callable[[Path], None]]:
     """Run an async test with that many brokers, and end it after half a minute whatever happens."""
 
@@ -259,7 +279,8 @@ def with_brokers(
         # Not functools.wraps: pytest would look for the wrapped function's parameter.
         def run(tmp_path: Path) -> None:
             async def body() -> None:
-                async with asyncio.timeout(30), Brokers(tmp_path, count, config) as brokers:
+                brokers = Brokers(tmp_path, count, config, directories_each=directories_each)
+                async with asyncio.timeout(30), brokers:
                     await test(brokers)
 
             asyncio.run(body())

@@ -1,0 +1,106 @@
+"""Records that are no longer as they were written: how a leader comes to look, and what it does then.
+
+What is served goes from the page cache to the socket, and nobody here looks at it: that would cost as much
+as all the rest. Whoever gets it checks its CRC. A follower that finds it wrong appends nothing and asks
+again, and `RepeatedFetches` notices that; so a bit that has flipped since the append is found as soon as a
+replica reads it. Then `find_damage` reads the same bytes (beside the loop).
+
+A leader with others in sync gives up: the controller takes its replica for lost, another one leads, and the
+log is cut where the damage begins and fetched again. A leader that is alone has the only copy. It goes on,
+and refuses what is damaged (`UnreadableRanges`).
+
+Order for the caller: `served` for every answer to a follower; if it says so, `find_damage` of that region.
+"""
+
+from typing import Final, NamedTuple
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import CorruptBatchError
+from sparklog.storage.batch_walk import walk_with_crc
+from sparklog.storage.file_region import FileRegion
+from sparklog.types import BrokerId, Offset
+
+__all__ = ["Damage", "RepeatedFetches", "UnreadableRanges", "find_damage"]
+
+_SUSPICIOUS_TIMES: Final = 3
+"""A lost connection, or two fetches that cross, make a follower ask twice."""
+
+
+class Damage(NamedTuple):
+    """Records that cannot be served."""
+
+    first_offset: Offset
+    end_offset: Offset | None
+    """Exclusive; None: nobody knows where the next record begins."""
+    reason: str
+
+
+class RepeatedFetches:
+    """Which followers ask for what they were given already."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given: dict[BrokerId, tuple[Offset, int]] = {}
+
+    def served(self, broker_id: BrokerId, offset: Offset) -> bool:
+        """Note that a follower is given records from `offset` on; return whether it was too often."""
+        given = self._given.get(broker_id)
+        times = given[1] + 1 if given is not None and given[0] == offset else 1
+        suspicious = times >= _SUSPICIOUS_TIMES
+        self._given[broker_id] = offset, 0 if suspicious else times
+        return suspicious
+
+
+class UnreadableRanges:
+    """Damaged records of the only copy there is."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: tuple[Damage, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def add(self, damage: Damage) -> None:
+        """Serve these records no more."""
+        self._ranges = tuple(sorted({*self._ranges, damage}, key=lambda known: known.first_offset))
+
+    def limit(self, offset: Offset, limit: Offset) -> Offset:
+        """Return up to where can be read from `offset`, `limit` at most.
+
+        Raises:
+            KafkaError: corrupt_message: the record at `offset` is damaged.
+        """
+        for damage in self._ranges:
+            if offset < damage.first_offset:
+                return min(limit, damage.first_offset)
+            if damage.end_offset is None or offset < damage.end_offset:
+                raise KafkaError(ErrorCode.corrupt_message, damage.reason)
+        return limit
+
+
+def find_damage(region: FileRegion, offset: Offset) -> Damage | None:
+    """Return the first batch of a region that is not as it was written; `offset` is that of its first.
+
+    Blocks; off the loop.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    end = region.position + region.length
+    expected = offset
+    where = f"{region.file.path} is damaged"
+    try:
+        for position, header, crc_matches in walk_with_crc(region.file, region.position, end):
+            if not crc_matches or header.last_offset < expected:
+                return Damage(
+                    min(header.base_offset, expected),
+                    header.next_offset,
+                    f"{where} at position {position}: the CRC of offset {header.base_offset} is another one",
+                )
+            expected = header.next_offset
+    except CorruptBatchError as error:
+        return Damage(expected, None, f"{where}: {error.message}")
+    return None
