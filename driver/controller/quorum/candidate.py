@@ -1,8 +1,8 @@
 """How a driver becomes the leader of the metadata log: from the brokers that call in to a majority of votes.
 
 A pure machine. Its caller carries out the effects that every method returns, in their order, and reports what
-came of each: `log_end_answered`, `log_copied`, `vote_answered`, or `lost` if a broker did not answer. `tick`
-lets time pass. The effect `Lead` is the last one.
+came of each: `log_end_answered`, `log_copied`, `vote_answered`; or, if a broker did not answer, `copy_failed`
+or `lost`. `tick` lets time pass. The effect `Lead` is the last one.
 
     gathering      brokers call in; each is asked how long its copy of the log is
     copying        the longest copy is copied, so that the driver, whose disk is empty, has a log of its own
@@ -13,6 +13,8 @@ The rules kept:
 
 - A voter votes only for a log that is at least as long as its own, so the log of a winner has every committed
   record (Raft's election restriction). Where the driver's copy was too short it copies again.
+- One copy is made at a time, and its end is waited for even when its source has gone: until then nobody can
+  say how long the own log is.
 - Who votes is said by the last voter set in the log (KIP-853). A majority of exactly these directories must
   have called in; brokers with other directories do not count, however many they are.
 - A new cluster is formed only when every broker of the application has called in, none belongs to a cluster
@@ -179,6 +181,15 @@ class Candidate:
         self._forget(key)
         return self._advance(now_ms)
 
+    def copy_failed(
+        self, key: VoterKey, position: LogPosition, voters: VoterSet | None, now_ms: int
+    ) -> list[Effect]:
+        """A broker's log was copied in part only; the own log ends at `position` now and names `voters`."""
+        self.position = position
+        self.voters = voters
+        self._copying = None
+        return self.lost(key, now_ms)
+
     def log_end_answered(self, key: VoterKey, position: LogPosition, now_ms: int) -> list[Effect]:
         """A broker's copy ends at `position`."""
         if key in self._log_ends:
@@ -192,8 +203,7 @@ class Candidate:
         """The own log is now a copy of the broker's; it ends at `position` and names `voters`."""
         self.position = position
         self.voters = voters
-        if self._copying == key:
-            self._copying = None
+        self._copying = None
         if key in self._log_ends:
             self._log_ends[key] = position
         return self._advance(now_ms)
@@ -252,8 +262,6 @@ class Candidate:
     def _forget(self, key: VoterKey) -> None:
         self._calls.pop(key, None)
         self._log_ends.pop(key, None)
-        if self._copying == key:
-            self._copying = None
         if self._round is not None:
             self._round.unanswered.discard(key)
 

@@ -33,6 +33,9 @@ TICK_MS: Final = 25
 PATIENCE_MS: Final = 2_000
 """After how long it is said who is missing; said again as soon as that changes."""
 
+_Question = Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
+_Failed = Callable[[VoterKey], Coroutine[Any, Any, Sequence[Effect]]]
+
 logger = logging.getLogger(__name__)
 
 
@@ -96,27 +99,23 @@ class Election:
                 case AskLogEnd(key):
                     self._ask(key, self._ask_log_end)
                 case CopyLog(key):
-                    self._ask(key, self._copy)
+                    self._ask(key, self._copy, self._copy_failed)
                 case AskVote(key):
                     self._ask(key, partial(self._ask_vote, ask=effect))
                 case Lead():
                     if not self._won.done():
                         self._won.set_result(effect)
 
-    def _ask(
-        self, key: VoterKey, question: Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._answered(key, question))
+    def _ask(self, key: VoterKey, question: _Question, failed: _Failed | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(self._answered(key, question, failed or self._lost))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answered(
-        self, key: VoterKey, question: Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
-    ) -> None:
+    async def _answered(self, key: VoterKey, question: _Question, failed: _Failed) -> None:
         call = self._candidate.called(key)
-        if call is None:
-            return
         try:
+            if call is None:
+                raise KafkaError(ErrorCode.broker_not_available, "it has gone")
             effects = await question(call)
         except KafkaError as error:
             if error.error_code is ErrorCode.kafka_storage_error:
@@ -124,8 +123,11 @@ class Election:
                     self._won.set_exception(error)
                 return
             logger.info("%s does not take part: %s", key, error)
-            effects = self._candidate.lost(key, self._now_ms())
+            effects = await failed(key)
         self._carry_out(effects)
+
+    async def _lost(self, key: VoterKey) -> Sequence[Effect]:
+        return self._candidate.lost(key, self._now_ms())
 
     async def _ask_log_end(self, call: RollCall) -> Sequence[Effect]:
         response = await self._links.request(call, log_end_request())
@@ -150,6 +152,10 @@ class Election:
         voters = await asyncio.to_thread(log.voters)
         logger.info("Copied the metadata log of %s up to offset %d", call.key, log.log_end_offset)
         return self._candidate.log_copied(call.key, log.position, voters, self._now_ms())
+
+    async def _copy_failed(self, key: VoterKey) -> Sequence[Effect]:
+        voters = await asyncio.to_thread(self._log.voters)
+        return self._candidate.copy_failed(key, self._log.position, voters, self._now_ms())
 
     async def _copy_snapshot(self, call: RollCall, snapshot_id: SnapshotId) -> None:
         machine = SnapshotDownload(

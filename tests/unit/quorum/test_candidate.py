@@ -148,6 +148,22 @@ def test_broker_that_does_not_answer_is_left_out_until_it_calls_again() -> None:
     assert machine.called_in(call(2), 0) == [AskLogEnd(key(2))]
 
 
+def test_copy_whose_source_has_gone_is_waited_for_and_stands_for_what_it_is() -> None:
+    """An answer on its way may still change the own log: a vote asked for meanwhile would be for another one.
+
+    The simulator found two copies being made at once, into one log.
+    """
+    machine = candidate()
+    ends = [LogPosition(1, 5), LogPosition(2, 6), LogPosition(1, 5)]
+    for node_id in range(3):
+        machine.called_in(call(node_id), 0)
+    for node_id in range(2):
+        machine.log_end_answered(key(node_id), ends[node_id], 0)
+    assert machine.log_end_answered(key(2), ends[2], 0) == [CopyLog(key(1))]
+    assert machine.lost(key(1), 0) == []
+    assert machine.copy_failed(key(1), LogPosition(1, 3), VOTERS, 0) == [CopyLog(key(2))]
+
+
 def test_broker_of_another_cluster_is_refused_by_name() -> None:
     """Two clusters' directories in one application are a mistake of the configuration."""
     machine = candidate()
