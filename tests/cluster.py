@@ -62,11 +62,17 @@ class LocalCluster:
     """`brokers` brokers, each in a rack of its own; broker ids count from 0."""
 
     def __init__(
-        self, brokers: int = 3, config: Mapping[str, str] | None = None, *, directory: Path | None = None
+        self,
+        brokers: int = 3,
+        config: Mapping[str, str] | None = None,
+        *,
+        directory: Path | None = None,
+        directories_each: int = 1,
     ) -> None:
         self.config = dict(config or {})
         self.broker_ids = range(brokers)
         self._temporary = directory is None
+        self._directories_each = directories_each
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklog-test-"))
         self._processes: dict[BrokerId, subprocess.Popen[bytes]] = {}
         self.broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
@@ -117,6 +123,9 @@ class LocalCluster:
     def start(self) -> None:
         """Start controller and brokers; return when every broker is unfenced."""
         self.controller.start()
+        self._start_brokers()
+
+    def _start_brokers(self) -> None:
         for broker_id in self.broker_ids:
             self.launch(broker_id)
         self.wait_until_unfenced(*self.broker_ids)
@@ -127,14 +136,20 @@ class LocalCluster:
         The brokers end as they do with an application's driver, by a signal of Spark's, and start again over
         their directories, to the new driver. Returns when all are unfenced.
         """
-        self.controller.stop()
+        self.begin_new_controller(brokers_end_by)
+        self._start_brokers()
+
+    def begin_new_controller(self, brokers_end_by: signal.Signals, *, stop_old: bool = True) -> None:
+        """Do the first half of `restart_controller`: no broker runs yet. The old one may be left alive."""
+        if stop_old:
+            self.controller.stop()
         running = [broker_id for broker_id in self.broker_ids if self.is_running(broker_id)]
         for broker_id in running:
             self.signal(broker_id, brokers_end_by)
         for broker_id in running:
             self.wait_for_exit(broker_id)
         self.controller = self._new_controller()
-        self.start()
+        self.controller.start()
 
     def launch(self, broker_id: BrokerId) -> None:
         """Start the process of a broker without waiting for it."""
@@ -145,7 +160,7 @@ class LocalCluster:
             "controller_host": host,
             "controller_port": int(port),
             "config": self.config,
-            "directories": [str(self.broker_directory(broker_id))],
+            "directories": [str(directory) for directory in self.broker_directories(broker_id)],
             "parent": os.getpid(),
         }
         with self.log_path(broker_id).open("ab") as log:
@@ -248,6 +263,12 @@ class LocalCluster:
     def broker_directory(self, broker_id: BrokerId) -> Path:
         """Return the broker's data directory."""
         return self.directory / f"broker-{broker_id}"
+
+    def broker_directories(self, broker_id: BrokerId) -> list[Path]:
+        """Return all data directories of the broker; the first has the metadata log."""
+        first = self.broker_directory(broker_id)
+        more = [first.with_name(f"{first.name}-{number}") for number in range(1, self._directories_each)]
+        return [first, *more]
 
     def log_path(self, broker_id: BrokerId) -> Path:
         """Return the file that has what the broker wrote to stdout and stderr."""

@@ -1,0 +1,88 @@
+"""Another driver, with an empty disk, over the directories of an earlier application."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.librdkafka import consume, create_topic, produce
+
+CONFIG = {"min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=3, config=CONFIG) as running:
+        yield running
+
+
+def values(cluster: LocalCluster, topic: str, count: int) -> list[bytes]:
+    """Return what is in the first partition of the topic, which must be that many records."""
+    messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], count)
+    return [message.value() for message in messages]
+
+
+def said(cluster: LocalCluster, text: str) -> str | None:
+    """Return what the controller waits for, once it says so with `text` in it."""
+    missing = cluster.controller.missing
+    return missing if missing is not None and text in missing else None
+
+
+@pytest.mark.parametrize("brokers_end_by", [signal.SIGHUP, signal.SIGKILL])
+def test_new_driver_serves_the_cluster_that_was_there(
+    cluster: LocalCluster, brokers_end_by: signal.Signals
+) -> None:
+    """The driver's disk is nobody's memory: topics, settings and records are where the brokers are."""
+    create_topic(cluster.bootstrap_servers, "kept", config={"retention.ms": "123456789"})
+    produce(cluster.bootstrap_servers, "kept", [{"value": b"before"}])
+    cluster_id, topic_id = cluster.cluster_id, cluster.image.topics.by_name["kept"].topic_id
+    leader_epoch, next_producer_id = cluster.image.leader_epoch, cluster.image.next_producer_id
+    cluster.restart_controller(brokers_end_by)
+    image = cluster.image
+    assert cluster.cluster_id == cluster_id
+    assert image.topics.by_name["kept"].topic_id == topic_id
+    assert image.topic_configs("kept")["retention.ms"] == "123456789"
+    assert image.leader_epoch > leader_epoch
+    assert image.next_producer_id >= next_producer_id, "no producer id is given out twice"
+    produce(cluster.bootstrap_servers, "kept", [{"value": b"after"}])
+    assert values(cluster, "kept", 2) == [b"before", b"after"]
+
+
+def test_new_driver_without_a_majority_waits_and_says_what_is_missing(cluster: LocalCluster) -> None:
+    """It never forms a new cluster over old directories, and never goes on with less than was promised."""
+    create_topic(cluster.bootstrap_servers, "kept")
+    produce(cluster.bootstrap_servers, "kept", [{"value": b"before"}])
+    cluster_id = cluster.cluster_id
+    cluster.begin_new_controller(signal.SIGKILL)
+    cluster.launch(0)
+    missing = wait_for(lambda: said(cluster, "directory id"), "the controller says who is missing")
+    assert cluster_id in missing
+    assert "broker 1" in missing
+    assert "broker 2, last on host 127.0.0.1" in missing
+    assert cluster.controller.cluster_id is None
+    assert cluster.image.brokers == {}
+    cluster.launch(2)
+    cluster.wait_until_unfenced(0, 2)
+    assert values(cluster, "kept", 1) == [b"before"]
+
+
+def test_old_driver_that_is_still_there_can_change_nothing(cluster: LocalCluster) -> None:
+    """Two drivers at once: one has the voters, and the other has nothing that counts."""
+    old = cluster.controller
+    try:
+        cluster.begin_new_controller(signal.SIGKILL, stop_old=False)
+        for broker_id in cluster.broker_ids:
+            cluster.launch(broker_id)
+        cluster.wait_until_unfenced(*cluster.broker_ids)
+        create_topic(cluster.bootstrap_servers, "new")
+        admin = AdminClient({"bootstrap.servers": old.bootstrap_servers})
+        with contextlib.suppress(KafkaException):
+            admin.create_topics([NewTopic("old", 1, 3)], request_timeout=4)["old"].result(6)
+        assert "old" not in old.image.topics.by_name
+        assert set(cluster.image.topics.by_name) == {"new"}
+    finally:
+        old.stop()
