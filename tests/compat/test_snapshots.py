@@ -1,5 +1,6 @@
 """Snapshots of the metadata in a live cluster: whoever was away, or is new, gets what it missed by one."""
 
+import contextlib
 import shutil
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.snapshot_store import SnapshotStore
 from sparklog.storage.log import Log
@@ -88,8 +90,10 @@ def image_on_disk(cluster: LocalCluster, broker_id: BrokerId, scratch: Path) -> 
 
 
 def says_the_same(cluster: LocalCluster, broker_id: BrokerId, scratch: Path) -> bool:
-    """Whether the broker's disk has the controller's image."""
-    return image_on_disk(cluster, broker_id, scratch) == cluster.image
+    """Whether the broker's disk has the controller's image; it may be writing while it is looked at."""
+    with contextlib.suppress(shutil.Error, KafkaError):
+        return image_on_disk(cluster, broker_id, scratch) == cluster.image
+    return False
 
 
 def downloads(cluster: LocalCluster, broker_id: BrokerId) -> int:
