@@ -113,7 +113,7 @@ class Handlers:
         self._fetches = fetches
         self._departures = departures
         self._quorum = quorum
-        self._image = committed_image
+        self._committed_image = committed_image
         self._endpoint = endpoint
         self._listener_name = config.listeners[0].name
         self._creating: set[str] = set()
@@ -171,6 +171,18 @@ class Handlers:
                 should_shut_down=False,
             )
         return self._from_broker(request)
+
+    def _image(self) -> MetadataImage:
+        """Return what queries are answered from.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER: nothing is known to be committed yet. An empty answer would tell
+                clients that their topics are gone, and they would give up records that wait for them.
+        """
+        image = self._committed_image()
+        if image.offset is None:
+            raise KafkaError(ErrorCode.not_controller, "the beginning of its epoch is not committed yet")
+        return image
 
     def _query(self, request: Request) -> Response:
         return self._queries[request.api_key](upgrade(request.body), request.api_version)

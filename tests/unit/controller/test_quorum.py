@@ -1,7 +1,9 @@
 """The metadata quorum over real sockets and files: what a majority has survives the driver."""
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,18 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
+from kio.schema.metadata.v13.request import MetadataRequest
 
 from driver.controller import ControllerServer
 from driver.controller.leadership import DeposedError
 from driver.controller.quorum.candidate import ExpectedBroker
+from executor.quorum.metadata_replica import MetadataReplica
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import CLUSTER_METADATA_TOPIC
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
 from sparklog.wire.blocking import BlockingChannel
+from sparklog.wire.channel import Channel
 from tests.unit.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.controller.voters import Disk, Voters
 
@@ -146,6 +152,51 @@ def voting_directories(server: ControllerServer) -> set[Any]:
     partition = answer.topics[0].partitions[0]
     assert partition.leader_epoch == server.image.leader_epoch
     return {voter.replica_directory_id for voter in partition.current_voters}
+
+
+class SlowVoters(Voters):
+    """Voters that fetch nothing before they are told to."""
+
+    def __init__(self, port: int, disks: Mapping[BrokerId, Disk]) -> None:
+        super().__init__(port, disks)
+        self.may_fetch = threading.Event()
+
+    async def _fetch_once(self, replica: MetadataReplica, key: VoterKey, channel: Channel) -> None:
+        await asyncio.to_thread(self.may_fetch.wait, DEADLINE_S)
+        await super()._fetch_once(replica, key, channel)
+
+
+def test_new_driver_tells_nobody_what_there_is_before_a_majority_has_the_beginning_of_its_epoch(
+    disks: Sequence[Disk], tmp_path: Path
+) -> None:
+    """It knew of no topic then, and producers that were told so gave up the records that waited."""
+    with controller(tmp_path / "first") as server, Voters(port_of(server), dict(enumerate(disks))):
+        wait_for(lambda: leads(server))
+        create_topic(server, "flights")
+    question = MetadataRequest(
+        topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+    with (
+        controller(tmp_path / "second") as server,
+        SlowVoters(port_of(server), dict(enumerate(disks))) as voters,
+    ):
+        wait_for(lambda: is_elected(server))
+        with connect(server) as channel, pytest.raises(KafkaError):
+            channel.request(question)
+        voters.may_fetch.set()
+        wait_for(lambda: leads(server))
+        with connect(server) as channel:
+            assert [topic.name for topic in channel.request(question).topics] == ["flights"]
+
+
+def is_elected(server: ControllerServer) -> bool:
+    """Whether it leads the quorum, which it says before anything is committed."""
+    topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),))
+    try:
+        with connect(server) as channel:
+            return channel.request(DescribeQuorumRequest(topics=(topic,))).error_code is ErrorCode.none
+    except KafkaError:
+        return False
 
 
 def test_change_without_a_majority_is_not_answered_and_then_committed_by_it(
