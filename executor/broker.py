@@ -173,6 +173,7 @@ class Broker:
                 inter_broker_listener_name=config.inter_broker_listener,
                 assign=assignments.assign,
                 on_directory_failed=lambda directory: self._directory_failed(directory, directories),
+                holds_lease=self._holds_lease,
             )
 
             async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
@@ -247,9 +248,7 @@ class Broker:
             )
         await self._listen(services(quorum.cluster_id), leaving)
         lifecycle = self._lifecycle = self._new_lifecycle(quorum.cluster_id, directories)
-        await until_first_ends(
-            self._live(lifecycle, link, quorum, directories), self._tick(replicas, lifecycle)
-        )
+        await until_first_ends(self._live(lifecycle, link, quorum, directories), self._tick(replicas))
 
     async def _stop_asked(self) -> None:
         await self._stopping.wait()
@@ -324,20 +323,16 @@ class Broker:
                     response.error_code, response.is_fenced, response.should_shut_down, _now_ms()
                 )
 
-    async def _tick(self, replicas: Replicas, lifecycle: BrokerLifecycle) -> None:
-        """Let time pass for the replicas; they lead only while the lease holds."""
-        leads = True
+    async def _tick(self, replicas: Replicas) -> None:
+        """Let time pass for the replicas."""
         while True:
             await asyncio.sleep(REPLICAS_TICK_MS / 1000)
-            now_ms = _now_ms()
-            may_lead = lifecycle.holds_lease(now_ms)
-            if lifecycle.broker_epoch is not None and may_lead is not leads:
-                leads = may_lead
-                if leads:
-                    replicas.resume_leading()
-                else:
-                    replicas.stop_leading()
-            replicas.tick(now_ms)
+            replicas.tick(_now_ms())
+
+    def _holds_lease(self, now_ms: int) -> bool:
+        """Whether this broker may lead; before it is registered there is nothing that it could."""
+        lifecycle = self._lifecycle
+        return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
 
     async def _shut_down(
         self, replicas: Replicas, loading: "asyncio.Future[None]", directories: DataDirectories

@@ -76,11 +76,13 @@ class Replicas:
         inter_broker_listener_name: str | None = None,
         assign: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None,
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
+        holds_lease: Callable[[int], bool] = lambda now_ms: True,
     ) -> None:
         """Serve what lies in `directories`.
 
         `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
-        each directory that goes offline.
+        each directory that goes offline. `holds_lease` is asked, with the loop's monotonic time in
+        milliseconds, before anything is done as a leader.
         """
         self._node_id = node_id
         self._broker_epoch = broker_epoch
@@ -97,7 +99,8 @@ class Replicas:
         self._settings: dict[str, PartitionSettings] = {}
         self._wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
-        self._may_lead = True
+        self._holds_lease = holds_lease
+        self._leads = True
         self._has_image = False
         self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, losses)
         sessions = FetchSessions(
@@ -130,9 +133,6 @@ class Replicas:
             ),
             self._executor,
         )
-        # The hot requests, without a call in between.
-        self.handle_produce: Callable[[Request], Any] = self._produce.handle
-        self.handle_fetch: Callable[[Request], Any] = self._fetch.handle
 
     async def start(self) -> None:
         """Load every log of every directory, off the loop."""
@@ -140,8 +140,19 @@ class Replicas:
 
     # --- requests -------------------------------------------------------------------------------
 
+    def handle_produce(self, request: Request) -> Any:
+        """Answer Produce 3 to 13."""
+        self._obey_lease()
+        return self._produce.handle(request)
+
+    def handle_fetch(self, request: Request) -> Any:
+        """Answer Fetch 4 to 18."""
+        self._obey_lease()
+        return self._fetch.handle(request)
+
     def handle_list_offsets(self, request: Request) -> Any:
         """Answer ListOffsets 1 to 11."""
+        self._obey_lease()
         return self._list_offsets.handle(request)
 
     def handle_offset_for_leader_epoch(self, request: Request) -> Any:
@@ -283,7 +294,7 @@ class Replicas:
         replica = Replica(
             topic.topic_id, log, settings, self, high_watermark=high_watermark, broker_id=self._node_id
         )
-        if not self._may_lead:
+        if not self._leads:
             replica.suspend()
         self._table.add(replica)
 
@@ -390,7 +401,8 @@ class Replicas:
     # --- time -----------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Check ISRs and start the maintenance that is due. `now_ms` is the loop's monotonic time."""
+        """Check lease and ISRs, start the maintenance that is due. `now_ms` is the loop's monotonic time."""
+        self._obey_lease()
         if now_ms >= self._isr_check_due_ms:
             self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
             to_check = list(self._table)
@@ -401,18 +413,23 @@ class Replicas:
             replica.handle(Ticked(now_ms))
         self._maintenance.tick(now_ms)
 
-    def stop_leading(self) -> None:
-        """Acknowledge and serve nothing until `resume_leading`: the lease has run out, others may lead."""
-        self._may_lead = False
-        logger.warning("the lease has run out: %d partitions are led no more for now", self.leader_count)
-        for replica in self._table:
-            replica.suspend()
+    def _obey_lease(self) -> None:
+        """Lead while the lease holds: acknowledge and serve nothing when it has run out, others may lead.
 
-    def resume_leading(self) -> None:
-        """The lease is renewed: go on leading what no later metadata gave to others."""
-        self._may_lead = True
+        Ticks alone would not do: a process that was stopped finds its requests before its timers. Once the
+        lease holds again, what no later metadata gave to others is led on.
+        """
+        leads = self._holds_lease(self._delayed.now_ms())
+        if leads is self._leads:
+            return
+        self._leads = leads
+        if not leads:
+            logger.warning("the lease has run out: %d partitions are led no more for now", self.leader_count)
         for replica in self._table:
-            replica.resume()
+            if leads:
+                replica.resume()
+            else:
+                replica.suspend()
 
     async def shutdown(self) -> None:
         """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""

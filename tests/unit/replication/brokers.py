@@ -55,6 +55,7 @@ class OneBroker:
         self.failed_directories: list[LogDirectory] = []
         self.told_directories: list[tuple[TopicIdPartition, UUID]] = []
         """What the controller would have been told."""
+        self.holds_lease = True
         self.losses = LossWatch(asyncio.get_running_loop())
         self.replicas: Replicas
         self.listener: Listener
@@ -123,6 +124,7 @@ class Brokers:
             loop,
             assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
             on_directory_failed=broker.failed_directories.append,
+            holds_lease=lambda now_ms: broker.holds_lease,
         )
         await broker.replicas.start()
         replicas = broker.replicas

@@ -106,12 +106,12 @@ async def test_produce_while_the_lease_is_out_is_refused_until_it_is_renewed(bro
     """The controller may have given the partitions away; only the metadata log can tell."""
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
-    brokers.brokers[0].replicas.stop_leading()
+    brokers.brokers[0].holds_lease = False
     (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert row.error_code is ErrorCode.not_leader_or_follower
     (row,) = rows(await channel.request(fetch(topic_id, {0: 0})))
     assert row.error_code is ErrorCode.not_leader_or_follower
-    brokers.brokers[0].replicas.resume_leading()
+    brokers.brokers[0].holds_lease = True
     (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
 
