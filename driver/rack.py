@@ -22,15 +22,12 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
+from driver.back_off import BackOff
 from driver.slots import BrokerSlots, waiting_job
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
 
-FIRST_BACKOFF_S = 0.1
-LAST_BACKOFF_S = 5.0
-STEADY_S = 10.0
-"""A job that lived this long is not part of a series of failures: its brokers have served."""
 SLOT_POLL_S = 0.25
 
 
@@ -85,13 +82,14 @@ class Rack:
             self._on_ended()
 
     def _keep_up(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
+        back_off = BackOff()
         while not self._is_over():
             self.attempt += 1
+            submitted_s = time.monotonic()
             try:
                 if not self._wait_for_slots():
                     return
-                started_s = time.monotonic()
+                submitted_s = time.monotonic()
                 ends = self._run_job()
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
@@ -106,10 +104,7 @@ class Rack:
                 cause = "its brokers left as if the cluster ended"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self._on_failed(self, cause)
-            if time.monotonic() - started_s > STEADY_S:
-                backoff_s = FIRST_BACKOFF_S
-            self._stopping.wait(backoff_s)
-            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+            self._stopping.wait(back_off.failed(time.monotonic() - submitted_s))
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
