@@ -70,9 +70,11 @@ class MetadataLog:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         path = directory / f"{CLUSTER_METADATA_TOPIC}-0"
-        log = Log.open(path, config.metadata_log_config(), now_ms=_now_ms())
-        snapshots, _ = SnapshotStore.open(log)
-        return cls(log, snapshots, config.snapshot_limits())
+        log_config = config.metadata_log_config()
+        snapshots, _ = SnapshotStore.open(
+            path, lambda start: Log.open(path, log_config, log_start_offset=start, now_ms=_now_ms())
+        )
+        return cls(snapshots.log, snapshots, config.snapshot_limits())
 
     @property
     def log_start_offset(self) -> Offset:

@@ -77,9 +77,13 @@ class MetadataReplica:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
-        log = Log.open(directory, config.metadata_log_config(), now_ms=now_ms)
+        log_config = config.metadata_log_config()
+        snapshots, loaded = SnapshotStore.open(
+            directory,
+            lambda start: Log.open(directory, log_config, log_start_offset=start, now_ms=now_ms),
+        )
+        log = snapshots.log
         try:
-            snapshots, loaded = SnapshotStore.open(log)
             election = read_election(directory)
             if cluster_id is None and (election is not None or log.log_end_offset > 0):
                 raise ForeignDirectoryError(

@@ -39,8 +39,9 @@ from sparklog.metadata.snapshot_schedule import (
     start_after_cleaning,
 )
 from sparklog.records.batch import HEADER_BYTES, read_header
+from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
 from sparklog.storage.file_region import FileRegion, LogFile
-from sparklog.storage.files import storage_errors
+from sparklog.storage.files import LEADER_EPOCH_CHECKPOINT, storage_errors
 from sparklog.storage.log import Log
 from sparklog.storage.snapshot_files import (
     PartialSnapshot,
@@ -60,24 +61,24 @@ _SMALLEST_BATCH_BYTES: Final = HEADER_BYTES
 
 
 class SnapshotStore:
-    """The snapshots in the directory of `log`. Made by `open`."""
+    """The snapshots beside `log`. Made by `open`."""
 
     def __init__(self, log: Log, kept: Sequence[KeptSnapshot]) -> None:
-        self._log = log
+        self.log = log
         self._kept = tuple(kept)
         self._downloaded: KeptSnapshot | None = None
         """On the disk, but the log does not begin behind it yet."""
 
     @classmethod
-    def open(cls, log: Log) -> tuple[Self, MetadataSnapshot | None]:
-        """Return the snapshots beside an opened log, and the newest one, read. Blocks.
+    def open(cls, directory: Path, open_log: Callable[[Offset], Log]) -> tuple[Self, MetadataSnapshot | None]:
+        """Open the log in `directory` with its snapshots; return them, and the newest one, read. Blocks.
 
-        Closes the gap that a crash left between a downloaded snapshot and a log that was not replaced.
+        `open_log` is given where the log starts as far as is known here. Closes the gap that a crash left
+        between a downloaded snapshot and a log that was not replaced.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; also where the log begins above 0 and no snapshot can be read.
         """
-        directory = log.directory
         remove_leftovers(directory)
         newest: MetadataSnapshot | None = None
         kept: list[KeptSnapshot] = []
@@ -93,13 +94,18 @@ class SnapshotStore:
                 set_aside(path, error.message)
                 continue
             kept.insert(0, KeptSnapshot(snapshot_id, path.stat().st_size, last_timestamp_ms))
-        store = cls(log, kept)
-        store._join()
+        log = open_log(_known_start_offset(directory, kept))
+        try:
+            store = cls(log, kept)
+            store._join()
+        except BaseException:
+            log.close(clean=False)
+            raise
         return store, newest
 
     def _join(self) -> None:
         """Make log and snapshots follow each other."""
-        log = self._log
+        log = self.log
         newest = self.newest
         if newest is not None and not log.log_start_offset == log.log_end_offset == newest.end_offset:
             latest_epoch = log.epochs.latest or 0
@@ -113,20 +119,16 @@ class SnapshotStore:
                 )
                 self.remove(self.replace_log(newest))
         self.mark_start()
-        # Epochs below their first entry were forgotten with what was written in them.
-        entries = log.epochs.entries
-        known_from = max(log.log_start_offset, entries[0].start_offset if entries else 0)
-        if known_from > 0:
-            start = next((kept for kept in self._kept if kept.snapshot_id.end_offset >= known_from), None)
-            if start is not None:
-                log.advance_log_start_offset(start.snapshot_id.end_offset)
-            elif log.log_start_offset > 0:
+        if log.log_start_offset > 0:
+            start = next((each for each in self.ids if each.end_offset >= log.log_start_offset), None)
+            if start is None:
                 raise KafkaError(
                     ErrorCode.kafka_storage_error,
                     f"the metadata log in {log.directory} begins at offset {log.log_start_offset}, and no "
                     "snapshot of what was before it can be read; give the broker an empty directory, and it "
                     "fetches everything from the others",
                 )
+            log.advance_log_start_offset(start.end_offset)
         self.remove(self._drop_before(log.log_start_offset))
 
     @property
@@ -154,7 +156,7 @@ class SnapshotStore:
         """
         if snapshot_id not in self.ids:
             return None
-        path = snapshot_path(self._log.directory, snapshot_id)
+        path = snapshot_path(self.log.directory, snapshot_id)
         with storage_errors(f"open {path}"):
             try:
                 file = LogFile.open(path)
@@ -169,9 +171,9 @@ class SnapshotStore:
             KafkaError: KAFKA_STORAGE_ERROR: there is no such snapshot then.
         """
         snapshot_id = snapshot.snapshot_id
-        if snapshot_id in self.ids or snapshot_id.end_offset < self._log.log_start_offset:
+        if snapshot_id in self.ids or snapshot_id.end_offset < self.log.log_start_offset:
             return
-        with PartialSnapshot(self._log.directory, snapshot_id) as partial:
+        with PartialSnapshot(self.log.directory, snapshot_id) as partial:
             for batch in encode_snapshot(snapshot):
                 partial.append(batch)
             partial.finish()
@@ -188,7 +190,7 @@ class SnapshotStore:
             DamagedSnapshotError: what was received is no snapshot.
             KafkaError: KAFKA_STORAGE_ERROR, or what `ask` raises.
         """
-        partial = await asyncio.to_thread(PartialSnapshot, self._log.directory, machine.snapshot_id)
+        partial = await asyncio.to_thread(PartialSnapshot, self.log.directory, machine.snapshot_id)
         try:
             while not machine.is_complete:
                 data = machine.answered(await ask(machine.request()))
@@ -215,7 +217,7 @@ class SnapshotStore:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        self.log.truncate_fully_and_start_at(snapshot_id.end_offset)
         if self._downloaded is not None and self._downloaded.snapshot_id == snapshot_id:
             self._keep(self._downloaded)
             self._downloaded = None
@@ -231,7 +233,7 @@ class SnapshotStore:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         newest = self.newest
-        log = self._log
+        log = self.log
         if newest is not None and log.epochs.latest is None and newest.end_offset == log.log_end_offset:
             log.assign_leader_epoch(newest.leader_epoch)
 
@@ -241,7 +243,7 @@ class SnapshotStore:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        log = self._log
+        log = self.log
         segments = [SegmentSize(segment.base_offset, segment.size_bytes) for segment in log.segments.all]
         start = start_after_cleaning(self._kept, segments, limits, now_ms)
         if start is None:
@@ -259,7 +261,7 @@ class SnapshotStore:
         """
         for snapshot_id in snapshot_ids:
             logger.info("Removing the snapshot %s", snapshot_id)
-            delete_snapshot(self._log.directory, snapshot_id)
+            delete_snapshot(self.log.directory, snapshot_id)
 
     def _keep(self, snapshot: KeptSnapshot) -> None:
         others = (kept for kept in self._kept if kept.snapshot_id != snapshot.snapshot_id)
@@ -279,6 +281,20 @@ def read_snapshot(path: Path, snapshot_id: SnapshotId) -> MetadataSnapshot:
         KafkaError: KAFKA_STORAGE_ERROR.
     """
     return decode_snapshot(snapshot_id, _batches_in(path, snapshot_id))
+
+
+def _known_start_offset(directory: Path, kept: Sequence[KeptSnapshot]) -> Offset:
+    """Return the snapshot's end at which the log last was made to start, 0 if it was at none that is left.
+
+    The epochs that a log remembers start where it does. It may still have what is below, which then serves
+    where the snapshot cannot be read.
+    """
+    try:
+        epochs = read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT)
+    except CorruptCheckpointError:  # which opening the log mends, and reports
+        return 0
+    ends = {snapshot.snapshot_id.end_offset for snapshot in kept}
+    return epochs[0].start_offset if epochs and epochs[0].start_offset in ends else 0
 
 
 def _last_timestamp_of(path: Path, snapshot_id: SnapshotId) -> TimestampMs:

@@ -18,14 +18,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.snapshot_store import SnapshotStore
-from sparklog.storage.log import Log
-from sparklog.storage.log_config import LogConfig
 from sparklog.storage.snapshot_files import list_snapshots
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, SnapshotId
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
-from tests.unit.metadata.metadata_logs import replayed
+from tests.unit.metadata.metadata_logs import open_with_snapshots, replayed
 
 CONFIG = {
     "metadata.log.max.record.bytes.between.snapshots": "20000",
@@ -81,8 +78,7 @@ def image_on_disk(cluster: LocalCluster, broker_id: BrokerId, scratch: Path) -> 
     """Return what the broker would begin with if it were started now."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(cluster.broker_directory(broker_id) / LOG_DIRECTORY, scratch / LOG_DIRECTORY)
-    log = Log.open(scratch / LOG_DIRECTORY, LogConfig(retention_ms=None), now_ms=0)
-    _, newest = SnapshotStore.open(log)
+    log, _, newest = open_with_snapshots(scratch)
     try:
         return replayed(log, newest).image
     finally:

@@ -8,6 +8,7 @@ from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.metadata.snapshot_batches import MetadataSnapshot
+from sparklog.metadata.snapshot_store import SnapshotStore
 from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.storage.log import Log
@@ -21,6 +22,16 @@ def open_log(parent: Path, *, segment_bytes: int = 1024 * 1024) -> Log:
     """Open or create the metadata log below `parent`."""
     config = LogConfig(segment_bytes=segment_bytes, retention_ms=None, deletes=False)
     return Log.open(parent / f"{CLUSTER_METADATA_TOPIC}-0", config, now_ms=START_MS)
+
+
+def open_with_snapshots(parent: Path) -> tuple[Log, SnapshotStore, MetadataSnapshot | None]:
+    """Open the metadata log below `parent` and its snapshots, as at a start."""
+    directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
+    config = LogConfig(segment_bytes=1024 * 1024, retention_ms=None, deletes=False)
+    store, newest = SnapshotStore.open(
+        directory, lambda start: Log.open(directory, config, log_start_offset=start, now_ms=START_MS)
+    )
+    return store.log, store, newest
 
 
 def topic_records(number: int) -> list[MetadataRecord]:

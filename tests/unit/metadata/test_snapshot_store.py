@@ -15,7 +15,7 @@ from sparklog.metadata.snapshot_taker import SnapshotTaker
 from sparklog.storage.log import Log
 from sparklog.storage.snapshot_files import PartialSnapshot, snapshot_path
 from sparklog.types import SnapshotId
-from tests.unit.metadata.metadata_logs import START_MS, append_topics, open_log, replayed
+from tests.unit.metadata.metadata_logs import START_MS, append_topics, open_log, open_with_snapshots, replayed
 
 ONE_SNAPSHOT = SnapshotLimits(
     max_record_bytes=500, max_interval_ms=None, retention_bytes=0, retention_ms=None
@@ -24,7 +24,7 @@ ONE_SNAPSHOT = SnapshotLimits(
 
 
 def store_of(log: Log) -> SnapshotStore:
-    return SnapshotStore.open(log)[0]
+    return SnapshotStore.open(log.directory, lambda _: log)[0]
 
 
 def damage(path: Path, position: int = 100) -> None:
@@ -46,8 +46,7 @@ def snapshotted(parent: Path, *, snapshots: int = 2, topics_each: int = 3) -> Lo
 
 def reopened(log: Log) -> tuple[Log, SnapshotStore, MetadataSnapshot | None]:
     log.close()
-    again = open_log(log.directory.parent)
-    return again, *SnapshotStore.open(again)
+    return open_with_snapshots(log.directory.parent)
 
 
 def test_snapshot_and_the_log_behind_it_give_what_the_whole_log_gives(tmp_path: Path) -> None:
@@ -189,8 +188,7 @@ def test_empty_log_behind_a_snapshot_knows_its_epoch_after_a_restart(tmp_path: P
     store = downloaded(log, snapshot)
     store.replace_log(snapshot.snapshot_id)
     log.close(clean=clean)
-    log = open_log(tmp_path / "broker")
-    store_of(log)
+    log, _, _ = open_with_snapshots(tmp_path / "broker")
     assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (24, 24, 2)
 
 
@@ -311,3 +309,34 @@ def test_snapshot_below_the_log_is_not_written(tmp_path: Path) -> None:
     store.replace_log(SnapshotId(18, 2))
     store.write(old)
     assert store.ids == (SnapshotId(18, 2),)
+
+
+def test_log_that_was_cut_at_a_snapshot_starts_there_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its active segment has more, but the leader epochs of that were forgotten."""
+    log = snapshotted(tmp_path)
+    store = store_of(log)
+    whole = replayed(log)
+    store.remove(store.forget_old(ONE_SNAPSHOT, START_MS))
+    assert (log.first_segment_base_offset, log.log_start_offset) == (0, 18)
+    log, _, newest = reopened(log)
+    assert (log.first_segment_base_offset, log.log_start_offset) == (0, 18)
+    assert newest is not None
+    assert replayed(log, newest) == whole
+    assert caplog.text == ""
+
+
+def test_log_that_was_cut_at_a_snapshot_goes_on_without_it_while_it_has_what_was_before(
+    tmp_path: Path,
+) -> None:
+    """The only snapshot is damaged, and nothing is lost by that yet."""
+    log = snapshotted(tmp_path)
+    store = store_of(log)
+    whole = replayed(log)
+    store.remove(store.forget_old(ONE_SNAPSHOT, START_MS))
+    damage(snapshot_path(log.directory, SnapshotId(18, 2)))
+    log, store, newest = reopened(log)
+    assert (newest, store.ids, log.log_start_offset) == (None, (), 0)
+    assert replayed(log) == whole
+    assert [entry.start_offset for entry in log.epochs.entries] == [0, 9]

@@ -70,7 +70,7 @@ class Leader:
 
     def __init__(self, directory: Path, max_bytes: int = 300) -> None:
         self.log = open_log(directory)
-        self.store, _ = SnapshotStore.open(self.log)
+        self.store, _ = SnapshotStore.open(self.log.directory, lambda _: self.log)
         append_topics(self.log, range(20), leader_epoch=7)
         self.snapshot = replayed(self.log)
         self.store.write(self.snapshot)
@@ -119,7 +119,7 @@ def run(
     log: Log,
     ask: Callable[[FetchSnapshotRequest], Any] | None = None,
 ) -> tuple[MetadataSnapshot, SnapshotStore]:
-    store, _ = SnapshotStore.open(log)
+    store, _ = SnapshotStore.open(log.directory, lambda _: log)
 
     async def answered(request: FetchSnapshotRequest) -> Any:
         return leader.answer(request) if ask is None else ask(request)

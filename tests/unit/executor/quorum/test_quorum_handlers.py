@@ -341,7 +341,8 @@ def test_copy_that_begins_behind_a_snapshot_is_served_with_it(scene: Scene, tmp_
         answered = await scene.fetch(0, -1)
         assert (answered.snapshot_id.end_offset, answered.snapshot_id.epoch) == (3, 1)
         assert len(answered.records or b"") == 0
-        store, _ = SnapshotStore.open(Log.open(tmp_path / "copy-0", LogConfig(), now_ms=0))
+        copy = tmp_path / "copy-0"
+        store, _ = SnapshotStore.open(copy, lambda _: Log.open(copy, LogConfig(), now_ms=0))
         machine = SnapshotDownload(
             snapshot.snapshot_id, cluster_id="c", leader_epoch=None, replica_id=DRIVER, directory_id=None
         )
