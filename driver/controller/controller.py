@@ -37,7 +37,7 @@ from driver.controller.create_partitions import create_partitions
 from driver.controller.create_topics import create_topics
 from driver.controller.decision import Decision
 from driver.controller.delete_topics import delete_topics
-from driver.controller.elections import balance, elect_leaders
+from driver.controller.elections import balance, elect_leaders, elect_where_unclean_is_allowed
 from driver.controller.producer_ids import allocate_producer_ids, init_producer_id
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -47,6 +47,22 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 __all__ = ["REQUEST_TYPES", "Controller"]
 
 logger = logging.getLogger(__name__)
+
+
+class _Periodic:
+    """Something that is due an interval after the first look at it, and every interval from then on."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._last_ms: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        if now_ms - self._last_ms < self._interval_ms:
+            return False
+        self._last_ms = now_ms
+        return True
 
 
 class Controller:
@@ -63,7 +79,8 @@ class Controller:
         self._cluster = Cluster(cluster_id, config, image)
         self._new_topic_id = new_topic_id
         self._stopping = False
-        self._last_balance_ms: int | None = None
+        self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
+        self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
 
     @property
     def image(self) -> MetadataImage:
@@ -83,7 +100,7 @@ class Controller:
         return _HANDLERS[type(request)](self, request, now_ms)
 
     def tick(self, now_ms: int) -> Decision:
-        """Fence one broker that has been silent for too long, or else give leaderships back if that is due.
+        """Fence one broker that has been silent for too long, or else hold the elections that are due.
 
         Call it again, after `replay`, until it has no records: every broker is fenced on top of the last.
         """
@@ -91,9 +108,10 @@ class Controller:
         if self._stopping:
             return Decision([], None)
         records = brokers.fence_expired(self._cluster, now_ms)
-        if not records and self._balance_due(now_ms):
-            self._last_balance_ms = now_ms
+        if not records and self._cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
             records = balance(self._cluster)
+        if not records and self._unclean_elections.is_due(now_ms):
+            records = elect_where_unclean_is_allowed(self._cluster)
         return Decision(records, None)
 
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
@@ -135,14 +153,6 @@ class Controller:
     ) -> None:
         """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
         self._cluster.image, _ = self._cluster.image.apply(records, last_offset, leader_epoch)
-
-    def _balance_due(self, now_ms: int) -> bool:
-        config = self._cluster.config
-        if not config.auto_leader_rebalance_enable:
-            return False
-        if self._last_balance_ms is None:
-            self._last_balance_ms = now_ms
-        return now_ms - self._last_balance_ms >= config.leader_imbalance_check_interval_seconds * 1000
 
     def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
         return brokers.register(self._cluster, request, now_ms)

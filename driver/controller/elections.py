@@ -25,7 +25,15 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.types import BrokerId
 
-__all__ = ["balance", "broker_joins", "broker_leaves", "broker_lost_log", "directories_fail", "elect_leaders"]
+__all__ = [
+    "balance",
+    "broker_joins",
+    "broker_leaves",
+    "broker_lost_log",
+    "directories_fail",
+    "elect_leaders",
+    "elect_where_unclean_is_allowed",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +136,18 @@ def balance(cluster: Cluster) -> list[MetadataRecord]:
         return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.PREFERRED)
 
     return _for_every_partition(cluster, change, "preferred leaders")
+
+
+def elect_where_unclean_is_allowed(cluster: Cluster) -> list[MetadataRecord]:
+    """Give partitions without a leader one that is active, where their topics have come to allow that."""
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        if partition.leader is not None or not rules.unclean_election:
+            return None
+        may_lead = cluster.may_lead(partition)
+        return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.UNCLEAN)
+
+    return _for_every_partition(cluster, change, "unclean elections")
 
 
 def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:

@@ -202,6 +202,13 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         False,
         "Whether a replica outside the ISR may lead, losing records, when no other can.",
     )
+    unclean_leader_election_interval_ms: int = config_key(
+        "unclean.leader.election.interval.ms",
+        ConfigType.LONG,
+        300000,
+        "How often the controller looks for partitions whose topics have come to allow unclean elections.",
+        at_least(1),
+    )
     min_insync_replicas: int = config_key(
         "min.insync.replicas",
         ConfigType.INT,

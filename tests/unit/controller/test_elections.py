@@ -338,8 +338,27 @@ def test_leaderless_partition_without_the_feature_keeps_its_last_member() -> Non
     assert conversation.partition().isr == (0,)
 
 
+def test_topic_that_allows_unclean_elections_later_gets_a_leader_at_the_next_look(
+    strict: Conversation,
+) -> None:
+    """Nothing else happens to a partition that waits, so somebody must look at it."""
+    gone(strict, 0, 1, 2)
+    back(strict, 0, clean=False)
+    change = AlterConfigsResource(
+        resource_type=2,
+        resource_name="t",
+        configs=(AlterableConfig(name="unclean.leader.election.enable", config_operation=0, value="true"),),
+    )
+    strict.say(IncrementalAlterConfigsRequest(resources=(change,), validate_only=False))
+    assert strict.partition().leader is None
+    for _ in range(301):
+        strict.heartbeat(0)
+        strict.tick(1000)
+    assert state(strict) == leads(0, (0,), recovering=True)
+
+
 def test_ten_thousand_partitions_of_a_dead_broker_take_less_than_a_second_of_cpu() -> None:
-    """All of them are silent until driver and brokers are through; benchmarks/elections.py has the whole way."""
+    """They are all silent until driver and brokers are through; benchmarks/elections.py has the whole way."""
     conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
     assignments = {number: (0, 1, 2) if number % 2 else (0, 2, 1) for number in range(10_000)}
     conversation.create(creatable("t", assignments=assignments))
