@@ -78,6 +78,11 @@ class SparkCluster:
         assert cluster_id is not None, "the cluster has not started"
         return cluster_id
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the controller ended by itself, if it did."""
+        return self._controller.failure
+
     def start(self) -> None:
         """Submit the racks' jobs and return when every broker is unfenced.
 
@@ -146,6 +151,8 @@ class SparkCluster:
                 self._controller.wait_until_unfenced(self._broker_count, timeout_s=0.2)
                 return
             except TimeoutError as error:
+                if self._stopped:
+                    raise StartError(f"the cluster was stopped before it was up: {error}") from None
                 if self._refusal is not None:
                     raise BrokerRefusedError(self._refusal) from None
                 if len(self._failures) >= FAILURES_BEFORE_START_ALLOWED:

@@ -1,8 +1,9 @@
 """The cluster as a Spark application: `spark-submit jobs/serve.py [properties file]`.
 
 Prints `bootstrap.servers=...` on standard output when the cluster is up, serves until SIGTERM or Ctrl-C,
-then stops cleanly with status 0. If Spark ends under it, its JVM killed or its context stopped, it ends too,
-with status 1, so that whoever supervises it starts it again. Racks and brokers a rack are the Spark
+then stops cleanly with status 0. Over the directories of an earlier run it goes on with the same cluster. If
+Spark ends under it, its JVM killed or its context stopped, or another driver takes the cluster over, it ends
+too, with status 1, so that whoever supervises it starts it again. Racks and brokers a rack are the Spark
 properties `spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.rack` (default 1).
 """
 
@@ -12,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from sparklog.config import ConfigError
 
 logger = logging.getLogger(__name__)
 
-SPARK_POLL_S = 0.2
+POLL_S = 0.2
 
 
 class StopSignal:
@@ -69,28 +71,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     spark = SparkSession.builder.appName("sparklog").getOrCreate()
     stop_signal = StopSignal(spark.sparkContext)
-    properties = spark.sparkContext.getConf()
     try:
-        cluster = sparklog.start(
-            spark,
-            racks=int(properties.get("spark.sparklog.racks") or 3),
-            brokers_per_rack=int(properties.get("spark.sparklog.brokers.per.rack") or 1),
-            config=options.properties,
-        )
+        cluster = _start(spark, options.properties, stop_signal)
     except (sparklog.StartError, ConfigError, OSError, ValueError) as error:
-        print(f"sparklog can't start: {error}", file=sys.stderr)
         spark.stop()
+        if stop_signal.wait(0):
+            logger.info("stopped before the cluster was up")
+            return 0
+        print(f"sparklog can't start: {error}", file=sys.stderr)
         return 1
     with cluster:
         print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
-        while not stop_signal.wait(SPARK_POLL_S):
+        while not stop_signal.wait(POLL_S):
             # Nothing else tells this process that the JVM is gone, and it has the cluster's address.
             if is_stopped(spark.sparkContext):
                 logger.error("Spark has ended under the cluster")
                 return 1
+            if cluster.failure is not None:
+                logger.error("the controller has ended: %s", cluster.failure)
+                return 1
         logger.info("stopping")
     spark.stop()
     return 0
+
+
+def _start(spark: SparkSession, properties: Path | None, stop_signal: StopSignal) -> sparklog.Cluster:
+    """Start the cluster; a stop signal ends the wait for brokers, which may be a long one.
+
+    Raises:
+        StartError: It can't be started, or was stopped first.
+        ConfigError: An unknown key or a malformed value.
+        ValueError: A Spark property that must be a number is none.
+    """
+    configuration = spark.sparkContext.getConf()
+    with ThreadPoolExecutor(1, thread_name_prefix="sparklog start") as starter:
+        starting = starter.submit(
+            sparklog.start,
+            spark,
+            racks=int(configuration.get("spark.sparklog.racks") or 3),
+            brokers_per_rack=int(configuration.get("spark.sparklog.brokers.per.rack") or 1),
+            config=properties,
+        )
+        while not wait([starting], timeout=POLL_S).done:
+            if stop_signal.wait(0):
+                spark.stop()
+                break
+        return starting.result()
 
 
 if __name__ == "__main__":

@@ -85,6 +85,10 @@ class Cluster(Protocol):
     def cluster_id(self) -> str:
         """Kafka's cluster id, 22 characters."""
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the controller ended by itself, if it did; only `stop` is left then."""
+
     def stop(self) -> None:
         """Let every broker flush and leave, then end the controller. Idempotent."""
 

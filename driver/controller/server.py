@@ -285,6 +285,7 @@ class ControllerServer:
         )
 
     def _fail(self, error: BaseException) -> None:
+        logger.critical("The controller ends: %s", error)
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()

@@ -5,6 +5,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,9 +17,11 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.config import ConfigError
 from sparklog.hosting import (
+    BrokerRefusedError,
     NoWritableDirectoryError,
     TooFewTaskSlotsError,
 )
+from sparklog.storage.meta_properties import read_meta_properties, write_meta_properties
 from tests.spark.sessions import spark_session
 
 RECORDS = 500
@@ -100,16 +103,33 @@ def test_cluster_shows_its_brokers_in_the_spark_ui(spark: SparkSession) -> None:
         assert job["name"] == "Kafka broker 0 (rack-0)"
 
 
-def test_cluster_with_directories_keeps_its_records_and_refuses_to_be_another(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """A driver never forms a new cluster over the directories of an old one: records would be lost."""
-    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+def test_cluster_with_directories_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    """The next application over the same directories has the same cluster, records and all."""
+    with sparklog.start(spark, log_directories=tmp_path) as cluster:
         produce(cluster.bootstrap_servers, "kept", 10)
-    assert (tmp_path / "broker-0" / "kept-0" / "00000000000000000000.log").stat().st_size > 0
+        cluster_id = cluster.cluster_id
     assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
-    with pytest.raises(sparklog.StartError, match=r"belongs to cluster .* never formed over"):
-        sparklog.start(spark, racks=1, log_directories=tmp_path)
+    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+        assert cluster.cluster_id == cluster_id
+        produce(cluster.bootstrap_servers, "kept", 10)
+        assert len(consume(cluster.bootstrap_servers, "kept", 20)) == 20
+    assert cluster.failure is None
+
+
+def test_directories_of_two_clusters_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Whichever of the two went on, the other one's records would be lost to it."""
+    with sparklog.start(spark, racks=1, log_directories=tmp_path / "one") as cluster:
+        one = cluster.cluster_id
+    with sparklog.start(spark, racks=1, log_directories=tmp_path / "other") as cluster:
+        other = cluster.cluster_id
+    moved = (tmp_path / "other" / "broker-0").rename(tmp_path / "one" / "broker-1")
+    meta = read_meta_properties(moved)
+    assert meta is not None
+    write_meta_properties(moved, replace(meta, node_id=1))
+    with pytest.raises(BrokerRefusedError, match=r"belong to cluster") as raised:
+        sparklog.start(spark, racks=2, log_directories=tmp_path / "one")
+    assert one in str(raised.value)
+    assert other in str(raised.value)
 
 
 def test_start_with_too_few_slots_fails_at_once_and_names_the_master_to_use(spark: SparkSession) -> None:
