@@ -1,6 +1,7 @@
 """A broker's data directories: locks them, makes sure they are its own, gives blank ones an identity.
 
-All or nothing: when one cannot be had, those already locked are given back. A directory without
+All or nothing: when one is not to be had, those already locked are given back. Only a disk that fails is done
+without, as long as it is not that of the metadata log, and there is another. A directory without
 `meta.properties` is blank; if others of the broker say which cluster it is, it is formatted at once, else as
 soon as the metadata quorum names the cluster (`format`). Blocking; off the loop.
 """
@@ -13,7 +14,7 @@ from uuid import UUID, uuid4
 
 from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.files import partition_of, storage_errors
+from sparklog.storage.files import is_disk_error, partition_of, storage_errors
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 __all__ = ["DataDirectories"]
@@ -44,15 +45,26 @@ class DataDirectories:
             DirectoryLockedError: a live process holds one of them.
             ForeignDirectoryError: one belongs to another broker, two belong to different clusters, or one has
                 logs and nothing that says whose.
-            KafkaError: KAFKA_STORAGE_ERROR: one cannot be used.
+            KafkaError: KAFKA_STORAGE_ERROR: that of the metadata log, or every other one, cannot be used; or
+                one does not say what it must.
         """
         opened: list[LogDirectory] = []
+        failure: KafkaError | None = None
         metadata_path = metadata_path or paths[0]
         try:
             for path in paths if metadata_path in paths else (*paths, metadata_path):
-                opened.append(LogDirectory.open(path))
+                try:
+                    opened.append(LogDirectory.open(path))
+                except KafkaError as error:
+                    if path == metadata_path or not is_disk_error(error):
+                        raise
+                    failure = error
+                    logger.critical("starting without the log directory %s: %s", path, error)
             metadata = next(directory for directory in opened if directory.path == metadata_path)
-            directories = cls(node_id, opened[: len(paths)], metadata)
+            logs = [directory for directory in opened if directory.path in paths]
+            if not logs and failure is not None:
+                raise failure
+            directories = cls(node_id, logs, metadata)
             directories._check()
             if directories.cluster_id is not None:
                 directories.format(directories.cluster_id)

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from executor.directories import DataDirectories
+from sparklog.errors import KafkaError
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
 
 
@@ -69,6 +70,19 @@ def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> None:
     shared = DataDirectories.open([log, tmp_path / "b"], log, 1)
     assert shared.metadata_id == shared.log_ids[0]
     shared.close()
+
+
+def test_directory_whose_disk_fails_is_done_without_unless_it_is_that_of_the_metadata(tmp_path: Path) -> None:
+    """Three good disks serve on without the fourth; a broker without its vote does not."""
+    paths = [tmp_path / "one", tmp_path / "two"]
+    (tmp_path / "two").write_text("a file is no directory")
+    directories = DataDirectories.open(paths, None, 1)
+    assert [directory.path for directory in directories.logs] == paths[:1]
+    directories.close()
+    with pytest.raises(KafkaError, match="two"):
+        DataDirectories.open(paths, paths[1], 1)
+    with pytest.raises(KafkaError, match="two"):
+        DataDirectories.open(paths[1:], tmp_path / "metadata", 1)
 
 
 def test_clean_shutdown_of_a_broker_that_never_registered_keeps_the_epoch_before(tmp_path: Path) -> None:
