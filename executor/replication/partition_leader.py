@@ -8,6 +8,7 @@ Rules it keeps
 - The high watermark passes an offset only when every replica of the maximal ISR has it (KIP-497): the
   committed ISR and whoever a pending proposal would add. A pending removal still counts the old ISR.
   It moves only while the committed ISR has at least min.insync.replicas members, and never back.
+- A smaller ISR is acted on when the metadata log has it, a larger one as soon as the controller says so.
 - An ISR exists only when the controller has committed it: a proposal names the partition epoch it
   replaces, one is pending at a time, and an answer that was overtaken by metadata is ignored.
 - A follower is counted only under the broker epoch the metadata knows (KIP-903): what an earlier
@@ -246,6 +247,11 @@ class PartitionLeader:
             pending.send_again = event.error_code not in _FINAL_PROPOSAL_ERRORS
             return []
         if event.leader_epoch != self.leader_epoch or event.partition_epoch < self.partition_epoch:
+            return []
+        if not self.isr <= event.isr:
+            # The metadata log will say so too, after everything that it was decided upon. Under an older and
+            # smaller min.insync.replicas this leader would commit what those who left do not have, and they
+            # may be eligible to lead (KIP-966). Until then they are waited for.
             return []
         was_under = self.is_under_min_isr
         self._commit(event.isr, event.partition_epoch)

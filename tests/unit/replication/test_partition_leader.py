@@ -122,7 +122,9 @@ def test_isr_of_a_follower_that_stalls_and_returns_shrinks_and_grows() -> None:
     # Nothing is committed on the strength of a proposal.
     assert machine.maximal_isr == {1, 2, 3}
     assert machine.handle(fetched(2, 12, 1200)) == []
-    assert machine.handle(answered(shrink, 8, 1300)) == [AdvanceHighWatermark(12)]
+    assert machine.handle(answered(shrink, 8, 1300)) == []
+    smaller = PartitionChanged(8, (1, 2, 3), frozenset({1, 2}), 1301)
+    assert machine.handle(smaller) == [AdvanceHighWatermark(12)]
     assert (machine.isr, machine.partition_epoch) == ({1, 2}, 8)
     # It is back, but behind: it must reach the high watermark first.
     assert machine.handle(fetched(3, 10, 5000)) == []
@@ -290,6 +292,20 @@ def test_isr_below_min_insync_replicas_tells_who_waits_and_commits_nothing() -> 
     assert machine.handle(Appended(13, 2)) == []
     machine.handle(MinInsyncReplicasChanged(1, 3))
     assert machine.high_watermark == 13
+
+
+def test_smaller_isr_counts_only_when_the_metadata_says_so_too() -> None:
+    """A min.insync.replicas that grew before makes who left eligible; the answer does not say so."""
+    machine = leader(replicas=(1, 2), isr=frozenset({1, 2}), min_insync_replicas=1)
+    machine.handle(Appended(12, 0))
+    shrink = proposed(7, (1, 11))
+    assert machine.handle(Ticked(LAG_MS + 1)) == [shrink]
+    assert machine.handle(answered(shrink, 8, 1300)) == []
+    # The metadata log brings what the controller knew, in order.
+    assert machine.handle(MinInsyncReplicasChanged(2, 1301)) == []
+    told = FailWaitingAppends(frozenset({1}), 2)
+    assert machine.handle(PartitionChanged(8, (1, 2), frozenset({1}), 1301)) == [told]
+    assert machine.high_watermark == 10
 
 
 def test_min_insync_replicas_above_the_replica_count_means_all_replicas() -> None:
