@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
 
@@ -68,6 +69,18 @@ def test_new_driver_without_a_majority_waits_and_says_what_is_missing(cluster: L
     cluster.launch(2)
     cluster.wait_until_unfenced(0, 2)
     assert values(cluster, "kept", 1) == [b"before"]
+
+
+def test_brokers_of_a_dead_driver_serve_on_and_leave_in_order(cluster: LocalCluster) -> None:
+    """What needs no controller goes on while a lease lasts; Spark ends its executors within two seconds."""
+    create_topic(cluster.bootstrap_servers, "kept")
+    cluster.controller.stop()
+    produce(cluster.bootstrap_servers, "kept", [{"value": b"without a driver"}])
+    for broker_id in cluster.broker_ids:
+        cluster.signal(broker_id, signal.SIGHUP)
+    for broker_id in cluster.broker_ids:
+        assert cluster.wait_for_exit(broker_id) == 0
+        assert (cluster.broker_directory(broker_id) / CLEAN_SHUTDOWN_MARKER).exists()
 
 
 def test_old_driver_that_is_still_there_can_change_nothing(cluster: LocalCluster) -> None:

@@ -18,7 +18,9 @@ from executor.broker import Broker, BrokerState
 from executor.lifecycle import BrokerReplacedError
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
@@ -247,6 +249,62 @@ def test_broker_that_never_found_a_controller_stops_when_asked(tmp_path: Path) -
             broker.stop("enough")
             async with asyncio.timeout(3):
                 await asyncio.shield(task)
+
+    asyncio.run(scenario())
+
+
+def with_a_log(path: Path) -> Path:
+    """Leave a data directory with one log as a killed broker does; return the log's own directory."""
+    directory = LogDirectory.open(path)
+    directory.format(MetaProperties("c", 0, UUID(int=500)))
+    log = directory.create_log("topic", 0, UUID(int=7), LogConfig(), 0)
+    log.append_as_follower(build_batch([SimpleRecord(value=b"v")], base_offset=0, leader_epoch=0))
+    log.close(clean=False)
+    directory.close()
+    return log.directory
+
+
+async def stopped_without_a_leader(path: Path) -> None:
+    """Run a broker that never finds a leader, and stop it."""
+    broker = new_broker(path, 1)
+    async with running(broker) as task:
+        await reached(broker, task, BrokerState.STARTING)
+        broker.stop("enough")
+        await asyncio.wait_for(asyncio.shield(task), 20)
+
+
+def test_broker_stopped_before_its_first_image_has_flushed_what_it_loaded(tmp_path: Path) -> None:
+    """The marker says that nothing need be recovered, of logs that nobody has asked for yet, too."""
+    log_directory = with_a_log(tmp_path)
+    asyncio.run(stopped_without_a_leader(tmp_path))
+    assert (tmp_path / CLEAN_SHUTDOWN_MARKER).exists()
+    assert (log_directory / "00000000000000000001.snapshot").exists(), "the log was closed properly"
+
+
+def test_broker_stopped_before_its_first_image_does_not_vouch_for_a_log_that_failed(tmp_path: Path) -> None:
+    """A marker over a log that is not on disk would have its tail believed."""
+    log_directory = with_a_log(tmp_path)
+    (log_directory / "00000000000000000001.snapshot").mkdir()
+    asyncio.run(stopped_without_a_leader(tmp_path))
+    assert not (tmp_path / CLEAN_SHUTDOWN_MARKER).exists()
+
+
+def test_broker_notices_within_a_second_that_the_driver_is_dead(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of the connection says it; no time-out has to pass."""
+
+    async def scenario() -> None:
+        server = new_controller(tmp_path / "controller")
+        server.start()
+        broker = new_broker(tmp_path / "data", port_of(server))
+        async with running(broker) as task:
+            await reached(broker, task, BrokerState.RUNNING)
+            await asyncio.to_thread(server.stop)
+            async with asyncio.timeout(1):
+                while "the connection to the controller" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            assert broker.state is BrokerState.RUNNING
 
     asyncio.run(scenario())
 
