@@ -2,6 +2,11 @@
 
 Headers suffice, but for transaction markers, whose record says how the transaction ended; an aborted one
 is also entered into its segment's transaction index if a recovery has dropped it there.
+
+A snapshot has only the last batch of each producer, and the log of every replica may begin with one: then no
+broker would know the others that a producer had under way when all of them ended, and their retries would be
+refused as out of order, which a producer does not survive. So the batches before the snapshot are looked at
+too.
 """
 
 import logging
@@ -13,7 +18,7 @@ from typing import Final
 
 from sparklog.records.batch import BatchHeader, CorruptBatchError
 from sparklog.records.builder import read_records
-from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file
 from sparklog.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot, snapshot_offsets
 from sparklog.storage.producer_states import CompletedTransaction, ProducerStates
@@ -27,6 +32,8 @@ _MARKER_KEY: Final = Struct(">hh")
 _MARKER_VALUE: Final = Struct(">hi")
 _ABORT: Final = 0
 _COMMIT: Final = 1
+_ENTRIES_BEFORE_SNAPSHOT: Final = 128
+"""How far back, in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
 
 
 def apply_batch(
@@ -100,6 +107,7 @@ def load_producers(
             try:
                 producers = decode_snapshot(path.read_bytes())
                 start = max(offset, log_start_offset)
+                _complete(producers, segments, start)
                 break
             except CorruptSnapshotError as error:
                 logger.warning("Removing producer snapshot %s: %s", path, error)
@@ -112,3 +120,45 @@ def load_producers(
             if header.producer_id >= 0:
                 apply_batch(producers, header, None, segment)
     return producers
+
+
+def _complete(producers: ProducerStates, segments: Sequence[Segment], offset: Offset) -> None:
+    """Give the producers of a snapshot the batches before their last one, as far as these are near."""
+    if not producers.producers:
+        return
+    recent = ProducerStates()
+    try:
+        for segment, start, end in _stretches_before(segments, offset):
+            for _, header in walk_headers(segment.file, start, end):
+                recent.update(header)
+    except CorruptBatchError as error:
+        logger.warning("Retries of batches before offset %d may not be recognised: %s", offset, error)
+        return
+    for producer_id, state in producers.producers.items():
+        found = recent.producers.get(producer_id)
+        if (
+            found is not None
+            and state.batches
+            and found.producer_epoch == state.producer_epoch
+            and found.batches[-1].last_offset == state.batches[-1].last_offset
+        ):
+            state.batches = found.batches
+
+
+def _stretches_before(segments: Sequence[Segment], offset: Offset) -> list[tuple[Segment, int, int]]:
+    """Return what lies before `offset` (segment, from, to), rising, at least as far as is wanted."""
+    stretches: list[tuple[Segment, int, int]] = []
+    entries = 0
+    for segment in reversed(segments):
+        if segment.base_offset >= offset:
+            continue
+        end = segment.position_of(offset)
+        start = segment.scan_start(offset - 1)
+        while start > 0 and entries < _ENTRIES_BEFORE_SNAPSHOT:
+            entries += 1
+            start = segment.scan_start(header_at(segment.file, start, segment.size_bytes).base_offset - 1)
+        stretches.append((segment, start, end))
+        if entries == _ENTRIES_BEFORE_SNAPSHOT:
+            break
+        entries += 1
+    return stretches[::-1]

@@ -177,6 +177,45 @@ def test_recovery_rebuilds_producers_from_snapshot_and_log(tmp_path: Path) -> No
         log.close()
 
 
+@pytest.mark.parametrize("batches", [4, 60])
+@pytest.mark.parametrize("ending", ["clean", "crash", "truncation"])
+def test_log_recognises_retries_of_the_last_five_batches_however_it_was_left(
+    tmp_path: Path, ending: str, batches: int
+) -> None:
+    """When all brokers end at once, nobody but the log knows what their producers had under way."""
+    directory, _ = crashed_log(tmp_path, batches)
+    log = open_log(directory)
+    end = log.log_end_offset
+    if ending == "truncation":
+        log.close()
+        log = open_log(directory, clean=True)
+        beyond = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=end)
+        log.append_as_leader(beyond, headers_of(beyond), 3, START_MS)
+        log.truncate_to(end)
+    else:
+        log.close(clean=ending == "clean")
+        log = open_log(directory, clean=ending == "clean", recovery_point=end)
+    for base_sequence in range(max(end - 10, 0), end, 2):
+        retry = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=base_sequence)
+        info = log.append_as_leader(retry, headers_of(retry), 3, START_MS)
+        assert (info.duplicate, info.base_offset) == (True, base_sequence)
+    assert log.log_end_offset == end
+    log.close()
+
+
+def test_log_opens_with_its_snapshot_alone_if_what_is_before_it_cannot_be_read(tmp_path: Path) -> None:
+    """Recognising a retry is not worth a log that does not open."""
+    directory, content = crashed_log(tmp_path, 8)
+    open_log(directory).close()
+    with last_log_file(directory).open("r+b") as file:
+        file.seek(headers_of(content)[0].size_bytes * 2)
+        file.write(bytes(61))
+    log = open_log(directory, clean=True, recovery_point=16)
+    fresh = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=16)
+    assert log.append_as_leader(fresh, headers_of(fresh), 3, START_MS).base_offset == 16
+    log.close()
+
+
 @pytest.mark.parametrize("content", [None, "", "0\n9\n0 0\n", "nonsense"])
 def test_recovery_rebuilds_leader_epochs_from_the_batches(tmp_path: Path, content: str | None) -> None:
     """Followers truncate by the epochs; they may not be lost with their small file."""
