@@ -13,6 +13,7 @@ Lines from the process: `a PARTITION NUMBER OFFSET SECONDS` acknowledged, `f PAR
 by the client, `x ERROR` the producer itself has failed and is replaced, `p PARTITION COUNT` written in all.
 """
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -150,21 +151,24 @@ class _Producing:
         producer = Producer(self._configuration)
         next_s = time.monotonic()
         while not self._stopping.is_set():
-            try:
-                for partition in range(len(self._produced)):
-                    self._produce(producer, partition)
-            except KafkaException as error:  # the producer has failed for good, what it still had included
-                print("x", error, flush=True)
-                producer.flush(FLUSH_TIMEOUT_S)
-                producer = Producer(self._configuration)
             next_s += self._record_interval_s
-            producer.poll(0)
-            while (left_s := next_s - time.monotonic()) > 0:
-                producer.poll(left_s)
+            try:
+                self._produce_until(next_s, producer)
+            except KafkaException as error:  # the producer has failed for good, what it still had included
+                print("x", error)
+                producer = Producer(self._configuration)
             sys.stdout.flush()
-        producer.flush(FLUSH_TIMEOUT_S)
+        with contextlib.suppress(KafkaException):
+            producer.flush(FLUSH_TIMEOUT_S)
         for partition, count in enumerate(self._produced):
             print("p", partition, count)
+
+    def _produce_until(self, next_s: float, producer: Producer) -> None:
+        for partition in range(len(self._produced)):
+            self._produce(producer, partition)
+        producer.poll(0)
+        while (left_s := next_s - time.monotonic()) > 0:
+            producer.poll(left_s)
 
     def _produce(self, producer: Producer, partition: int) -> None:
         number = self._produced[partition]
