@@ -240,6 +240,49 @@ async def test_topic_deleted_while_its_broker_was_away_is_set_aside_at_start(bro
     assert [path.name for path in directory.iterdir() if path.name.endswith("-stray")]
 
 
+@with_brokers(count=3)
+async def test_topic_recreated_while_a_replica_was_away_is_copied_to_it_from_the_start(
+    brokers: Brokers,
+) -> None:
+    """What lies there under the topic's name is longer than the new log, and no part of it."""
+    first = await brokers.create_topic("t", [(0, 1, 2)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(first, batch(5)))
+    directory = brokers.replica(2, first).log.directory.parent
+    await brokers.stop(2)
+    await brokers.delete_topic(first)
+    second = await brokers.create_topic("t", [(0, 1, 2)])
+    await channel.request(produce(second, batch(2, b"other"), acks=1))
+    assert brokers.replica(0, second).high_watermark == 0
+    await brokers.start(2)
+    leader, returned = brokers.replica(0, second), brokers.replica(2, second)
+    await until(lambda: returned.log.log_end_offset == 2, "the replica that was away has what is new")
+    await until(lambda: leader.high_watermark == 2, "it counts")
+    held = [replica.log.read(0, max_bytes=1 << 20, up_to_offset=2).region for replica in (leader, returned)]
+    assert len({None if region is None else region.read() for region in held}) == 1
+    assert [path.name for path in directory.iterdir() if path.name.endswith("-stray")]
+
+
+@with_brokers(count=2)
+async def test_follower_of_a_deleted_topic_is_refused_by_the_leader_of_its_successor(
+    brokers: Brokers,
+) -> None:
+    """It asks for where its own log ends, and that says nothing about the new one."""
+    first = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(first, batch(5)))
+    await brokers.stop(1)
+    await brokers.delete_topic(first)
+    second = await brokers.create_topic("t", [(0, 1)])
+    await channel.request(produce(second, batch(5), acks=1))
+    late = fetch(first, {0: 5}, replica=(1, brokers.image.brokers[1].broker_epoch), leader_epoch=0)
+    (row,) = rows(await channel.request(late))
+    assert row.error_code is ErrorCode.unknown_topic_id
+    leader = brokers.replica(0, second).leader
+    assert leader is not None
+    assert (leader.followers[1].log_end_offset, leader.high_watermark) == (None, 0)
+
+
 @with_brokers(count=1)
 async def test_topic_configuration_changed_is_obeyed_at_once(brokers: Brokers) -> None:
     """Dynamic configs reach the partitions through the metadata log like everything else."""
