@@ -1,0 +1,222 @@
+"""Disks fail under a running cluster: leaders move, nothing acknowledged is lost, what and where is said.
+
+The faults are the system's own: a limit on the size of files (EFBIG), a file system that is full (ENOSPC),
+bits that flip between two lives of a broker.
+"""
+
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
+from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
+
+from sparklog.errors import ErrorCode
+from sparklog.types import BrokerId
+from sparklog.wire.blocking import BlockingChannel
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
+
+RECORDS = 20_000
+PARTITIONS = 4
+TOPIC = "t"
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of its own for every test: each loses a disk."""
+    with LocalCluster(brokers=3, config={"min.insync.replicas": "2"}) as running:
+        create_topic(running.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        yield running
+
+
+class Load:
+    """Numbered records with acks=all, idempotent, over all partitions."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self.acknowledged: list[list[int]] = [[] for _ in range(PARTITIONS)]
+        self.failed: list[str] = []
+
+    def run(self, fault: Callable[[], None] | None = None, *, records: int = RECORDS) -> None:
+        """Produce; after a third of the acknowledgements let `fault` happen, if there is one."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self._cluster.bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 1,
+                "batch.num.messages": 100,
+                "queue.buffering.max.messages": 2_000,
+            }
+        )
+        for number in range(records):
+            while True:
+                try:
+                    producer.produce(
+                        TOPIC,
+                        b"%d" % number + b" " * 100,
+                        partition=number % PARTITIONS,
+                        on_delivery=self._delivered,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            producer.poll(0)
+            if fault is not None and sum(map(len, self.acknowledged)) > records // 3:
+                fault()
+                fault = None
+        assert producer.flush(TIMEOUT_S) == 0
+        assert not self.failed, self.failed[:3]
+        assert fault is None, "everything was acknowledged before it could happen"
+
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is None:
+            self.acknowledged[message.partition() or 0].append(int(message.value() or b""))
+        else:
+            self.failed.append(str(error))
+
+    def check(self) -> None:
+        """Read everything: each acknowledged record once, in order."""
+        for partition, expected in enumerate(self.acknowledged):
+            beginning = [TopicPartition(TOPIC, partition, OFFSET_BEGINNING)]
+            messages = consume(self._cluster.bootstrap_servers, beginning, len(expected))
+            assert [int(message.value() or b"") for message in messages] == expected
+
+
+def limit_file_size(cluster: LocalCluster, broker_id: BrokerId, size_bytes: int) -> None:
+    """Let no file of a broker grow beyond a size: its logs are larger, what it writes to stderr is not."""
+    resource.prlimit(
+        cluster.process_id(broker_id), resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY)
+    )
+
+
+def log_of(cluster: LocalCluster, broker_id: BrokerId) -> str:
+    """Return all that a broker logged."""
+    return cluster.log_path(broker_id).read_text(errors="replace")
+
+
+def test_broker_whose_only_disk_is_full_leaves_and_nothing_is_lost(cluster: LocalCluster) -> None:
+    """Its leaders move as if it had died; it says which directory failed and why, and can come back."""
+    victim = cluster.leader(TOPIC)
+    assert victim is not None
+    load = Load(cluster)
+    load.run(lambda: limit_file_size(cluster, victim, 100_000))
+    assert cluster.wait_for_exit(victim) != 0
+    assert all(cluster.leader(TOPIC, number) not in (victim, None) for number in range(PARTITIONS))
+    logged = log_of(cluster, victim)
+    assert f"log directory {cluster.broker_directory(victim)} is offline" in logged
+    assert "File too large" in logged
+    assert not (cluster.broker_directory(victim) / ".kafka_cleanshutdown").exists()
+    load.check()
+    cluster.restart(victim)
+    wait_for(
+        lambda: all(victim in cluster.in_sync(TOPIC, number) for number in range(PARTITIONS)),
+        "the broker with room on its disk back in every ISR",
+    )
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path], None]]:
+    """Mount file systems of 2 MiB; skips where that is not allowed."""
+    mounted: list[Path] = []
+
+    def make(path: Path) -> None:
+        path.mkdir(parents=True)
+        mount = shutil.which("mount") or "false"
+        command = [mount, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+        if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+            pytest.skip("file systems cannot be mounted here")
+        mounted.append(path)
+
+    yield make
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_broker_with_another_disk_goes_on_when_one_is_full(small_disk: Callable[[Path], None]) -> None:
+    """Only what lies on the full disk gets other leaders; DescribeLogDirs names the directory."""
+    cluster = LocalCluster(brokers=3, config={"min.insync.replicas": "2"}, directories_each=2)
+    small_disk(cluster.broker_directories(1)[1])
+    with cluster:
+        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        load = Load(cluster)
+        # 4 partitions over 2 directories: more than a megabyte into each log.
+        load.run(records=60_000)
+        wait_for(lambda: "is offline" in log_of(cluster, 1), "the full disk noticed")
+        assert "No space left on device" in log_of(cluster, 1)
+        assert cluster.is_running(1)
+        assert not cluster.image.brokers[1].fenced
+        wait_for(lambda: len(cluster.image.brokers[1].log_directories) == 1, "the directory taken off")
+        in_sync = [number for number in range(PARTITIONS) if 1 in cluster.in_sync(TOPIC, number)]
+        assert len(in_sync) == PARTITIONS // 2
+        assert all(cluster.leader(TOPIC, number) is not None for number in range(PARTITIONS))
+        with BlockingChannel(*cluster.address(1), "test") as channel:
+            results = channel.request(DescribeLogDirsRequest(topics=None)).results
+        assert {result.log_dir: result.error_code for result in results} == {
+            str(cluster.broker_directories(1)[0]): ErrorCode.none,
+            str(cluster.broker_directories(1)[1]): ErrorCode.kafka_storage_error,
+        }
+        load.check()
+
+
+def kill_all(cluster: LocalCluster) -> list[BrokerId]:
+    """Kill a broker, and when the ISRs are without it both others at once; return the order."""
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    first, second = (broker_id for broker_id in cluster.broker_ids if broker_id != leader)
+    cluster.kill(first)
+    wait_for(
+        lambda: all(first not in cluster.in_sync(TOPIC, number) for number in range(PARTITIONS)),
+        f"the ISRs without broker {first}",
+    )
+    # Nobody is left to note it: a majority of the voters is gone.
+    cluster.kill(second)
+    cluster.kill(leader)
+    return [first, second, leader]
+
+
+def test_killed_eligible_replica_leads_without_the_disk_of_the_last_leader(cluster: LocalCluster) -> None:
+    """A killed process loses nothing that it wrote: the machine went on. So it still counts (KIP-966)."""
+    load = Load(cluster)
+    load.run(records=2_000)
+    first, second, last = kill_all(cluster)
+    shutil.rmtree(cluster.broker_directory(last))
+    for broker_id in (first, second):
+        cluster.launch(broker_id)
+    wait_for(
+        lambda: all(cluster.leader(TOPIC, number) == second for number in range(PARTITIONS)),
+        "the eligible replica that leads",
+    )
+    load.check()
+
+
+def test_replica_that_comes_back_damaged_leads_nothing_and_is_mended_by_the_others(
+    cluster: LocalCluster,
+) -> None:
+    """One bit of the last batch: the log ends before it, and the controller hears of that in time."""
+    load = Load(cluster)
+    load.run(records=2_000)
+    first, second, last = kill_all(cluster)
+    path = next((cluster.broker_directory(second) / f"{TOPIC}-0").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 4
+    path.write_bytes(content)
+    for broker_id in (first, second):
+        cluster.launch(broker_id)
+    wait_for(
+        lambda: all(cluster.leader(TOPIC, number) == second for number in range(1, PARTITIONS)),
+        "the sound replicas that lead",
+    )
+    assert cluster.leader(TOPIC, 0) is None
+    assert "lacks what this replica had" in log_of(cluster, second)
+    assert list(path.parent.glob("*.cut-1"))
+    cluster.launch(last)
+    wait_for(lambda: cluster.leader(TOPIC, 0) == last, "the replica that has everything")
+    wait_for(lambda: second in cluster.in_sync(TOPIC, 0), "the mended replica back in the ISR")
+    load.check()
+    cluster.wait_until_unfenced(*cluster.broker_ids)
+    produce(cluster.bootstrap_servers, TOPIC, [{"value": b"after", "partition": 0}])
