@@ -19,7 +19,7 @@ from typing import Self
 from driver.controller.server import ControllerServer
 from driver.decommission import DecommissionWatch
 from driver.rack import Rack
-from driver.slots import BrokerSlots
+from driver.slots import BrokerSlots, SlotClaims
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 
 logger = logging.getLogger(__name__)
@@ -52,10 +52,12 @@ class SparkCluster:
         self._stopped = False
         self._failures: list[str] = []
         self._refusal: str | None = None
+        claims = SlotClaims(slots.broker_capacity)
         self._racks = [
             Rack(
                 slots,
                 assignments,
+                claims=claims,
                 job_group=f"sparklog-{name}",
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,

@@ -23,7 +23,7 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
 from driver.back_off import BackOff
-from driver.slots import BrokerSlots, waiting_job
+from driver.slots import BrokerSlots, SlotClaims, waiting_job
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class Rack:
         slots: BrokerSlots,
         assignments: Sequence[BrokerAssignment],
         *,
+        claims: SlotClaims,
         job_group: str,
         on_failed: Callable[["Rack", str], None],
         on_refused: Callable[[str], None],
@@ -49,6 +50,7 @@ class Rack:
         self.attempt = 0
         """How often the job has been tried; it is submitted when there are slots for it."""
         self._slots = slots
+        self._claims = claims
         self._on_failed = on_failed
         self._on_refused = on_refused
         self._on_ended = on_ended
@@ -87,10 +89,13 @@ class Rack:
             self.attempt += 1
             submitted_s = time.monotonic()
             try:
-                if not self._wait_for_slots():
+                if not self._take_slots():
                     return
                 submitted_s = time.monotonic()
-                ends = self._run_job()
+                try:
+                    ends = self._run_job()
+                finally:
+                    self._claims.give_back(len(self.assignments))
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
                     return
@@ -109,17 +114,20 @@ class Rack:
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
 
-    def _wait_for_slots(self) -> bool:
-        # Spark checks a barrier job's slots every 15 s when there are too few, so look before submitting.
+    def _take_slots(self) -> bool:
+        """Return when there are slots for the rack, with them taken, or False when it is to end.
+
+        Spark would check a barrier job's slots every 15 s and give it up after a while.
+        """
         wanted = len(self.assignments)
-        if self._slots.broker_capacity() >= wanted:
+        if self._claims.take(wanted):
             return True
         since_s = time.monotonic()
         what = "an executor" if wanted == 1 else f"{wanted} executors"
         logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
         description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
         with waiting_job(self._slots, f"{self.job_group}-waiting", description, wanted):
-            while self._slots.broker_capacity() < wanted:
+            while not self._claims.take(wanted):
                 if self._stopping.wait(SLOT_POLL_S):
                     return False
         logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)

@@ -9,7 +9,8 @@ executors and no profiles: each task is a Python process of its own, and takes o
 
 import contextlib
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,33 @@ class BrokerSlots:
             else profile._java_resource_profile
         )
         return int(context.maxNumConcurrentTasks(java_profile))
+
+
+class SlotClaims:
+    """Which of the slots for brokers are taken: Spark only tells how many there are, taken or not.
+
+    Racks that wait for an executor would else all believe that the next one, or the other racks', is theirs.
+    May be used from any thread.
+    """
+
+    def __init__(self, capacity: Callable[[], int]) -> None:
+        """`capacity` says how many brokers could run at once."""
+        self._capacity = capacity
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def take(self, brokers: int) -> bool:
+        """Take slots for so many brokers if there are; return whether there were."""
+        with self._lock:
+            if self._capacity() - self._taken < brokers:
+                return False
+            self._taken += brokers
+            return True
+
+    def give_back(self, brokers: int) -> None:
+        """The brokers that `take` was called for run no more."""
+        with self._lock:
+            self._taken -= brokers
 
 
 def broker_slots(spark_context: SparkContext) -> BrokerSlots:
