@@ -163,6 +163,8 @@ class MetadataFollower:
             self._voter.appended(leader_high_watermark, self._log.log_end_offset)
             if leader_high_watermark is not None and self._voter.high_watermark is not None:
                 self._on_fetched(self._voter.high_watermark, leader_high_watermark, sent_ms)
+            if not self._replica.is_settled:
+                await self._replica.settled()
 
     async def _refused(self, partition: Any) -> None:
         if partition.error_code is ErrorCode.offset_out_of_range:

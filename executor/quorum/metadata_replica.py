@@ -9,12 +9,18 @@ The snapshots beside the log belong to the replica too (KIP-630): `loaded` is th
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from executor.quorum.quorum_state_file import read_election, write_election
+from executor.quorum.quorum_state_file import (
+    lacks_records,
+    read_election,
+    write_election,
+    write_lacks_records,
+)
 from executor.quorum.quorum_voter import NO_ELECTION, Election, QuorumAnswer, QuorumVoter, VoteRequest
 from sparklog.config import BrokerConfig
 from sparklog.metadata.snapshot_batches import MetadataSnapshot
@@ -24,9 +30,12 @@ from sparklog.metadata.snapshot_taker import SnapshotTaker
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage import ForeignDirectoryError, Log
+from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
 
 __all__ = ["MetadataReplica"]
+
+logger = logging.getLogger(__name__)
 
 
 class MetadataReplica:
@@ -52,6 +61,7 @@ class MetadataReplica:
         self._format_directories = format_directories
         self._election: Election = voter.election
         """What is on disk."""
+        self._lacks_records = voter.lacks_records
         self._settling = asyncio.Lock()
         self._changed = asyncio.Event()
         self._writing: set[asyncio.Future[None]] = set()
@@ -66,11 +76,13 @@ class MetadataReplica:
         cluster_id: str | None,
         fetch_timeout_ms: int,
         format_directories: Callable[[str], None],
+        stop: PreviousStop = PreviousStop.UNKNOWN,
         now_ms: TimestampMs,
     ) -> Self:
         """Open or create the log below `parent`, a locked directory, and read what was voted. Blocks.
 
-        `format_directories` is called, off the loop, with the cluster id that a blank broker learns.
+        `format_directories` is called, off the loop, with the cluster id that a blank broker learns. By
+        `stop`, how the process before ended, damage is told from what was never fsynced.
 
         Raises:
             ForeignDirectoryError: there is a log, but nothing says which cluster's.
@@ -78,13 +90,18 @@ class MetadataReplica:
         """
         directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
         log_config = config.metadata_log_config()
+        # Everything is read, after a clean stop too: a vote must not rest on a flipped bit.
+        if stop is PreviousStop.CLEAN:
+            stop = PreviousStop.KILLED
         snapshots, loaded = SnapshotStore.open(
             directory,
-            lambda start: Log.open(directory, log_config, log_start_offset=start, now_ms=now_ms),
+            lambda start: Log.open(directory, log_config, log_start_offset=start, stop=stop, now_ms=now_ms),
         )
         log = snapshots.log
         try:
             election = read_election(directory)
+            if log.missing is not None:
+                write_lacks_records(directory, True)
             if cluster_id is None and (election is not None or log.log_end_offset > 0):
                 raise ForeignDirectoryError(
                     f"{directory} has a metadata log, but {parent} has no meta.properties that says of which "
@@ -96,6 +113,12 @@ class MetadataReplica:
         voter = QuorumVoter(key, cluster_id, election or NO_ELECTION, fetch_timeout_ms)
         if loaded is not None:
             voter.appended(loaded.image.end_offset, log.log_end_offset)
+        voter.lacks_records = lacks_records(directory)
+        if voter.lacks_records:
+            logger.error(
+                "%s lacks records that were on its disk: it votes for nobody until it has caught up",
+                directory,
+            )
         return cls(log, voter, snapshots, loaded, config.snapshot_limits(), format_directories)
 
     @property
@@ -113,6 +136,16 @@ class MetadataReplica:
         await self.settled()
         return answer
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the voter has decided is on disk."""
+        voter = self.voter
+        return (voter.cluster_id, voter.election, voter.lacks_records) == (
+            self.cluster_id,
+            self._election,
+            self._lacks_records,
+        )
+
     async def settled(self) -> None:
         """Return when all that the voter has decided so far is on disk.
 
@@ -128,6 +161,11 @@ class MetadataReplica:
                 if election != self._election:
                     await self._off_the_loop(write_election, self.log.directory, election)
                     self._election = election
+            if self._lacks_records and not self.voter.lacks_records:
+                await self.flush()
+                await self._off_the_loop(write_lacks_records, self.log.directory, False)
+                self._lacks_records = False
+                logger.info("%s has caught up, and votes again", self.log.directory)
         self.wake()
 
     def wake(self) -> None:

@@ -76,6 +76,7 @@ class QuorumMember:
             cluster_id=directories.cluster_id,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             format_directories=directories.format,
+            stop=directories.metadata.previous_stop,
             now_ms=time.time_ns() // 1_000_000,
         )
         try:

@@ -4,6 +4,9 @@
 
 The names and -1 for nobody are Kafka's (QuorumStateData, version 1). Rule kept: the file is replaced whole
 and fsynced, so that after a crash it says either what it said before or the new.
+
+Beside it lies, as long as it is so, an empty file of ours that says that the log lacks records which this
+replica had on its disk: recovery has cut them off, and another start would see nothing of it.
 """
 
 import json
@@ -16,9 +19,17 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
 
-__all__ = ["QUORUM_STATE", "read_election", "write_election"]
+__all__ = [
+    "LACKS_RECORDS",
+    "QUORUM_STATE",
+    "lacks_records",
+    "read_election",
+    "write_election",
+    "write_lacks_records",
+]
 
 QUORUM_STATE: Final = "quorum-state"
+LACKS_RECORDS: Final = ".sparklog_lacks_records"
 _DATA_VERSION: Final = 1
 _NOBODY: Final = -1
 
@@ -70,6 +81,26 @@ def write_election(directory: Path, election: Election) -> None:
         replace_file(path, json.dumps(content, separators=(",", ":")).encode())
         if is_new:
             sync_directory(directory.parent)
+
+
+def lacks_records(directory: Path) -> bool:
+    """Return whether the log in `directory` is known to be shorter than it was."""
+    return (directory / LACKS_RECORDS).exists()
+
+
+def write_lacks_records(directory: Path, lacks: bool) -> None:
+    """Say whether the log in `directory` is shorter than it was; it is on the disk on return.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    path = directory / LACKS_RECORDS
+    with storage_errors(f"write {path}"):
+        if lacks:
+            replace_file(path, b"")
+        else:
+            path.unlink(missing_ok=True)
+            sync_directory(directory)
 
 
 def _number(state: dict[str, Any], name: str) -> int:

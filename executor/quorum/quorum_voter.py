@@ -12,6 +12,8 @@ have both on disk, fsynced; only then let the answer leave, or act on it. Rules 
 - A pre-vote changes nothing here, and is refused while the leader is heard: a candidate that is cut off
   does not depose a leader that works.
 - The high watermark never goes back, and the log is never cut below it.
+- A replica whose disk has lost records that it vouched for votes for nobody until it has caught up with a
+  leader: its short log must not make a shorter candidate look long enough.
 
 Source: KIP-595, KIP-853 (directory ids), KIP-996 (pre-vote).
 """
@@ -103,6 +105,8 @@ class QuorumVoter:
         self.cluster_id = cluster_id
         """None while the broker is blank: the first vote or leader that names a cluster decides."""
         self.election = election
+        self.lacks_records = False
+        """Set by who opens the log: it is shorter than what this replica has told to be on its disk."""
         self.follows = False
         """Whether this process has heard of the leader of this epoch; only then it fetches from it."""
         self.high_watermark: Offset | None = None
@@ -128,14 +132,16 @@ class QuorumVoter:
         if request.pre_vote:
             if not self._is_meant(request.voter_id, request.voter_directory_id):
                 return self._answer(ErrorCode.invalid_voter_key)
-            granted = request.log >= log and not self._hears_leader(now_ms)
+            granted = self._is_long_enough(request.log, log) and not self._hears_leader(now_ms)
             return self._answer(ErrorCode.none, vote_granted=granted)
         if request.candidate_epoch > self.leader_epoch:
             self._enter(Election(request.candidate_epoch))
         if not self._is_meant(request.voter_id, request.voter_directory_id):
             return self._answer(ErrorCode.invalid_voter_key)
         election = self.election
-        free = election.voted is None and election.leader_id is None and request.log >= log
+        free = (
+            election.voted is None and election.leader_id is None and self._is_long_enough(request.log, log)
+        )
         granted = free or election.voted == request.candidate
         if free:
             self.cluster_id = self.cluster_id or request.cluster_id
@@ -198,10 +204,13 @@ class QuorumVoter:
     def appended(self, leader_high_watermark: Offset | None, log_end_offset: Offset) -> bool:
         """Records that count are in the log; return whether more of it is committed now.
 
-        A new leader does not know its high watermark before a majority has a record of its own epoch.
+        A new leader does not know its high watermark before a majority has a record of its own epoch; it
+        tells none, or 0.
         """
-        if leader_high_watermark is None:
+        if not leader_high_watermark:
             return False
+        if log_end_offset >= leader_high_watermark:
+            self.lacks_records = False
         reached = min(leader_high_watermark, log_end_offset)
         if self.high_watermark is not None and reached <= self.high_watermark:
             return False
@@ -239,6 +248,9 @@ class QuorumVoter:
         if voter_id is None:
             return True
         return voter_id == self.key.node_id and voter_directory_id in (None, self.key.directory_id)
+
+    def _is_long_enough(self, candidates_log: LogPosition, own_log: LogPosition) -> bool:
+        return candidates_log >= own_log and not self.lacks_records
 
     def _hears_leader(self, now_ms: int) -> bool:
         return self._fetched_ms is not None and now_ms - self._fetched_ms < self._fetch_timeout_ms

@@ -43,6 +43,7 @@ from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.file_region import FileRegion, LogFile
+from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.storage.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, SnapshotId
 from sparklog.wire.apis import ApiKey
@@ -116,6 +117,7 @@ class Scene:
             cluster_id="c",
             fetch_timeout_ms=2_000,
             format_directories=lambda _: None,
+            stop=PreviousStop.KILLED,
             now_ms=0,
         )
         self.log = self.replica.log
@@ -469,6 +471,31 @@ def test_follower_fetches_on_while_an_image_is_acted_on(scene: Scene) -> None:
             acted_on.set()
             await scene.until(lambda: scene.caught_up != [])
         assert scene.caught_up[-1] == 2, "when the last of the three fetches was sent"
+
+    run(scenario)
+
+
+def test_replica_that_lost_records_does_not_vote_until_it_has_them_again(tmp_path: Path) -> None:
+    """Recovery cuts a damaged log; the next start must not take the short log for all there was."""
+    whole = Scene(tmp_path)
+    whole.log.append_as_follower(batch(0, 1, topic(0)) + batch(1, 1, topic(1)) + batch(2, 1, topic(2)))
+    asyncio.run(whole.replica.close())
+    segment = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(batch(0, 1, topic(0))) + 70] ^= 1
+    segment.write_bytes(damaged)
+    asyncio.run(Scene(tmp_path).replica.close())
+    scene = Scene(tmp_path)
+
+    async def scenario() -> None:
+        assert scene.log.log_end_offset == 1
+        assert not (await scene.replica.vote(vote_for(1), 0)).vote_granted
+        scene.answers = [answer(batch(1, 1, topic(1)) + batch(2, 1, topic(2)), 3)]
+        async with scene.running():
+            await scene.fetched(2)
+        assert (await scene.replica.vote(vote_for(2), 0)).vote_granted
+        await scene.replica.close()
+        assert not Scene(tmp_path).replica.voter.lacks_records
 
     run(scenario)
 

@@ -246,6 +246,23 @@ def test_high_watermark_follows_the_leaders_up_to_the_own_log_and_never_goes_bac
     assert voter.appended(11, 11)
 
 
+def test_voter_that_lost_records_votes_again_only_once_it_has_caught_up() -> None:
+    """It vouched for what it lacks: with its vote a leader without these records could have a majority."""
+    voter = voter_at()
+    voter.lacks_records = True
+    assert not voter.vote(request(pre_vote=True), OUR_LOG, 0).vote_granted
+    assert not voter.vote(request(), OUR_LOG, 0).vote_granted
+    assert voter.election == Election(5), "it keeps the rule of epochs"
+    voter.begin_quorum_epoch("c", DRIVER, 6)
+    voter.appended(0, 50)
+    assert voter.lacks_records, "a leader that has committed nothing yet tells nothing"
+    voter.appended(60, 50)
+    assert voter.lacks_records
+    voter.appended(60, 60)
+    assert not voter.lacks_records
+    assert voter.vote(request(epoch=7, log=LogPosition(6, 60)), LogPosition(6, 60), 0).vote_granted
+
+
 def test_truncation_below_the_high_watermark_is_refused() -> None:
     """What was committed and acted on cannot be taken back; such a leader was elected against the rules."""
     voter = following()
