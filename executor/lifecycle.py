@@ -121,6 +121,8 @@ class BrokerLifecycle:
         self.has_undeclared_damage = False
         """Replicas here lack something of which the controller does not know: not to be unfenced yet."""
         self._offline_directories: list[UUID] = []
+        self._told_directories = 0
+        """How many of those the last request named."""
         self._disk_failure: BrokerDiskError | None = None
         self._disk_failure_told = False
         self._disk_deadline_ms: int | None = None
@@ -141,6 +143,7 @@ class BrokerLifecycle:
         self._sent_ms = now_ms
         if self.broker_epoch is None:
             return self._registration()
+        self._told_directories = len(self._offline_directories)
         self._disk_failure_told = self._disk_failure is not None
         return BrokerHeartbeatRequest(
             broker_id=self.identity.node_id,
@@ -201,6 +204,9 @@ class BrokerLifecycle:
         if is_fenced and self._knows_itself:
             # Unfencing waits only for the controller to see how far this broker has got.
             self.due_ms = now_ms + min(RETRY_MS, self._heartbeat_interval_ms)
+        if self._told_directories < len(self._offline_directories):
+            # One went offline while the request was under way.
+            self.due_ms = now_ms
 
     def request_failed(self, now_ms: int) -> None:
         """The request was not sent, or its answer was lost."""
