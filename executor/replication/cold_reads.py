@@ -27,9 +27,11 @@ def is_cold(region: FileRegion) -> bool:
     return False
 
 
-def warm(regions: Sequence[FileRegion]) -> None:
-    """Read the regions once, for the page cache's sake. Blocks; an error shows again when they are sent."""
+def warm(regions: Sequence[FileRegion]) -> list[OSError | None]:
+    """Read the regions once, for the page cache's sake; return what went wrong with each. Blocks."""
+    errors: list[OSError | None] = []
     for region in regions:
+        errors.append(None)
         end = region.position + region.length
         position = region.position
         try:
@@ -38,5 +40,6 @@ def warm(regions: Sequence[FileRegion]) -> None:
                 if read_bytes == 0:
                     break
                 position += read_bytes
-        except OSError:
-            continue
+        except OSError as error:
+            errors[-1] = error
+    return errors

@@ -157,15 +157,23 @@ class FetchHandler:
     ) -> Any:
         """Complete `deferred`, if there is one, or return the answer; later where the disk is needed."""
         response = self._response(fetch, partitions)
-        cold = [
-            fetched.region
+        cold = {
+            fetched.region: fetched.replica
             for fetched in partitions
             if fetched.region is not None and fetched.is_behind and is_cold(fetched.region)
-        ]
+        }
         if cold:
             later = deferred or Deferred()
-            warmed = asyncio.get_running_loop().run_in_executor(self._executor, warm, cold)
-            warmed.add_done_callback(lambda _: later.complete(response))
+
+            def answer_warmed(warmed: Future[list[OSError | None]]) -> None:
+                for replica, error in zip(cold.values(), warmed.result(), strict=True):
+                    if error is not None and replica is not None:
+                        # Sending it ends the connection; whoever comes again is told why.
+                        replica.fail_if_storage(error)
+                later.complete(response)
+
+            warming = asyncio.get_running_loop().run_in_executor(self._executor, warm, tuple(cold))
+            warming.add_done_callback(answer_warmed)
             return later
         if deferred is not None:
             deferred.complete(response)

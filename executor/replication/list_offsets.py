@@ -112,9 +112,13 @@ class ListOffsetsHandler:
     async def _find_time(
         self, replica: Replica, leader: PartitionLeader, timestamp: int, end: Offset, is_client: bool
     ) -> _Found:
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
-        )
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
+            )
+        except KafkaError as error:
+            replica.fail_if_storage(error)
+            raise
         if found is None:
             return _Found()
         if found.offset >= end:

@@ -23,6 +23,17 @@ def test_region_just_written_is_warm_and_so_is_one_read_again(
     assert not is_cold(region)
 
 
+def test_warming_says_which_region_the_disk_does_not_give(tmp_path: Path) -> None:
+    """A read that fails while it is sent only ends a connection; here it is known whose log it was."""
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 100)
+    sound = FileRegion(LogFile.open(path), 0, 100)
+    directory = FileRegion(LogFile(tmp_path, os.open(tmp_path, os.O_RDONLY)), 0, 100)
+    first, second = warm([sound, directory])
+    assert first is None
+    assert isinstance(second, IsADirectoryError)
+
+
 def test_warming_a_region_that_was_truncated_ends(tmp_path: Path) -> None:
     """Whoever sends it finds out; here nothing may hang or raise."""
     path = tmp_path / "segment"
