@@ -294,7 +294,7 @@ class Broker:
             if self._stop_reason is not None:
                 lifecycle.stop_asked(now_ms)
             lifecycle.tick(now_ms)
-            lifecycle.controller_gone(link.unreachable_ms)
+            lifecycle.controller_gone(link.unreachable_ms, refused=link.is_refused)
             self._enter(lifecycle.state)
             if lifecycle.state is BrokerState.SHUTTING_DOWN:
                 return

@@ -41,6 +41,8 @@ class ControllerLink:
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
         self._lost_at: float | None = None
+        self.is_refused = False
+        """Whether the last attempt to connect was refused: no process listens there any more."""
         self.on_connected: Callable[[], None] = lambda: None
         """Called on the loop whenever there is a new connection."""
 
@@ -68,6 +70,7 @@ class ControllerLink:
                         self.host, self.port, self._client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
                     )
                 except KafkaError as error:
+                    self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)
                     logger.info(
                         "no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
                     )
@@ -77,6 +80,7 @@ class ControllerLink:
                 backoff_ms = RECONNECT_BACKOFF_MS
                 self._channel = channel
                 self._lost_at = None
+                self.is_refused = False
                 self._connected.set()
                 self.on_connected()
                 await asyncio.shield(channel.closed)

@@ -254,9 +254,14 @@ class BrokerLifecycle:
         self._shutdown_deadline_ms = now_ms + self._controlled_shutdown_timeout_ms
         self.due_ms = now_ms
 
-    def controller_gone(self, for_ms: int) -> None:
-        """There has been no connection to the controller for so long: nobody will give leave to go."""
-        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and for_ms >= self._heartbeat_interval_ms:
+    def controller_gone(self, for_ms: int, *, refused: bool = False) -> None:
+        """There has been no connection to the controller for so long: nobody will give leave to go.
+
+        Where a new one is `refused`, its process is dead, and there is nothing to wait for.
+        """
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and (
+            refused or for_ms >= self._heartbeat_interval_ms
+        ):
             self.cluster_ended = True
             self.state = BrokerState.SHUTTING_DOWN
 

@@ -279,6 +279,7 @@ def test_link_without_a_controller_fails_requests_in_the_time_they_have() -> Non
             await ProducerIds(link, 1, lambda: 1).next(150)
         assert raised.value.error_code is ErrorCode.request_timed_out
         assert link.unreachable_ms >= 100
+        assert link.is_refused
         running.cancel()
 
     asyncio.run(scenario())

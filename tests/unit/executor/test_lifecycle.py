@@ -162,9 +162,16 @@ def test_lifecycle_controlled_shutdown_is_bounded_in_time_and_by_the_controllers
     lifecycle.controller_gone(60_000)
     assert state_of(lifecycle) is BrokerState.RUNNING
     lifecycle.stop_asked(START_MS)
+    lifecycle.controller_gone(499)
+    assert state_of(lifecycle) is BrokerState.PENDING_CONTROLLED_SHUTDOWN
     lifecycle.controller_gone(500)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
     assert lifecycle.cluster_ended
+
+    lifecycle = running()
+    lifecycle.stop_asked(START_MS)
+    lifecycle.controller_gone(1, refused=True)
+    assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
 
 
 def test_lifecycle_told_to_shut_down_goes_without_having_asked() -> None:
