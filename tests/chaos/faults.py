@@ -143,8 +143,8 @@ def _freeze(scene: Scene) -> Struck:
 
 
 def _full_disk(scene: Scene) -> Struck:
-    processes, _ = scene.brokers()
-    victim = scene.chance.choice(sorted(scene.disks))
+    processes, leaders = scene.brokers()
+    victim = statistics.mode(leaders)
     disk = scene.disks[victim]
     disk.fill()
     try:
@@ -159,7 +159,8 @@ def _full_disk(scene: Scene) -> Struck:
 
 
 def _read_only(scene: Scene) -> Struck:
-    victim = scene.chance.choice(sorted(scene.disks))
+    _, leaders = scene.brokers()
+    victim = statistics.mode(leaders)
     disk = scene.disks[victim]
     disk.fail()
     try:
