@@ -50,6 +50,7 @@ from sparklog.storage.snapshot_files import (
     remove_leftovers,
     set_aside,
     snapshot_path,
+    snapshot_size_bytes,
 )
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
@@ -93,7 +94,8 @@ class SnapshotStore:
             except DamagedSnapshotError as error:
                 set_aside(path, error.message)
                 continue
-            kept.insert(0, KeptSnapshot(snapshot_id, path.stat().st_size, last_timestamp_ms))
+            size_bytes = snapshot_size_bytes(directory, snapshot_id) or 0
+            kept.insert(0, KeptSnapshot(snapshot_id, size_bytes, last_timestamp_ms))
         log = open_log(_known_start_offset(directory, kept))
         try:
             store = cls(log, kept)

@@ -1,4 +1,4 @@
-"""Kafka's own DumpLogSegments reads a metadata log and a snapshot of ours, every record, field by field."""
+"""Kafka reads a metadata log and a snapshot of ours, field by field, and we read a snapshot of Kafka's."""
 
 import re
 from pathlib import Path
@@ -29,9 +29,10 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.metadata.snapshot_batches import MetadataSnapshot, encode_snapshot
 from sparklog.metadata.snapshot_records import snapshot_records
+from sparklog.metadata.snapshot_store import read_snapshot
 from sparklog.quorum.voter_set import Voter, VoterKey, VoterSet
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.snapshot_files import PartialSnapshot
+from sparklog.storage.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram, as_kafka_shows_it, dump_metadata
 from tests.unit.metadata.images import image_with_partitions
 
@@ -136,3 +137,26 @@ def test_kafkas_metadata_decoder_reads_a_snapshot(tmp_path: Path, kafka_program:
     assert re.findall(r'"voterId":(\d+)', dump) == ["1", "2", "3"]
     assert dump.rstrip().endswith('SnapshotFooter {"version":0}')
     assert "isvalid: false" not in dump
+
+
+def test_snapshot_that_kafka_wrote_is_read(tmp_path: Path, kafka_program: KafkaProgram) -> None:
+    """A freshly formatted voter of Kafka's has one, which says who votes and nothing else."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=1\n"
+        "controller.quorum.bootstrap.servers=localhost:19093\n"
+        "listeners=PLAINTEXT://localhost:19092,CONTROLLER://localhost:19093\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    arguments = ("format", "--standalone", "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "--config")
+    kafka_program("kafka.tools.StorageTool", *arguments, str(properties))
+    directory = tmp_path / "data" / "__cluster_metadata-0"
+    (snapshot_id,) = list_snapshots(directory)
+    snapshot = read_snapshot(snapshot_path(directory, snapshot_id), snapshot_id)
+    assert snapshot.voters is not None
+    (voter,) = snapshot.voters
+    assert (voter.key.node_id, voter.host, voter.port) == (1, "localhost", 19093)
+    assert snapshot.last_timestamp_ms > 0
+    assert not snapshot.image.features
