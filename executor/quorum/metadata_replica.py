@@ -112,7 +112,7 @@ class MetadataReplica:
             raise
         voter = QuorumVoter(key, cluster_id, election or NO_ELECTION, fetch_timeout_ms)
         if loaded is not None:
-            voter.appended(loaded.image.end_offset, log.log_end_offset)
+            voter.begun_at(loaded.image.end_offset)
         voter.lacks_records = lacks_records(directory)
         if voter.lacks_records:
             logger.error(
@@ -199,7 +199,7 @@ class MetadataReplica:
         end_offset = snapshot.image.end_offset
         self.voter.check_truncation(end_offset)
         removed = self.snapshots.replace_log(snapshot.snapshot_id)
-        self.voter.appended(end_offset, end_offset)
+        self.voter.begun_at(end_offset)
         return removed
 
     async def flush(self) -> None:

@@ -217,6 +217,13 @@ class QuorumVoter:
         self.high_watermark = reached
         return True
 
+    def begun_at(self, end_offset: Offset) -> None:
+        """The log begins behind a snapshot, and all in that was committed.
+
+        What this replica vouched for may lie above: whether it has caught up, only its fetches tell.
+        """
+        self.high_watermark = max(self.high_watermark or 0, end_offset)
+
     def check_truncation(self, end_offset: Offset) -> None:
         """Refuse to cut the log at `end_offset` if that would remove what was committed.
 

@@ -263,6 +263,21 @@ def test_voter_that_lost_records_votes_again_only_once_it_has_caught_up() -> Non
     assert voter.vote(request(epoch=7, log=LogPosition(6, 60)), LogPosition(6, 60), 0).vote_granted
 
 
+def test_voter_that_lost_records_and_begins_with_a_snapshot_has_not_caught_up_by_that() -> None:
+    """The leader's snapshot may end below what this replica vouched for; below it, all was committed."""
+    voter = voter_at()
+    voter.lacks_records = True
+    voter.begun_at(40)
+    assert voter.lacks_records
+    assert voter.high_watermark == 40
+    with pytest.raises(MetadataDivergedError, match="offset 39"):
+        voter.check_truncation(39)
+    voter.begun_at(30)
+    assert voter.high_watermark == 40
+    voter.appended(60, 60)
+    assert not voter.lacks_records
+
+
 def test_truncation_below_the_high_watermark_is_refused() -> None:
     """What was committed and acted on cannot be taken back; such a leader was elected against the rules."""
     voter = following()
