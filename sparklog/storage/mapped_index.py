@@ -15,9 +15,28 @@ import os
 from pathlib import Path
 from struct import Struct
 from threading import Lock
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sparklog.types import Offset
+
+_CHUNK_BYTES: Final = 12 * 1024
+"""Whole entries of either index."""
+
+
+def read_used(path: Path) -> bytes:
+    """Return the beginning of an index file, up to the zeros of one that was not trimmed; empty for none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    chunks: list[bytes] = []
+    try:
+        with path.open("rb", buffering=0) as file:
+            while (chunk := file.read(_CHUNK_BYTES)) and any(chunk):
+                chunks.append(chunk)
+    except FileNotFoundError:
+        return b""
+    return b"".join(chunks)
 
 
 class MappedIndex:

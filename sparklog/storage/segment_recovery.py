@@ -13,6 +13,7 @@ from sparklog.storage import offset_index, time_index
 from sparklog.storage.batch_walk import header_at, is_torn_append, walk_headers, walk_with_crc
 from sparklog.storage.cut_files import cut_segment
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.mapped_index import read_used
 from sparklog.storage.recovery_rules import Cut, SoundPrefix
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from sparklog.storage.time_index import TimestampOffset
@@ -147,8 +148,7 @@ def _trusted_start(segment: Segment, recovery_point: Offset) -> tuple[int, Offse
     offsets, times = segment.offset_index, segment.time_index
     kept_offsets = kept_times = position = 0
     last_offset = segment.base_offset
-    offset_content = offsets.path.read_bytes() if offsets.path.exists() else b""
-    time_content = times.path.read_bytes() if times.path.exists() else b""
+    offset_content, time_content = read_used(offsets.path), read_used(times.path)
     if recovery_point > segment.base_offset:
         sound = offset_index.sound_entries(offset_content, segment.size_bytes)
         low, high = 0, sound
