@@ -3,6 +3,8 @@
 import errno
 import os
 import resource
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +55,25 @@ def file_size_limit(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Let nobody make a file in a directory; skips where not even this process can be kept from it."""
+    if os.geteuid() != 0:
+        directory.chmod(0o555)
+        try:
+            yield
+        finally:
+            directory.chmod(0o755)
+        return
+    chattr = shutil.which("chattr") or "false"
+    if subprocess.run([chattr, "+i", str(directory)], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no directory can be made immutable here")
+    try:
+        yield
+    finally:
+        subprocess.run([chattr, "-i", str(directory)], check=True)
 
 
 async def described(brokers: Brokers) -> list[tuple[ErrorCode, int]]:
@@ -139,11 +160,11 @@ async def test_fsync_that_failed_once_is_not_tried_again(brokers: Brokers) -> No
 
 
 @with_brokers(config=SOON)
-async def test_checkpoint_that_cannot_be_written_takes_the_directory_offline(brokers: Brokers) -> None:
+async def test_directory_that_is_read_only_goes_offline_with_the_next_checkpoint(brokers: Brokers) -> None:
     """A directory gone read-only takes no new file; what open files take then is not to be trusted."""
     await brokers.create_topic("t", [(0,)])
     clock = Clock(brokers)
-    with failing("open", errno.EROFS, of="offset-checkpoint"):
+    with read_only(brokers.brokers[0].directory.path):
         clock.tick(2000)
         await clock.until(lambda: brokers.brokers[0].directory.failure is not None, "the failed directory")
     assert [failed.path for failed in brokers.brokers[0].failed_directories] == [
@@ -253,3 +274,24 @@ def flip(log_directory: Any, *, at_offset: int) -> None:
     content[at_offset * size + 100] ^= 1
     with path.open("r+b") as file:
         file.write(content)
+
+
+@with_brokers(directories_each=2)
+async def test_replica_found_in_two_directories_is_the_longer_one_and_the_other_is_removed(
+    brokers: Brokers,
+) -> None:
+    """A disk that had failed is back with what it had then; the replica was made anew elsewhere."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    log_directory = brokers.replica(0, topic_id).log.directory
+    one, other = (directory.path for directory in brokers.brokers[0].directories)
+    elsewhere = (other if log_directory.parent == one else one) / log_directory.name
+    shutil.copytree(log_directory, elsewhere)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    await brokers.stop(0)
+    await brokers.start(0)
+    await brokers.commit()
+    log = brokers.replica(0, topic_id).log
+    assert (log.directory, log.log_end_offset) == (log_directory, 2)
+    assert not elsewhere.exists()
+    assert [path.name.endswith("-stray") for path in elsewhere.parent.iterdir() if path.is_dir()] == [True]
