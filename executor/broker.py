@@ -426,6 +426,7 @@ async def _follow(quorum: QuorumMember, link: ControllerLink, directory: LogDire
     except KafkaError as error:
         if is_disk_error(error):
             directory.fail(error)
+            raise BrokerDiskError(f"the metadata log in {directory.path}: {error}") from error
         raise
 
 
