@@ -16,18 +16,18 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 from executor.auto_topic_creation import AutoTopicCreation
-from executor.concurrency import until_first_ends
+from executor.client_listeners import ClientListeners
+from executor.concurrency import end, result_of, until_first_ends
 from executor.controller_link import ControllerLink, ControllerUnreachableError
 from executor.directories import DataDirectories
 from executor.directory_assignments import DirectoryAssignments
 from executor.forwarding import Forwarder
-from executor.handlers.apis import BrokerServices, broker_apis
+from executor.handlers.apis import BrokerServices
 from executor.isr_proposals import IsrProposals
 from executor.lifecycle import BrokerDiskError, BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.loss_watch import LossWatch
@@ -42,9 +42,6 @@ from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, Metadat
 from sparklog.storage import LogDirectory
 from sparklog.storage.files import is_disk_error
 from sparklog.types import BrokerEpoch, BrokerId
-from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.requests import Features
-from sparklog.wire.server import Listener
 
 __all__ = ["Broker", "BrokerState"]
 
@@ -94,7 +91,9 @@ class Broker:
         self._stopping = asyncio.Event()
         self._image: MetadataImage = EMPTY_IMAGE
         self._lifecycle: BrokerLifecycle | None = None
-        self._listeners: list[Listener] = []
+        self._abandoned = False
+        """Whether the driver went before it led, so that nobody was left to wait for."""
+        self._listeners: ClientListeners | None = None
 
     @property
     def state(self) -> BrokerState:
@@ -109,7 +108,7 @@ class Broker:
     @property
     def cluster_ended(self) -> bool:
         """Whether it left because the whole cluster ends; without that it is wanted back."""
-        return self._lifecycle is not None and self._lifecycle.cluster_ended
+        return self._abandoned or (self._lifecycle is not None and self._lifecycle.cluster_ended)
 
     @property
     def stop_reason(self) -> str | None:
@@ -211,7 +210,7 @@ class Broker:
             link.on_connected = lambda: self._connected(quorum)
             # Until the logs are closed the quorum is to have this broker.
             following = asyncio.ensure_future(_follow(quorum, metadata_link, directories.metadata))
-            leaving.push_async_callback(_end, following)
+            leaving.push_async_callback(end, following)
             loading = asyncio.ensure_future(replicas.start())
             leaving.push_async_callback(self._shut_down, replicas, loading, directories)
             await until_first_ends(
@@ -219,7 +218,7 @@ class Broker:
                 link.run(),
                 quorum.call_the_roll(),
                 quorum.publish(),
-                _result_of(following),
+                result_of(following),
             )
             self._enter(BrokerState.SHUTTING_DOWN)
         if self._lifecycle is not None and self._lifecycle.failure is not None:
@@ -236,22 +235,33 @@ class Broker:
         leaving: contextlib.AsyncExitStack,
     ) -> None:
         """Wait for a leader and for the logs, then live until it is time to shut down."""
-        await until_first_ends(quorum.joined(), self._stop_asked())
-        if self._stop_reason is None:
-            await until_first_ends(_result_of(loading), self._stop_asked())
-        if self._stop_reason is not None:
+        await until_first_ends(quorum.joined(), self._stop_asked(), self._driver_gone(link))
+        if not self._is_leaving:
+            await until_first_ends(result_of(loading), self._stop_asked(), self._driver_gone(link))
+        if self._is_leaving:
             return
         assert quorum.cluster_id is not None, "there is a leader, so there is a cluster"
         if (failure := directories.metadata.failure) is not None:
             raise BrokerDiskError(
                 f"the directory of the metadata log, {directories.metadata.path}: {failure}"
             )
-        await self._listen(services(quorum.cluster_id), leaving)
+        listeners = await ClientListeners.start(self._config, self._host_name, services(quorum.cluster_id))
+        leaving.push_async_callback(listeners.close)
+        self._listeners, self.endpoints = listeners, listeners.endpoints
         lifecycle = self._lifecycle = self._new_lifecycle(quorum.cluster_id, directories)
         await until_first_ends(self._live(lifecycle, link, quorum, directories), self._tick(replicas))
 
+    @property
+    def _is_leaving(self) -> bool:
+        return self._abandoned or self._stop_reason is not None
+
     async def _stop_asked(self) -> None:
         await self._stopping.wait()
+
+    async def _driver_gone(self, link: ControllerLink) -> None:
+        await link.gone()
+        logger.info("leaving: the driver has gone before it led")
+        self._abandoned = True
 
     def _connected(self, quorum: QuorumMember) -> None:
         self._wake.set()
@@ -271,8 +281,8 @@ class Broker:
         registration = image.brokers.get(self.node_id)
         registered_epoch = None if registration is None else registration.broker_epoch
         lifecycle.metadata_applied(image.offset, registered_epoch, _now_ms())
-        for listener in self._listeners:
-            listener.accept_connections()
+        assert self._listeners is not None, "they are bound before the registration"
+        self._listeners.accept_connections()
         self._wake.set()
 
     def _caught_up(self, sent_ms: int) -> None:
@@ -346,37 +356,6 @@ class Broker:
         await replicas.shutdown()
         await asyncio.to_thread(directories.write_clean_shutdown, self._registered_epoch())
 
-    async def _listen(self, services: BrokerServices, leaving: contextlib.AsyncExitStack) -> None:
-        config = self._config
-        bound: list[Endpoint] = []
-        quotas = ConnectionQuotas(
-            max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip
-        )
-        for endpoint in config.listeners:
-            listener = await Listener.start(
-                endpoint.host,
-                endpoint.port,
-                broker_apis(services, endpoint.name),
-                name=endpoint.name,
-                features=self._features,
-                settings=config.socket_settings(),
-                quotas=quotas,
-                reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
-                accepting=False,
-            )
-            leaving.push_async_callback(listener.close)
-            self._listeners.append(listener)
-            bound.append(replace(endpoint, port=listener.port))
-        self.endpoints = config.advertised_endpoints(tuple(bound), self._host_name)
-
-    def _features(self) -> Features:
-        image = self._image
-        return Features(
-            supported=SUPPORTED_FEATURES,
-            finalized=dict(image.features),
-            finalized_epoch=-1 if image.offset is None else image.offset,
-        )
-
     def _new_lifecycle(self, cluster_id: str, directories: DataDirectories) -> BrokerLifecycle:
         config = self._config
         identity = BrokerIdentity(
@@ -428,13 +407,3 @@ async def _follow(quorum: QuorumMember, link: ControllerLink, directory: LogDire
             directory.fail(error)
             raise BrokerDiskError(f"the metadata log in {directory.path}: {error}") from error
         raise
-
-
-async def _result_of(future: "asyncio.Future[None]") -> None:
-    """Return when `future` is done, which goes on when this is cancelled; raise what it raised."""
-    await asyncio.shield(future)
-
-
-async def _end(future: "asyncio.Future[None]") -> None:
-    future.cancel()
-    await asyncio.gather(future, return_exceptions=True)

@@ -1,10 +1,10 @@
-"""Coroutines that belong together: when one ends, all do."""
+"""Coroutines that belong together, so that when one ends, all do; and what goes on when its waiter ends."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["until_first_ends"]
+__all__ = ["end", "result_of", "until_first_ends"]
 
 
 async def until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
@@ -23,3 +23,18 @@ async def until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
     for task in done:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+async def result_of(future: "asyncio.Future[None]") -> None:
+    """Return when `future` is done, which goes on when this is cancelled.
+
+    Raises:
+        Exception: what `future` raised.
+    """
+    await asyncio.shield(future)
+
+
+async def end(future: "asyncio.Future[None]") -> None:
+    """Cancel `future` and return when it has ended, however it does."""
+    future.cancel()
+    await asyncio.gather(future, return_exceptions=True)

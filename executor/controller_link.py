@@ -43,6 +43,7 @@ class ControllerLink:
         self._lost_at: float | None = None
         self.is_refused = False
         """Whether the last attempt to connect was refused: no process listens there any more."""
+        self._gone = asyncio.Event()
         self.on_connected: Callable[[], None] = lambda: None
         """Called on the loop whenever there is a new connection."""
 
@@ -58,11 +59,16 @@ class ControllerLink:
             return 0
         return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
 
+    async def gone(self) -> None:
+        """Return when the controller was there and refuses connections now."""
+        await self._gone.wait()
+
     async def run(self) -> None:
         """Connect, and connect again whenever the connection is lost; ends only by cancellation."""
         loop = asyncio.get_running_loop()
         self._lost_at = loop.time()
         backoff_ms = RECONNECT_BACKOFF_MS
+        was_connected = False
         try:
             while True:
                 try:
@@ -71,6 +77,8 @@ class ControllerLink:
                     )
                 except KafkaError as error:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)
+                    if self.is_refused and was_connected:
+                        self._gone.set()
                     logger.info(
                         "no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
                     )
@@ -81,6 +89,8 @@ class ControllerLink:
                 self._channel = channel
                 self._lost_at = None
                 self.is_refused = False
+                was_connected = True
+                self._gone.clear()
                 self._connected.set()
                 self.on_connected()
                 await asyncio.shield(channel.closed)

@@ -253,6 +253,25 @@ def test_broker_that_never_found_a_controller_stops_when_asked(tmp_path: Path) -
     asyncio.run(scenario())
 
 
+def test_broker_whose_driver_goes_before_it_leads_leaves(tmp_path: Path) -> None:
+    """An application that is stopped while it waits for voters has nobody who could tell the brokers."""
+
+    async def scenario() -> None:
+        two = [ExpectedBroker(0, "r"), ExpectedBroker(1, "s")]
+        server = ControllerServer(CONFIG, tmp_path / "controller", expected_brokers=two, new_cluster_id="c")
+        server.start()
+        broker = new_broker(tmp_path / "data", port_of(server))
+        task = asyncio.create_task(broker.run())
+        async with asyncio.timeout(20):
+            while server.missing is None or "broker 0" in server.missing:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        await asyncio.to_thread(server.stop)
+        await asyncio.wait_for(task, 20)
+        assert broker.cluster_ended
+
+    asyncio.run(scenario())
+
+
 def with_a_log(path: Path) -> Path:
     """Leave a data directory with one log as a killed broker does; return the log's own directory."""
     directory = LogDirectory.open(path)
