@@ -9,22 +9,17 @@ There is one topic, `t`. Partition 0 has the replicas that the story names, part
 second on, and so forth.
 """
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from kio.schema.alter_partition.v3 import AlterPartitionRequest
-from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
-from kio.schema.alter_partition.v3.request import PartitionData, TopicData
 from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
 from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
 from driver.controller.decision import Decision
-from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.lifecycle import BrokerState
 from executor.replication.leader_events import (
     BrokersChanged,
     BrokerStatus,
@@ -34,38 +29,16 @@ from executor.replication.leader_events import (
 )
 from sparklog.config import topic_config
 from sparklog.errors import ErrorCode
-from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import Endpoint, FeatureRange, MetadataImage, PartitionRegistration
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.types import BrokerId, TopicIdPartition
+from tests.scenarios.broker import Broker, Disk, alter_partition_request, new_lifecycle, role
+from tests.scenarios.promises import Promises, divergences
 from tests.scenarios.replica import Log, Replica, Tell
-from tests.unit.controller.conversation import CLUSTER_ID, Conversation, creatable, directory_of
+from tests.unit.controller.conversation import Conversation, creatable, directory_of
 
 TOPIC = "t"
 STEP_MS = 100
 UNCLEAN = 1
-
-
-@dataclass
-class Disk:
-    """What is left of a broker while it is down."""
-
-    directory_id: UUID
-    logs: dict[TopicIdPartition, Log] = field(default_factory=dict)
-    broker_epoch_at_clean_stop: BrokerEpoch | None = None
-
-
-@dataclass
-class Broker:
-    """A process: its lifecycle, what it knows, and its replica."""
-
-    broker_id: BrokerId
-    disk: Disk
-    lifecycle: BrokerLifecycle
-    image: MetadataImage
-    replicas: dict[TopicIdPartition, Replica] = field(default_factory=dict)
-    is_cut_off: bool = False
-    hears_metadata: bool = True
-    held_lease: bool = True
 
 
 class Cluster:
@@ -89,10 +62,7 @@ class Cluster:
         self.controller = Conversation(broker_session_timeout_ms="3000", broker_heartbeat_interval_ms="500")
         self.brokers: dict[BrokerId, Broker] = {}
         self.disks = {broker_id: Disk(directory_of(broker_id)) for broker_id in range(brokers)}
-        self.acknowledged: list[str] = []
-        """Values that acks=all has acknowledged; none of them may ever be lost."""
-        self.acknowledged_by_leader: list[str] = []
-        self._lost: set[str] = set()
+        self._promises = Promises()
         self._quiet = True
         for broker_id in range(brokers):
             self.start(broker_id)
@@ -116,8 +86,7 @@ class Cluster:
         """An administrator deletes the topic."""
         state = DeleteTopicState(name=TOPIC, topic_id=None)
         self._decided(self.controller.say(DeleteTopicsRequest(topics=(state,), timeout=timedelta(seconds=1))))
-        self.acknowledged.clear()
-        self.acknowledged_by_leader.clear()
+        self._promises = Promises()
 
     def create_topic(self) -> None:
         """An administrator creates the topic."""
@@ -164,25 +133,7 @@ class Cluster:
         if empty:
             self.disks[broker_id] = Disk(UUID(int=self.disks[broker_id].directory_id.int + 100))
         disk = self.disks[broker_id]
-        identity = BrokerIdentity(
-            cluster_id=CLUSTER_ID,
-            node_id=broker_id,
-            incarnation_id=UUID(int=1 + self.controller.image.end_offset),
-            rack=f"rack-{broker_id}",
-            listeners=(Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
-            features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
-            log_directories=(disk.directory_id,),
-            previous_broker_epoch=disk.broker_epoch_at_clean_stop,
-        )
-        disk.broker_epoch_at_clean_stop = None
-        lifecycle = BrokerLifecycle(
-            identity,
-            heartbeat_interval_ms=500,
-            session_timeout_ms=3_000,
-            registration_timeout_ms=60_000,
-            controlled_shutdown_timeout_ms=10_000,
-            now_ms=self.now_ms,
-        )
+        lifecycle = new_lifecycle(broker_id, disk, self.controller.image, self.now_ms)
         self.brokers[broker_id] = broker = Broker(broker_id, disk, lifecycle, self.controller.image)
         decision = self.controller.say(lifecycle.next_request(self.now_ms))
         lifecycle.registration_answered(decision.reply.error_code, decision.reply.broker_epoch, self.now_ms)
@@ -344,7 +295,7 @@ class Cluster:
 
     def _acknowledge(self, value: str, *, all_acks: bool) -> None:
         self._say(f"{value} is acknowledged" + ("" if all_acks else " by the leader alone"))
-        (self.acknowledged if all_acks else self.acknowledged_by_leader).append(value)
+        self._promises.given(value, all_acks=all_acks)
 
     # --- ISR changes ------------------------------------------------------------------------------
 
@@ -353,7 +304,7 @@ class Cluster:
         while proposed := next(self._proposals(), None):
             broker, key, replica, proposal = proposed
             members = [broker_id for broker_id, _ in proposal.new_isr]
-            decision = self.controller.say(_request(broker, key, proposal))
+            decision = self.controller.say(alter_partition_request(broker, key, proposal))
             answer = decision.reply.topics[0].partitions[0]
             outcome = "" if answer.error_code is ErrorCode.none else f": {answer.error_code.name.upper()}"
             self._say(f"{replica} proposes the ISR {_names(members)}{outcome}")
@@ -398,7 +349,7 @@ class Cluster:
                 broker = self.brokers.get(broker_id)
                 self._tell(
                     f"broker {broker_id}{self._name(key.partition)}   high watermark {log.high_watermark}   "
-                    f"log end {log.end_offset}   log {log!s:15} {_role(broker, key)}"
+                    f"log end {log.end_offset}   log {log!s:15} {role(broker, key)}"
                 )
             recovering = ", recovering" if partition.leader_recovery_state else ""
             leader = "nobody" if partition.leader is None else f"broker {partition.leader}"
@@ -411,67 +362,16 @@ class Cluster:
         """Tell of promises newly broken, and of live replicas that differ below their high watermarks."""
         there: set[str] = set()
         for key, partition in self._partitions():
-            logs = {
-                broker_id: self.disks[broker_id].logs.get(key) or Log() for broker_id in partition.replicas
-            }
+            logs = {id_: self.disks[id_].logs.get(key) or Log() for id_ in partition.replicas}
             # While nobody leads, nobody has lost anything.
             asked = logs if partition.leader is None else [partition.leader]
             there.update(record.value for broker_id in asked for record in logs[broker_id].records)
-            up = [(broker_id, logs[broker_id]) for broker_id in sorted(logs) if broker_id in self.brokers]
-            for (one_id, one), (other_id, other) in itertools.combinations(up, 2):
-                for offset in range(min(one.high_watermark, other.high_watermark)):
-                    if one.records[offset] != other.records[offset]:
-                        self._tell(
-                            f"DIVERGED at offset {offset}: broker {one_id} has {one.records[offset]}, "
-                            f"broker {other_id} has {other.records[offset]}"
-                        )
-        for values, broken in (
-            (self.acknowledged, "LOST, though acknowledged"),
-            (self.acknowledged_by_leader, "lost, acknowledged by a leader alone"),
-        ):
-            lost = [value for value in values if value not in there]
-            if news := [value for value in lost if value not in self._lost]:
-                self._tell(f"{broken}: {' '.join(news)}")
-                self._lost.update(news)
-
-
-def _role(broker: Broker | None, key: TopicIdPartition) -> str:
-    if broker is None:
-        return "down"
-    replica = broker.replicas.get(key)
-    if replica is None:
-        return "knows nothing of it"
-    if replica.leader is not None:
-        return f"leads in epoch {replica.leader_epoch}" + ("" if broker.held_lease else ", without a lease")
-    leader_id = None if replica.follower is None else replica.follower.leader_id
-    leader = "nobody" if leader_id is None else f"broker {leader_id}"
-    return f"follows {leader} in epoch {replica.leader_epoch}"
+            up = {broker_id: logs[broker_id] for broker_id in sorted(logs) if broker_id in self.brokers}
+            for line in divergences(up):
+                self._tell(line)
+        for line in self._promises.newly_broken(there):
+            self._tell(line)
 
 
 def _names(broker_ids: tuple[BrokerId, ...] | list[BrokerId]) -> str:
     return " ".join(map(str, broker_ids)) or "none"
-
-
-def _request(broker: Broker, key: TopicIdPartition, proposal: ProposeIsr) -> AlterPartitionRequest:
-    members = tuple(
-        IsrMember(broker_id=broker_id, broker_epoch=-1 if epoch is None else epoch)
-        for broker_id, epoch in proposal.new_isr
-    )
-    assert broker.lifecycle.broker_epoch is not None
-    return AlterPartitionRequest(
-        broker_id=broker.broker_id,
-        broker_epoch=broker.lifecycle.broker_epoch,
-        topics=(
-            TopicData(
-                topic_id=key.topic_id,
-                partitions=(
-                    PartitionData(
-                        partition_index=key.partition,
-                        leader_epoch=proposal.leader_epoch,
-                        new_isr_with_epochs=members,
-                        partition_epoch=proposal.partition_epoch,
-                    ),
-                ),
-            ),
-        ),
-    )
