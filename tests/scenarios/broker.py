@@ -22,7 +22,8 @@ class Disk:
 
     directory_id: UUID
     logs: dict[TopicIdPartition, Log] = field(default_factory=dict)
-    broker_epoch_at_clean_stop: BrokerEpoch | None = None
+    previous_broker_epoch: BrokerEpoch | None = None
+    """Under which it has all that it had acknowledged; None once the machine has crashed (KIP-966)."""
 
 
 @dataclass
@@ -49,9 +50,9 @@ def new_lifecycle(broker_id: BrokerId, disk: Disk, image: MetadataImage, now_ms:
         listeners=(Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
         features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
         log_directories=(disk.directory_id,),
-        previous_broker_epoch=disk.broker_epoch_at_clean_stop,
+        previous_broker_epoch=disk.previous_broker_epoch,
     )
-    disk.broker_epoch_at_clean_stop = None
+    disk.previous_broker_epoch = None
     return BrokerLifecycle(
         identity,
         heartbeat_interval_ms=500,

@@ -153,23 +153,30 @@ class Cluster:
         broker.lifecycle.stop_asked(self.now_ms)
         while broker.lifecycle.state is not BrokerState.SHUTTING_DOWN:
             self._heartbeat(broker)
-        broker.disk.broker_epoch_at_clean_stop = broker.lifecycle.broker_epoch
         self._end(broker)
 
-    def crash(self, *broker_ids: BrokerId, losing: int = 0) -> None:
-        """Processes end, at once; of the last one's log the machine takes so many records along."""
+    def kill(self, *broker_ids: BrokerId) -> None:
+        """Processes end, all at once. What they had written is there: it is the kernel's."""
         ended = [self.brokers[broker_id] for broker_id in broker_ids]
         for broker in ended:
             self._end(broker)
-        for log in ended[-1].disk.logs.values():
-            log.truncate(log.end_offset - losing)
         for broker in ended:
             epoch = broker.lifecycle.broker_epoch
             assert epoch is not None
             gone = self.controller.controller.broker_gone(broker.broker_id, epoch)
             self._decided(self.controller.take(gone))
 
+    def cut_power(self, *broker_ids: BrokerId, losing: int) -> None:
+        """Machines go down, all at once; so many records were not on the disk of the last one."""
+        last = self.brokers[broker_ids[-1]].disk
+        for log in last.logs.values():
+            log.truncate(log.end_offset - losing)
+        self.kill(*broker_ids)
+        for broker_id in broker_ids:
+            self.disks[broker_id].previous_broker_epoch = None
+
     def _end(self, broker: Broker) -> None:
+        broker.disk.previous_broker_epoch = broker.lifecycle.broker_epoch
         del self.brokers[broker.broker_id]
         for replica in broker.replicas.values():
             replica.resign()

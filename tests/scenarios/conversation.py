@@ -11,7 +11,8 @@ reviewed. Promises that are broken show up by themselves (LOST, DIVERGED), whate
     cluster BROKERS [replicas R,R,..] [partitions N] [min.insync.replicas N] [unclean] [old-rule]
     produce VALUE.. to BROKER [acks=1]      produce VALUE.. to BROKER of PARTITION
     fetch BROKER.. [unanswered]      wait MILLISECONDS      show
-    start BROKER.. [empty]      restart BROKER unnoticed      stop BROKER      crash BROKER.. [losing N]
+    start BROKER.. [empty]      restart BROKER unnoticed
+    stop BROKER      kill BROKER..      power-cut BROKER.. losing N
     cut-off BROKER      deafen BROKER      heal BROKER
     create-topic      delete-topic      elect-uncleanly
 
@@ -21,7 +22,8 @@ Of the metadata log and its voters:
     decide VALUE by DRIVER      wait MILLISECONDS
     fetch BROKER.. [unanswered]      deliver BROKER from DRIVER
 
-`crash 0 1 losing 2` ends both at once, and the last two records were not on the disk of the last one named.
+`kill 0 1` ends both processes at once; with `power-cut 0 1 losing 2` the last two records were not yet on the
+disk of broker 1. The controller hears of the first one first.
 The old rule is the one before leader epochs: a follower cuts its log to its high watermark (KIP-101).
 """
 
@@ -100,10 +102,10 @@ class Narrator:
                 cluster.restart_unnoticed(int(broker))
             case "stop", [broker]:
                 cluster.stop(int(broker))
-            case "crash", [*brokers, "losing", count]:
-                cluster.crash(*map(int, brokers), losing=int(count))
-            case "crash", brokers:
-                cluster.crash(*map(int, brokers))
+            case "kill", brokers:
+                cluster.kill(*map(int, brokers))
+            case "power-cut", [*brokers, "losing", count]:
+                cluster.cut_power(*map(int, brokers), losing=int(count))
             case "cut-off", [broker]:
                 cluster.cut_off(int(broker))
             case "deafen", [broker]:
