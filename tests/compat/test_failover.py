@@ -1,16 +1,20 @@
 """A leader is killed under load: nothing acknowledged is lost, doubled or out of order."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 
+from benchmarks.probe import Probe
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
 
 NewName = Callable[[str], str]
 RECORDS = 60_000
+LONGEST_LEADER_CHANGE_S = 2.0
+"""Many times what it takes here; only a broker that goes before its leaders have moved needs as long."""
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,32 @@ def test_controlled_shutdown_hands_leaderships_over_without_an_error(
     produce(
         cluster.bootstrap_servers, topic, [{"value": b"v", "partition": number % 3} for number in range(30)]
     )
+    cluster.restart(leaver)
+    wait_for(lambda: leaver in cluster.in_sync(topic, 0), "the leaver back in the ISR")
+
+
+def test_broker_told_to_leave_while_it_is_written_to_hands_over_before_it_goes(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """Spark takes executors away with a warning to the driver only; writing goes on as at a leader change."""
+    topic = new_topic_name("led-out")
+    create_topic(cluster.bootstrap_servers, topic, partitions=3)
+    leaver = cluster.leader(topic, 0)
+    assert leaver is not None
+    with Probe(cluster.bootstrap_servers, topic, 3) as probe:
+        wait_for(lambda: all(probe.acknowledged_s), "every partition is written to")
+        told_s = time.monotonic()
+        cluster.controller.shut_down_broker(leaver, "its executor is decommissioned")
+        assert cluster.wait_for_exit(leaver) == 0
+        assert all(cluster.leader(topic, partition) not in (leaver, None) for partition in range(3))
+        left_s = time.monotonic()
+        wait_for(
+            lambda: all(times[-1] > left_s for times in probe.acknowledged_s), "every partition is written to"
+        )
+        longest_s = max(probe.longest_gaps_s(told_s))
+    assert not probe.failed
+    assert longest_s < LONGEST_LEADER_CHANGE_S
+    assert (cluster.broker_directory(leaver) / ".kafka_cleanshutdown").exists()
     cluster.restart(leaver)
     wait_for(lambda: leaver in cluster.in_sync(topic, 0), "the leaver back in the ISR")
 
