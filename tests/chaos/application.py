@@ -48,7 +48,7 @@ class Application:
 
     def __init__(self, run: str, directory: Path) -> None:
         """`run` marks its processes; everything that they write lies in `directory`."""
-        self.bootstrap_servers = f"127.0.0.1:{_free_port()}"
+        self.bootstrap_servers = f"127.0.0.1:{free_port()}"
         self.log_path = directory / "application.log"
         self.starts = 0
         self._run = run
@@ -221,7 +221,8 @@ def _arguments(process: psutil.Process) -> list[str]:
         return []
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens at, and that nobody is given who connects to somewhere."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as candidate:

@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
+from tests.chaos.application import free_port
 from tests.cluster import wait_for
 from tests.spark.sessions import DISCOVERY_SCRIPT, REPOSITORY, SPARK_HOME
 from tests.spark.test_application import consume, listening_processes, produce
@@ -90,9 +93,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]:
-    """Submit jobs/serve.py as docs/deploy.md says; what it logs goes to `errors`."""
-    properties = {
+def spark_properties(archive: Path) -> dict[str, str]:
+    """Return what docs/deploy.md says to set."""
+    return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -106,10 +109,21 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
         # The executors' Python has nothing installed: what they need comes out of the archive.
         "spark.pyspark.python": sys._base_executable,  # type: ignore[attr-defined]
     }
+
+
+def submit_command(master: str, properties: dict[str, str]) -> list[str]:
+    """Return the beginning of a spark-submit command."""
+    return [
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master),
+        *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
+    ]
+
+
+def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]:
+    """Submit jobs/serve.py as docs/deploy.md says; what it logs goes to `errors`."""
     return subprocess.Popen(
         [
-            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master),
-            *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
+            *submit_command(master, spark_properties(archive)),
             *(str(REPOSITORY / "jobs" / "serve.py"), str(REPOSITORY / "conf" / "broker.properties")),
         ],
         env=spark_environment(),
@@ -163,3 +177,89 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
             assert listening_processes(ports) == set()
         finally:
             application.kill()
+
+
+@contextlib.contextmanager
+def supervised(master: str, archive: Path, directory: Path, bootstrap_servers: str) -> Iterator[Path]:
+    """Have the standalone cluster run and supervise the driver too; yields what tells its processes apart.
+
+    Cluster mode takes no Python application, but it takes Spark's own runner of them.
+    """
+    properties = directory / "broker.properties"
+    properties.write_text(
+        f"controller.quorum.bootstrap.servers={bootstrap_servers}\nlog.dirs={directory / 'data'}\n"
+    )
+    jar = directory / "empty.jar"
+    with zipfile.ZipFile(jar, "w"):
+        pass
+    command = [
+        *submit_command(
+            master,
+            {
+                **spark_properties(archive),
+                "spark.driver.memory": "512m",
+                # The driver takes a core, too, on one of the workers.
+                "spark.executor.cores": "1",
+            },
+        ),
+        *("--deploy-mode", "cluster", "--supervise", "--class", "org.apache.spark.deploy.PythonRunner"),
+        *(f"file:{jar}", str(REPOSITORY / "jobs" / "serve.py"), "", str(properties)),
+    ]
+    submitted = subprocess.run(
+        command, env=spark_environment(), check=True, capture_output=True, text=True, timeout=STOP_TIMEOUT_S
+    )
+    found = re.search(r"driver-\d+-\d+", submitted.stdout + submitted.stderr)
+    assert found is not None, submitted.stderr
+    try:
+        yield properties
+    finally:
+        kill = ["org.apache.spark.deploy.Client", "kill", master, found[0]]
+        subprocess.run(
+            [str(SPARK_HOME / "bin" / "spark-class"), *kill],
+            env=spark_environment(),
+            check=True,
+            capture_output=True,
+            timeout=STOP_TIMEOUT_S,
+        )
+        wait_for(lambda: not driver_processes(properties), "the driver has ended", timeout_s=STOP_TIMEOUT_S)
+
+
+def driver_processes(properties: Path) -> list[psutil.Process]:
+    """Return the driver's processes, its JVM first: both are told of the properties file."""
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(properties) in (process.info["cmdline"] or [])
+    ]
+    return sorted(found, key=lambda process: process.pid)
+
+
+@pytest.mark.timeout(300)
+def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_has_what_was_there(
+    master: str, environment_archive: Path, tmp_path: Path
+) -> None:
+    """The recipe of docs/deploy.md: nobody but Spark sees to it that a killed driver comes back."""
+    bootstrap_servers = f"127.0.0.1:{free_port()}"
+    with supervised(master, environment_archive, tmp_path, bootstrap_servers) as properties:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+        def three_brokers() -> dict[int, int]:
+            with contextlib.suppress(KafkaException):
+                brokers = admin.list_topics(timeout=2).brokers.values()
+                if len(brokers) == 3:
+                    return {broker.id: broker.port for broker in brokers}
+            return {}
+
+        before = wait_for(three_brokers, "all brokers serve", timeout_s=120)
+        admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(10)
+        produce(bootstrap_servers, "kept", 100)
+        cluster_id = admin.list_topics(timeout=10).cluster_id
+        driver_processes(properties)[0].kill()
+        wait_for(
+            lambda: three_brokers() and not set(three_brokers().values()) & set(before.values()),
+            "all brokers serve again, each as another process",
+            timeout_s=120,
+        )
+        assert consume(bootstrap_servers, "kept", 100) == [str(number).encode() for number in range(100)]
+        produce(bootstrap_servers, "kept", 100)
+        assert admin.list_topics(timeout=10).cluster_id == cluster_id
