@@ -90,7 +90,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         asyncio.create_task(show_life(frozen_ms)),
     ]
     try:
-        await _run_when_unlocked(broker)
+        await run_when_unlocked(broker)
     finally:
         for watch in watches:
             watch.cancel()
@@ -114,7 +114,13 @@ def host_name(executor_address: str, controller_host: str) -> str:
     return controller_host if is_loopback else host
 
 
-async def _run_when_unlocked(broker: Broker) -> None:
+async def run_when_unlocked(broker: Broker) -> None:
+    """Run the broker, once the process before it has let its directories go.
+
+    Raises:
+        DirectoryLockedError: it has not within `LOCK_TIMEOUT_S`, or the broker was told to leave meanwhile.
+        Exception: whatever `Broker.run` raises.
+    """
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     waiting = False
     while True:
