@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -72,6 +73,9 @@ class LogDirectory:
         """Set by who gives up a log without closing it: no clean stop is claimed then."""
         self._lock_descriptor: int | None = lock_descriptor
         self._to_delete: list[tuple[TimestampMs, Path]] = []
+        self._checkpoint_lock = Lock()
+        self._checkpoints: dict[str, dict[TopicPartition, Offset]] = {}
+        """What each checkpoint file says, once it was read or written."""
 
     @classmethod
     def open(cls, path: Path) -> "LogDirectory":
@@ -215,7 +219,8 @@ class LogDirectory:
     ) -> Log:
         """Create (or open, when the directory exists) the log of a partition.
 
-        A new one owes nothing to the checkpoints, which may still name a deleted log.
+        A new one owes nothing to the checkpoints: where they still name a deleted log, it is taken out first,
+        or else a crash would give the new one what they say.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID.
@@ -226,6 +231,8 @@ class LogDirectory:
         recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT) if exists else {}
         start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT) if exists else {}
         high_watermarks = self.read_high_watermarks() if exists else {}
+        if not exists:
+            self._forget(topic_partition)
         return Log.open(
             directory,
             config,
@@ -238,12 +245,33 @@ class LogDirectory:
         )
 
     def _checkpointed(self, name: str) -> dict[TopicPartition, Offset]:
-        try:
-            return read_offsets(self.path / name)
-        except CorruptCheckpointError as error:
-            # Without it recovery reads more, and nothing is lost.
-            logger.warning("Doing without a checkpoint: %s", error)
-            return {}
+        known = self._checkpoints.get(name)
+        if known is None:
+            try:
+                known = read_offsets(self.path / name)
+            except CorruptCheckpointError as error:
+                # Without it recovery reads more, and nothing is lost.
+                logger.warning("Doing without a checkpoint: %s", error)
+                known = {}
+            self._checkpoints[name] = known
+        return known
+
+    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        with self._checkpoint_lock:
+            self._replace_checkpoint(name, dict(offsets))
+
+    def _replace_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        """Write a checkpoint; the caller holds the lock."""
+        write_offsets(self.path / name, offsets)
+        self._checkpoints[name] = offsets
+
+    def _forget(self, partition: TopicPartition) -> None:
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+            with self._checkpoint_lock:
+                known = self._checkpointed(name)
+                if partition in known:
+                    left = {other: offset for other, offset in known.items() if other != partition}
+                    self._replace_checkpoint(name, left)
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:
         """Rename the log's directory with `-delete`; `remove_directories_due` removes it.
@@ -310,7 +338,7 @@ class LogDirectory:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        write_offsets(self.path / RECOVERY_POINT_CHECKPOINT, offsets)
+        self._write_checkpoint(RECOVERY_POINT_CHECKPOINT, offsets)
 
     def write_log_start_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Write what `log_start_offset_to_keep` says of the logs of this directory.
@@ -318,7 +346,7 @@ class LogDirectory:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        write_offsets(self.path / LOG_START_OFFSET_CHECKPOINT, offsets)
+        self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Write the high watermarks of this directory's replicas.
@@ -326,7 +354,7 @@ class LogDirectory:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        write_offsets(self.path / REPLICATION_OFFSET_CHECKPOINT, offsets)
+        self._write_checkpoint(REPLICATION_OFFSET_CHECKPOINT, offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, Offset]:
         """Return the last checkpointed high watermarks; empty when there are none that can be read."""

@@ -82,14 +82,22 @@ def load_log(
     )
     segments = scan.run()
     log_end_offset = segments[-1].reload_max_timestamp() if segments else log_start_offset
+    missing: str | None = None
     if segments and log_end_offset < log_start_offset:
-        for segment in segments:
-            set_segment_aside(
-                segment, f"its log ends at {log_end_offset}, below the start {log_start_offset}"
-            )
-        segments = []
-        scan.epochs.clear()
-        log_end_offset = log_start_offset
+        if stop is PreviousStop.UNKNOWN or scan.cut is not None:
+            missing = f"it ended at {log_end_offset}, below its start {log_start_offset}"
+            for segment in segments:
+                set_segment_aside(segment, missing)
+            segments = []
+            scan.epochs.clear()
+            log_end_offset = log_start_offset
+        else:
+            # Nothing of this log was lost, so the checkpoint is of one that had its name before.
+            logger.warning("%s ends before its checkpointed start %d", directory, log_start_offset)
+            log_start_offset = segments[0].base_offset
+    elif stop is PreviousStop.KILLED and checkpointed is not None and checkpointed.entries:
+        # So it is where the epochs begin before the start: they are cut when the start moves.
+        log_start_offset = min(log_start_offset, checkpointed.entries[0].start_offset)
     if not segments:
         segments = [Segment.create(directory, log_start_offset, config, now_ms=now_ms)]
     segments[-1].synced = False
@@ -107,7 +115,7 @@ def load_log(
         replay_from=log_end_offset if scan.checked_from is None else scan.checked_from,
     )
     producers.remove_expired(now_ms, config.producer_id_expiration_ms)
-    missing = what_is_missing(
+    missing = missing or what_is_missing(
         stop, log_end_offset, recovery_point=recovery_point, high_watermark=high_watermark, cut=scan.cut
     )
     if missing is not None:

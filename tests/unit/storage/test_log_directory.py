@@ -215,7 +215,14 @@ def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> No
     directory.delete_log(log, START_MS)
     again = directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
     assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
-    again.close()
+    append(again, 1)
+    again.close(clean=False)
+    directory.close()
+    directory = LogDirectory.open(tmp_path)
+    assert directory.read_high_watermarks() == {}, "a broker killed here must not take 10 for committed"
+    (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
+    assert (reloaded.log_start_offset, reloaded.log_end_offset, reloaded.missing) == (0, 1, None)
+    reloaded.close()
     directory.close()
 
 

@@ -267,6 +267,26 @@ def test_open_below_the_log_start_offset_begins_there(tmp_path: Path) -> None:
     log.close()
 
 
+def test_checkpoint_of_a_log_that_had_the_name_before_wipes_nothing(tmp_path: Path) -> None:
+    """A topic was made again, and its broker killed before the checkpoints were: the records are there."""
+    directory, content = crashed_log(tmp_path, 4)
+    log = Log.open(directory, CONFIG, now_ms=START_MS, log_start_offset=50, stop=PreviousStop.KILLED)
+    assert (log.log_start_offset, log.log_end_offset, log.missing) == (0, 8, None)
+    assert read_all(log) == content
+    log.close(clean=False)
+    log = Log.open(directory, CONFIG, now_ms=START_MS, log_start_offset=5, stop=PreviousStop.KILLED)
+    assert (log.log_start_offset, read_all(log)) == (0, content)
+    log.advance_log_start_offset(5)
+    log.close(clean=False)
+    log = Log.open(directory, CONFIG, now_ms=START_MS, log_start_offset=5, stop=PreviousStop.KILLED)
+    assert log.log_start_offset == 5
+    log.close(clean=False)
+    log = Log.open(directory, CONFIG, now_ms=START_MS, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    assert log.missing is not None, "after a crash of the machine nobody knows"
+    log.close()
+
+
 def test_clean_stop_with_damage_all_the_same_is_recovered(tmp_path: Path) -> None:
     """A marker is a promise, and a disk may break it."""
     directory, content = crashed_log(tmp_path, 4)
