@@ -3,6 +3,7 @@
     python -m tests.chaos --minutes 10 [--seed 17]            # faults drawn at random
     python -m tests.chaos --fault worker --count 50           # one fault again and again
     python -m tests.chaos --report                            # the table of all that was seen
+    python -m tests.chaos --publish                           # put it, and a picture, into docs/faults.md
 
 Every fault that was seen through is noted at once in build/chaos/observations.jsonl. With --count, what is
 noted there counts, so that an interrupted command goes on where it was; remove the file to begin anew. Ctrl-C
@@ -11,6 +12,7 @@ ends a run in order: its readers judge it.
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import time
@@ -30,6 +32,9 @@ RUNS: Final = Path("build/chaos").absolute()
 FREEZE_S: Final = 60.0
 BROKEN_DISK_S: Final = 15.0
 LONGEST_PAUSE_S: Final = 5.0
+PAGE: Final = Path(__file__).parents[2] / "docs" / "faults.md"
+FIGURES_BEGIN: Final = "<!-- figures of `make chaos`: begin -->"
+FIGURES_END: Final = "<!-- figures of `make chaos`: end -->"
 INTERRUPTED: Final = 130
 
 
@@ -49,6 +54,9 @@ def main() -> int:
     options, notebook = _options(), Notebook(RUNS / "observations.jsonl")
     if options.report:
         print(report(notebook))
+        return 0
+    if options.publish:
+        _publish(notebook)
         return 0
     RUNS.mkdir(parents=True, exist_ok=True)
     story = Story()
@@ -89,6 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="decides faults, victims and times")
     parser.add_argument("--freeze-s", type=float, default=FREEZE_S, help="how long a leader is stopped")
     parser.add_argument("--report", action="store_true", help="only print what was seen so far")
+    parser.add_argument("--publish", action="store_true", help="only write it to docs/faults.md")
     return parser.parse_args()
 
 
@@ -142,6 +151,18 @@ def _judgement(run: Run) -> str:
     if run.session.is_clean:
         return "each is there once and in order, and nothing else is"
     return f"NOT CLEAN: {run.session.verdict}, {'; '.join(run.session.complaints)}"
+
+
+def _publish(notebook: Notebook) -> None:
+    """Put the tables, and the picture of the last run with random faults, into the page about them."""
+    drawn = [session.session for session in notebook.sessions() if session.mode == RANDOM]
+    figures = report(notebook)
+    if drawn:
+        shutil.copyfile(RUNS / drawn[-1] / "picture.svg", PAGE.with_suffix(".svg"))
+        figures += "\n\n![Acknowledged records over time, with the faults marked](faults.svg)"
+    before, begin, rest = PAGE.read_text().partition(FIGURES_BEGIN)
+    _, end, after = rest.partition(FIGURES_END)
+    PAGE.write_text(f"{before}{begin}\n{figures}\n{end}{after}")
 
 
 def _at_random(chance: random.Random, seconds: float, *, with_disks: bool) -> Iterator[str]:
