@@ -79,7 +79,7 @@ class BrokerProcess(Process):
                 listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
                 features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
                 log_directories=(disk.directory_id,),
-                previous_broker_epoch=disk.broker_epoch_at_clean_shutdown,
+                previous_broker_epoch=disk.previous_broker_epoch,
             ),
             heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
             session_timeout_ms=config.broker_session_timeout_ms,
@@ -188,6 +188,7 @@ class BrokerProcess(Process):
             lifecycle.registration_answered(response.error_code, response.broker_epoch, now_ms)
             if lifecycle.broker_epoch is not None:
                 self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
+                self.disk.running_broker_epoch = lifecycle.broker_epoch
                 self._replay([])
         else:
             lifecycle.heartbeat_answered(
@@ -201,6 +202,7 @@ class BrokerProcess(Process):
             self.disk.high_watermarks[_key(replica)] = replica.high_watermark
         self.disk.sync()
         self.disk.broker_epoch_at_clean_shutdown = self.lifecycle.broker_epoch
+        self.disk.running_broker_epoch = None
         self.world.broker_left(self)
 
     def _tick(self) -> None:

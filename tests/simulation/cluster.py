@@ -254,6 +254,7 @@ class World:
         """Let a broker's disk lose something; what is known of its present epoch no longer holds."""
         registration = self.controller.controller.image.brokers.get(broker.broker_id)
         broker.disk.damaged_epoch = None if registration is None else registration.broker_epoch
+        broker.disk.running_broker_epoch = None
         lose()
 
     def new_directory_id(self) -> UUID:

@@ -217,12 +217,20 @@ class Disk:
         """The checkpoint."""
         self.is_failing = False
         """Whether every write raises an error: the disk is full, or broken."""
-        self.broker_epoch_at_clean_shutdown: int | None = None
+        self.broker_epoch_at_clean_shutdown: BrokerEpoch | None = None
+        self.running_broker_epoch: BrokerEpoch | None = None
+        """Of the last incarnation, while the machine goes on and the disk has lost nothing."""
         self.damaged: set[TopicIdPartition] = set()
         """Partitions that lost records, until that is known: see `World._forgive`."""
         self.damaged_epoch: BrokerEpoch | None = None
         """Under which the broker was registered when that happened last."""
         self._reached_before: dict[TopicIdPartition, Offset] = {}
+
+    @property
+    def previous_broker_epoch(self) -> BrokerEpoch | None:
+        """The broker epoch under which everything that was acknowledged is there (KIP-966)."""
+        clean = self.broker_epoch_at_clean_shutdown
+        return self.running_broker_epoch if clean is None else clean
 
     def reached(self, key: TopicIdPartition) -> Offset:
         """Return the highest log end offset that a partition ever had here."""

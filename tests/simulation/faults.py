@@ -179,6 +179,7 @@ class Faults:
             for_ms = self._some_ms()
             self._world.tell(None, f"nothing can be written on the disk of {broker.name} for {for_ms} ms")
             broker.disk.is_failing = True
+            broker.disk.running_broker_epoch = None
             self._scheduler.after(for_ms, self._repair, broker.disk)
 
     def _repair(self, disk: Disk) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from driver.controller import alter_partition, brokers, elections
+from driver.controller import alter_partition, brokers, elections, partition_changes
 from driver.controller.cluster import Cluster
 from driver.controller.partition_changes import Election
 from executor.lifecycle import BrokerLifecycle
@@ -176,6 +176,17 @@ def _two_incarnations() -> Sequence[Replacement]:
     return [Replacement(brokers, "_previous_incarnation_ends", stay)]
 
 
+def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
+    def leave(cluster: Cluster, existing: Any, previous_broker_epoch: int) -> list[Any]:
+        return elections.broker_leaves(cluster, existing.broker_id)
+
+    return [Replacement(brokers, "_previous_incarnation_ends", leave)]
+
+
+def _eligible_beside_enough() -> Sequence[Replacement]:
+    return [Replacement(partition_changes, "_commits_nothing", lambda *_: True)]
+
+
 def _damage_ignored() -> Sequence[Replacement]:
     offer = SoundPrefix.offer
 
@@ -221,6 +232,14 @@ PLANTED = {
     "restarted-stays-in-isr": PlantedBug(
         "a broker that registers anew stays in the ISRs and leaderships of the incarnation before it",
         _two_incarnations,
+    ),
+    "crash-taken-for-clean-stop": PlantedBug(
+        "a broker whose machine crashed stays eligible to lead what it may have lost",
+        _crash_taken_for_clean_stop,
+    ),
+    "eligible-beside-enough": PlantedBug(
+        "replicas stay eligible to lead while an ISR of min.insync.replicas commits without them",
+        _eligible_beside_enough,
     ),
     "lease-ignored": PlantedBug(
         "a broker goes on leading when nothing was heard of the controller",
