@@ -16,6 +16,7 @@ from executor.replication.leader_events import AdvanceHighWatermark
 from executor.replication.partition_follower import PartitionFetch, PartitionFollower
 from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
+from sparklog.errors import ErrorCode
 from sparklog.storage.producer_states import FRESH, ProducerStates
 from sparklog.storage.recovery_rules import SoundPrefix
 
@@ -187,6 +188,22 @@ def _eligible_beside_enough() -> Sequence[Replacement]:
     return [Replacement(partition_changes, "_commits_nothing", lambda *_: True)]
 
 
+def _smaller_isr_before_metadata() -> Sequence[Replacement]:
+    answered = PartitionLeader._isr_proposal_answered
+
+    def act_on_answer(self: PartitionLeader, event: Any) -> list[Any]:
+        pending = self._pending
+        answers = pending is not None and pending.proposal == event.proposal
+        is_newer = event.leader_epoch == self.leader_epoch and event.partition_epoch > self.partition_epoch
+        if answers and event.error_code == ErrorCode.none and is_newer:
+            was_under = self.is_under_min_isr
+            self._commit(event.isr, event.partition_epoch)
+            return self._after_isr_change(event.now_ms, was_under)
+        return answered(self, event)
+
+    return [Replacement(PartitionLeader, "_isr_proposal_answered", act_on_answer)]
+
+
 def _damage_ignored() -> Sequence[Replacement]:
     offer = SoundPrefix.offer
 
@@ -240,6 +257,10 @@ PLANTED = {
     "eligible-beside-enough": PlantedBug(
         "replicas stay eligible to lead while an ISR of min.insync.replicas commits without them",
         _eligible_beside_enough,
+    ),
+    "smaller-isr-before-metadata": PlantedBug(
+        "a leader acts on a smaller ISR before it knows the min.insync.replicas it was decided under",
+        _smaller_isr_before_metadata,
     ),
     "lease-ignored": PlantedBug(
         "a broker goes on leading when nothing was heard of the controller",
