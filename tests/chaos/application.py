@@ -31,7 +31,7 @@ RESTART_DELAY_S: Final = 0.1
 """systemd's default."""
 STARTS_IN_VAIN: Final = 3
 """An application that ends this often in a row without having served will not serve."""
-START_TIMEOUT_S: Final = 120.0
+START_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
 LOG_TAIL_LINES: Final = 40
