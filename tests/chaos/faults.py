@@ -49,7 +49,7 @@ class Scene:
     chance: random.Random
     disks: Mapping[int, Disk]
     freeze_s: float
-    """How long a frozen process is frozen."""
+    """How long a frozen process is frozen, unless somebody ends it."""
     broken_disk_s: float
     """How long a disk stays full or read-only."""
     turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
@@ -133,13 +133,19 @@ def _driver_python(scene: Scene) -> Struck:
 def _freeze(scene: Scene) -> Struck:
     processes, leaders = scene.brokers()
     victim = statistics.mode(leaders)
-    SIGNALS["freeze"].strike(processes[victim])
+    process = processes[victim]
+    SIGNALS["freeze"].strike(process)
+    frozen_s = time.monotonic()
     try:
-        time.sleep(scene.freeze_s)
+        process.wait(scene.freeze_s)
+        ending = "ended"
+    except psutil.TimeoutExpired:
+        ending = "continued"
     finally:
-        SIGNALS["freeze"].lift(processes[victim])
-    description = f"SIGSTOP of a leader for {scene.freeze_s:g} s: {victim}"
-    return Struck(description, frozenset({victim}), False, time.monotonic())
+        SIGNALS["freeze"].lift(process)
+    over_s = time.monotonic()
+    description = f"SIGSTOP of a leader: {victim}, {ending} after {over_s - frozen_s:.1f} s"
+    return Struck(description, frozenset({victim}), ending == "ended", over_s)
 
 
 def _full_disk(scene: Scene) -> Struck:
