@@ -4,6 +4,7 @@ The copy is served up to its end, whether committed or not: a candidate takes ov
 a majority's votes then say what of it counts. Nothing is held open; a candidate asks again.
 """
 
+import logging
 import time
 from datetime import timedelta
 from typing import Any, Final
@@ -30,6 +31,8 @@ from sparklog.wire.requests import Api, Request
 from sparklog.wire.versions import upgrade
 
 __all__ = ["QuorumHandlers"]
+
+logger = logging.getLogger(__name__)
 
 FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)
 """By topic id; the metadata log is not fetched by name."""
@@ -86,6 +89,7 @@ class QuorumHandlers:
         asked = _only_partition(body)
         if asked is None:
             return begin_response.BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
+        known = self._voter.election
         answer = self._voter.begin_quorum_epoch(
             body.cluster_id,
             asked.leader_id,
@@ -94,6 +98,10 @@ class QuorumHandlers:
             asked.voter_directory_id,
         )
         await self._replica.settled()
+        if answer.error_code is not ErrorCode.none:
+            logger.warning("a leader of epoch %d is refused: %s", asked.leader_epoch, answer.error_code.name)
+        elif self._voter.election != known:
+            logger.info("following the leader of epoch %d", asked.leader_epoch)
         return _quorum_response(begin_response, "BeginQuorumEpochResponse", answer)
 
     async def end_quorum_epoch(self, request: Request) -> Any:

@@ -207,9 +207,9 @@ class QuorumVoter:
         A new leader does not know its high watermark before a majority has a record of its own epoch; it
         tells none, or 0.
         """
-        if not leader_high_watermark:
+        if leader_high_watermark is None:
             return False
-        if log_end_offset >= leader_high_watermark:
+        if log_end_offset >= leader_high_watermark > 0:
             self.lacks_records = False
         reached = min(leader_high_watermark, log_end_offset)
         if self.high_watermark is not None and reached <= self.high_watermark:

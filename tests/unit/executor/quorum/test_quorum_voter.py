@@ -239,6 +239,8 @@ def test_high_watermark_follows_the_leaders_up_to_the_own_log_and_never_goes_bac
     voter = following()
     assert not voter.appended(None, 10)
     assert voter.high_watermark is None
+    voter.appended(0, 10)
+    assert voter.high_watermark == 0, "known to be nothing: a leader that knows no more may let us wait"
     assert voter.appended(12, 10)
     assert voter.high_watermark == 10
     assert not voter.appended(4, 11)
