@@ -4,10 +4,12 @@ Order for the caller: `start` binds every address, since its port goes into the 
 answered before `accept_connections`, for a broker without metadata would tell of an empty cluster; `close`.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
+from executor.concurrency import end
 from executor.handlers.apis import BrokerServices, broker_apis
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
@@ -26,6 +28,7 @@ class ClientListeners:
         self._listeners = listeners
         self.endpoints = endpoints
         """Where clients are told to connect."""
+        self._loading: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, config: BrokerConfig, host_name: str, services: BrokerServices) -> Self:
@@ -64,9 +67,17 @@ class ClientListeners:
         """Serve from now on; calling again has no effect."""
         for listener in self._listeners:
             listener.accept_connections()
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    async def _load(self) -> None:
+        for listener in self._listeners:
+            await listener.load()
 
     async def close(self) -> None:
         """Stop serving."""
+        if self._loading is not None:
+            await end(self._loading)
         for listener in self._listeners:
             await listener.close()
 

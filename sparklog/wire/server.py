@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.api_versions import ApiVersionsHandler
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
+_LOAD_PAUSE_S: Final = 0.005
 _IDLE_CHECKS: Final = 4
 """How often idle connections are looked for within connections.max.idle.ms."""
 
@@ -75,7 +76,11 @@ class Listener:
         self._quotas = quotas
         self._reserved = reserved
         self._listening = listening
-        self._routes = _routes(apis, features)
+        _check(apis)
+        self._apis = apis
+        # The others are added by `load`, or when they are first asked for: their schemas take long to load,
+        # and a listener must be up soon.
+        self._routes = _api_versions_routes(apis, features)
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
         self._idle_since: dict[Connection, float] = {}
@@ -177,11 +182,26 @@ class Listener:
         try:
             return self._routes[api_key, api_version]
         except KeyError:
-            if api_key == ApiKey.API_VERSIONS:
-                return self._routes[api_key, -1]
+            return self._add_route(api_key, api_version)
+
+    def _add_route(self, api_key: int, api_version: int) -> Route:
+        if api_key == ApiKey.API_VERSIONS:
+            return self._routes[api_key, -1]
+        api = self._apis.get(cast(ApiKey, api_key))
+        if api is None or not api.min_version <= api_version <= api.max_version:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
-            ) from None
+            )
+        route = Route(ApiKey(api_key), request_codec(api_key, api_version), api.handler)
+        self._routes[api_key, api_version] = route
+        return route
+
+    async def load(self) -> None:
+        """Load the schemas of all versions, a few ms at a time, so that no later request waits for its own."""
+        for api_key, api in self._apis.items():
+            for version in range(api.max_version, api.min_version - 1, -1):
+                self.route(api_key, version)
+                await asyncio.sleep(_LOAD_PAUSE_S)
 
     def flush_soon(self, connection: Connection) -> None:
         """Flush `connection` on the next turn, with all others that were answered in this one."""
@@ -244,10 +264,7 @@ class Listener:
         self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
 
 
-def _routes(
-    apis: Mapping[ApiKey, Api], features: Callable[[], Features] | None
-) -> dict[tuple[int, int], Route]:
-    routes: dict[tuple[int, int], Route] = {}
+def _check(apis: Mapping[ApiKey, Api]) -> None:
     for api_key, api in apis.items():
         known = known_versions(api_key)
         if not known.min_version <= api.min_version <= api.max_version <= known.max_version:
@@ -255,11 +272,16 @@ def _routes(
                 f"{api_key.name} v{api.min_version} to v{api.max_version}: kio has v{known.min_version} to"
                 f" v{known.max_version}"
             )
-        for version in range(api.min_version, api.max_version + 1):
-            routes[api_key, version] = Route(api_key, request_codec(api_key, version), api.handler)
+
+
+def _api_versions_routes(
+    apis: Mapping[ApiKey, Api], features: Callable[[], Features] | None
+) -> dict[tuple[int, int], Route]:
+    """Return the routes of ApiVersions; version -1 stands for all that are not known."""
     served = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
     api_versions = ApiVersionsHandler(served, features)
     supported = api_versions.supported
+    routes: dict[tuple[int, int], Route] = {}
     for version in range(supported.min_version, supported.max_version + 1):
         codec = request_codec(ApiKey.API_VERSIONS, version)
         routes[ApiKey.API_VERSIONS, version] = Route(ApiKey.API_VERSIONS, codec, api_versions.handle)

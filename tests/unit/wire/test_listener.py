@@ -12,7 +12,7 @@ from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequestV0
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.apis import ApiKey
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request, encode_response
 from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
@@ -361,6 +361,25 @@ def test_table_with_a_version_that_cannot_be_written_is_refused() -> None:
             await Listener.start("127.0.0.1", 0, {ApiKey.HEARTBEAT: Api(0, 5, answer_heartbeat)})
 
     run(scenario())
+
+
+def test_load_makes_every_version_of_the_table_ready() -> None:
+    """What is promised can be read and written, and a first request waits for no schema."""
+
+    async def scenario() -> None:
+        apis = {
+            api_key: Api(*versions, lambda _: NO_RESPONSE) for api_key, versions in CLIENT_VERSIONS.items()
+        }
+        listener = await Listener.start("127.0.0.1", 0, apis)
+        await listener.load()
+        for api_key, versions in CLIENT_VERSIONS.items():
+            for version in range(versions.min_version, versions.max_version + 1):
+                route = listener.route(api_key, version)
+                assert route.codec.api_version == version
+                assert route is listener.route(api_key, version)
+        await listener.close()
+
+    asyncio.run(scenario())
 
 
 def test_close_ends_every_connection_and_frees_the_port() -> None:
