@@ -197,7 +197,7 @@ class Listener:
         return route
 
     async def load(self) -> None:
-        """Load the schemas of all versions, a few ms at a time, so that no later request waits for its own."""
+        """Load the schemas of all versions, a few ms at a time, so that later requests wait for none."""
         for api_key, api in self._apis.items():
             for version in range(api.max_version, api.min_version - 1, -1):
                 self.route(api_key, version)
