@@ -8,11 +8,21 @@ import traceback
 from contextlib import nullcontext
 from multiprocessing import Pool
 
-from tests.simulation.cluster import Outcome, run_seed
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.simulation.cluster import run_seed
 from tests.simulation.found import Found, find_all, record
+from tests.simulation.observer import Outcome
 from tests.simulation.planted import PLANTED
 
-PROGRESS_S = 0.5
+_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeRemainingColumn(),
+    TextColumn("{task.fields[events]}"),
+)
 
 
 def main() -> int:
@@ -79,40 +89,33 @@ def _run(task: tuple[int, str | None]) -> Outcome:
 
 
 def _many(seeds: range, plant: str | None, workers: int) -> int:
-    started_s = shown_s = time.monotonic()
-    done = events = committed = elections = lost = 0
+    started_s = time.monotonic()
+    events = committed = elections = losses = faults = 0
     failed: list[int] = []
-    with Pool(workers) as pool:
+    console = Console()
+    with Pool(workers) as pool, Progress(*_COLUMNS, console=console) as progress:
+        task = progress.add_task("seeds", total=len(seeds), events="")
         for outcome in pool.imap_unordered(_run, [(seed, plant) for seed in seeds], chunksize=4):
-            done += 1
             events += outcome.event_count
             committed += outcome.committed
             elections += outcome.elections
-            lost += outcome.losses
+            losses += outcome.losses
+            faults += outcome.faults
+            a_second = events / (time.monotonic() - started_s)
+            progress.update(task, advance=1, events=f"{a_second:,.0f} events/s, {len(failed)} failed")
             if outcome.violation is not None:
                 failed.append(outcome.seed)
-                print(f"\r{outcome.story[0]}\n", flush=True)
+                console.print(outcome.story[0], markup=False, highlight=False, soft_wrap=True)
                 if plant:
                     pool.terminate()
                     break
-            now_s = time.monotonic()
-            if now_s - shown_s > PROGRESS_S or done == len(seeds):
-                shown_s = now_s
-                _show(done, len(seeds), events / (now_s - started_s))
     seconds = time.monotonic() - started_s
     print(
-        f"\n{done:,} seeds, {events:,} events in {seconds:.1f} s ({events / seconds:,.0f} events/s): "
-        f"{elections:,} elections, {committed:,} batches committed, {lost:,} lost with all that had them, "
-        f"{len(failed)} seeds failed {sorted(failed)[:20] if failed else ''}"
+        f"{len(seeds):,} seeds, {events:,} events in {seconds:.1f} s ({events / seconds:,.0f} events/s): "
+        f"{faults:,} faults, {elections:,} elections, {committed:,} batches committed, {losses:,} lost with "
+        f"all that had them, {len(failed)} seeds failed {sorted(failed)[:20] if failed else ''}"
     )
     return 1 if failed else 0
-
-
-def _show(done: int, total: int, events_a_second: float) -> None:
-    if sys.stderr.isatty():
-        filled = 40 * done // total
-        bar = "#" * filled + "-" * (40 - filled)
-        print(f"\r[{bar}] {done}/{total} seeds, {events_a_second:,.0f} events/s ", end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

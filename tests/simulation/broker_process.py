@@ -4,7 +4,6 @@ It mirrors the shells `executor.broker`, `executor.metadata_follower` and `execu
 same steps in the same order, without asyncio.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -16,19 +15,15 @@ from sparklog.config import BrokerConfig, topic_config
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
-from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
-from tests.simulation.controller_process import (
-    CLUSTER_ID,
-    CONTROLLER_HOST,
-    MAX_WAIT_MS,
-    MetadataBatch,
-    MetadataFetch,
-)
+from sparklog.metadata.snapshot_delta import difference
+from sparklog.metadata.snapshot_schedule import SnapshotSchedule
+from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog
 from tests.simulation.following import FetchLoop
 from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
+from tests.simulation.voting import Voting
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
@@ -59,7 +54,9 @@ class BrokerProcess(Process):
         self.broker_id = broker_id
         self.name = f"broker {broker_id}"
         self.disk = disk
+        self.incarnation = incarnation
         self.incarnation_id = UUID(int=(broker_id + 1) * 10**6 + incarnation)
+        self.controller_host: str = world.controller_host
         self.image: MetadataImage = EMPTY_IMAGE
         self.applied_image: MetadataImage = EMPTY_IMAGE
         """What its replicas know all of."""
@@ -70,26 +67,12 @@ class BrokerProcess(Process):
         """When it was last continued after a stop, in the world's time."""
         config: BrokerConfig = world.config
         self._config = config
-        self.lifecycle = BrokerLifecycle(
-            BrokerIdentity(
-                cluster_id=CLUSTER_ID,
-                node_id=broker_id,
-                incarnation_id=self.incarnation_id,
-                rack=f"rack-{broker_id % world.rack_count}",
-                listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
-                features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
-                log_directories=(disk.directory_id,),
-                previous_broker_epoch=disk.previous_broker_epoch,
-            ),
-            heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
-            session_timeout_ms=config.broker_session_timeout_ms,
-            registration_timeout_ms=config.initial_broker_registration_timeout_ms,
-            controlled_shutdown_timeout_ms=CONTROLLED_SHUTDOWN_TIMEOUT_MS,
-            now_ms=self.now_ms,
-        )
+        self.request_timeout_ms = config.controller_quorum_request_timeout_ms
+        self._previous_broker_epoch = disk.previous_broker_epoch
         disk.broker_epoch_at_clean_shutdown = None
-        self._link = Link(self, CONTROLLER_HOST)
-        self._metadata_link = Link(self, CONTROLLER_HOST)
+        self.lifecycle: BrokerLifecycle | None = None
+        """None until it belongs to a cluster and knows a leader."""
+        self._link = Link(self, self.controller_host)
         self._leading = Leading(self, world.fetch_batches)
         self._loops: dict[BrokerId, FetchLoop] = {}
         self._brokers: dict[BrokerId, BrokerStatus] = {}
@@ -98,15 +81,54 @@ class BrokerProcess(Process):
         self._live_due_ms: int | None = None
         self._stop_asked = False
         self._replayed: MetadataImage = EMPTY_IMAGE
+        self._committed: Offset = 0
         self._target: Offset | None = None
+        self._snapshots = SnapshotSchedule(world.snapshot_limits, now_ms=self.now_ms)
         self._proposals = Proposals(self, self._link)
         self.wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
         self._ticks = random.randrange(CHECKPOINT_TICKS)
+        if disk.metadata.snapshot is not None:
+            self._replayed = disk.metadata.snapshot.image
+            world.snapshot_loaded(self, self._replayed)
         self._link.connect()
-        self._fetch_metadata()
-        self._live()
+        self.voting = Voting(self, self._link, Link(self, self.controller_host))
         self.after(REPLICAS_TICK_MS, self._tick)
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch | None:
+        """The broker epoch, once it is known."""
+        return None if self.lifecycle is None else self.lifecycle.broker_epoch
+
+    def joined(self) -> None:
+        """The broker belongs to a cluster, and knows a leader with whom to register."""
+        if self.lifecycle is not None:
+            return
+        world, disk, config = self.world, self.disk, self._config
+        assert disk.cluster_id is not None
+        self.lifecycle = BrokerLifecycle(
+            BrokerIdentity(
+                cluster_id=disk.cluster_id,
+                node_id=self.broker_id,
+                incarnation_id=self.incarnation_id,
+                rack=f"rack-{self.broker_id % world.rack_count}",
+                listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
+                features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
+                log_directories=(disk.directory_id,),
+                previous_broker_epoch=self._previous_broker_epoch,
+            ),
+            heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+            session_timeout_ms=config.broker_session_timeout_ms,
+            registration_timeout_ms=config.initial_broker_registration_timeout_ms,
+            controlled_shutdown_timeout_ms=CONTROLLED_SHUTDOWN_TIMEOUT_MS,
+            now_ms=self.now_ms,
+        )
+        self._live()
+
+    @property
+    def _lifecycle(self) -> BrokerLifecycle:
+        assert self.lifecycle is not None, "it has joined"
+        return self.lifecycle
 
     def touched(self) -> None:
         if self.alive:
@@ -119,10 +141,15 @@ class BrokerProcess(Process):
     # --- requests -------------------------------------------------------------------------------
 
     def receive(self, connection: Connection, message: Any, reply: Reply) -> None:
+        if self.voting.receive(message, reply):
+            return
         if not self.is_published:
             # Connections that come early wait in the listen queue.
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
+        match message:
+            case Produce() | FollowerFetch() | ConsumerFetch():
+                self._obey_lease()
         match message:
             case Produce():
                 self._leading.produce(message, reply)
@@ -138,7 +165,10 @@ class BrokerProcess(Process):
     def ask_to_stop(self) -> None:
         """SIGTERM."""
         self._stop_asked = True
-        self._wake()
+        if self.lifecycle is None:
+            self._leave()
+        else:
+            self._wake()
 
     def _wake(self) -> None:
         self._live_at(self.now_ms)
@@ -154,7 +184,7 @@ class BrokerProcess(Process):
             self._live()
 
     def _live(self) -> None:
-        now_ms, lifecycle = self.now_ms, self.lifecycle
+        now_ms, lifecycle = self.now_ms, self._lifecycle
         if self._stop_asked:
             lifecycle.stop_asked(now_ms)
         lifecycle.tick(now_ms)
@@ -181,7 +211,7 @@ class BrokerProcess(Process):
 
     def _controller_answered(self, response: Any, *, is_registration: bool) -> None:
         self._asking = False
-        now_ms, lifecycle = self.now_ms, self.lifecycle
+        now_ms, lifecycle = self.now_ms, self._lifecycle
         if response is None:
             lifecycle.request_failed(now_ms)
         elif is_registration:
@@ -189,7 +219,7 @@ class BrokerProcess(Process):
             if lifecycle.broker_epoch is not None:
                 self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
                 self.disk.running_broker_epoch = lifecycle.broker_epoch
-                self._replay([])
+                self._replay()
         else:
             lifecycle.heartbeat_answered(
                 response.error_code, response.is_fenced, response.should_shut_down, now_ms
@@ -197,18 +227,25 @@ class BrokerProcess(Process):
         self._live()
 
     def _leave(self) -> None:
+        if any(replica.offline for replica in self.replicas.values()):
+            self.world.broker_left(self)
+            return
         for replica in self.replicas.values():
             replica.resign()
             self.disk.high_watermarks[_key(replica)] = replica.high_watermark
         self.disk.sync()
-        self.disk.broker_epoch_at_clean_shutdown = self.lifecycle.broker_epoch
         self.disk.running_broker_epoch = None
+        # As it was, if it never registered.
+        epoch = self.broker_epoch
+        self.disk.broker_epoch_at_clean_shutdown = self._previous_broker_epoch if epoch is None else epoch
         self.world.broker_left(self)
 
-    def _tick(self) -> None:
-        now_ms = self.now_ms
-        may_lead = self.lifecycle.holds_lease(now_ms)
-        if self.lifecycle.broker_epoch is not None and may_lead is not self.may_lead:
+    def _obey_lease(self) -> None:
+        lifecycle = self.lifecycle
+        if lifecycle is None or lifecycle.broker_epoch is None:
+            return
+        may_lead = lifecycle.holds_lease(self.now_ms)
+        if may_lead is not self.may_lead:
             self.may_lead = may_lead
             self.world.tell(None, f"{self.name}'s lease {'is renewed' if may_lead else 'has run out'}")
             for replica in self.replicas.values():
@@ -216,6 +253,10 @@ class BrokerProcess(Process):
                     replica.resume()
                 else:
                     replica.suspend()
+
+    def _tick(self) -> None:
+        self._obey_lease()
+        now_ms = self.now_ms
         if now_ms >= self._isr_check_due_ms:
             self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
             to_check = list(self.replicas.values())
@@ -232,45 +273,44 @@ class BrokerProcess(Process):
 
     # --- metadata -------------------------------------------------------------------------------
 
-    def _fetch_metadata(self) -> None:
-        fetch = MetadataFetch(self.broker_id, self.lifecycle.broker_epoch, self._replayed.end_offset)
-        timeout_ms = MAX_WAIT_MS + self._config.controller_quorum_request_timeout_ms
-        sent_ms = self.now_ms
-        self._metadata_link.request(fetch, timeout_ms, lambda answer: self._metadata_fetched(answer, sent_ms))
-
-    def _metadata_fetched(self, answer: tuple[list[MetadataBatch], Offset] | None, sent_ms: int) -> None:
-        if answer is None:
-            self.after(RETRY_MS, self._fetch_metadata)
-            return
-        batches, high_watermark = answer
+    def metadata_fetched(self, committed: Offset, leader_high_watermark: Offset, sent_ms: int) -> None:
+        """A fetch sent at `sent_ms` was answered; the own copy is committed below `committed`."""
+        self._committed = max(self._committed, committed)
         if self._target is None:
-            self._target = high_watermark
-        self._replay(batches)
-        if self.is_published:
-            self.lifecycle.metadata_fetched(sent_ms)
-        self._fetch_metadata()
+            self._target = leader_high_watermark
+        self._replay()
+        if self.is_published and self._replayed.end_offset >= leader_high_watermark:
+            self._lifecycle.metadata_fetched(sent_ms)
 
-    def _replay(self, batches: Sequence[MetadataBatch]) -> None:
-        if batches:
-            records = [record for batch in batches for record in batch.records]
-            last = batches[-1]
-            self._replayed, delta = self._replayed.apply(records, last.last_offset, last.leader_epoch)
-            self.world.image_replayed(self, self._replayed)
-            if self.is_published:
-                self._publish(delta)
+    def _replay(self) -> None:
+        copy, before = self.voting.copy, self._replayed
+        delta: MetadataDelta | None = None
+        if copy.snapshot is not None and before.end_offset < copy.start_offset:
+            self._replayed = copy.snapshot.image
+            delta = difference(before, self._replayed)
+            self.world.snapshot_loaded(self, self._replayed)
+        elif before.end_offset < self._committed:
+            first, end = copy.index_of(before.end_offset), copy.index_of(self._committed)
+            batches = copy.batches[first:end]
+            if batches:
+                records = [record for batch in batches for record in batch.records]
+                last = batches[-1]
+                self._replayed, delta = before.apply(records, last.last_offset, last.leader_epoch)
+                self.world.image_replayed(self, self._replayed)
+                self._snapshots.replayed(len(records))
+        if delta is not None and self.is_published:
+            self._publish(delta)
         if not self.is_published and self._may_publish():
             self.is_published = True
-            everything = MetadataDelta(
-                changed_topics={
-                    topic_id: frozenset(topic.partitions)
-                    for topic_id, topic in self._replayed.topics.by_id.items()
-                },
-                changed_brokers=frozenset(self._replayed.brokers),
-            )
-            self._publish(everything)
+            self._publish(difference(EMPTY_IMAGE, self._replayed))
             for key in [key for key in self.disk.logs if key not in self.replicas]:
                 # A stray: set aside.
                 self.disk.drop(key)
+        if delta is not None and self._snapshots.is_due(self._replayed, self.now_ms):
+            self._snapshots.taken(self.now_ms)
+            copy.take_snapshot(self._replayed)
+        if delta is not None and self._replayed.end_offset < self._committed:
+            self._replay()
 
     def _may_publish(self) -> bool:
         registration = self._replayed.brokers.get(self.broker_id)
@@ -278,7 +318,7 @@ class BrokerProcess(Process):
             self._target is not None
             and self._replayed.end_offset >= self._target
             and registration is not None
-            and registration.broker_epoch == self.lifecycle.broker_epoch
+            and registration.broker_epoch == self.broker_epoch
         )
 
     def _publish(self, delta: MetadataDelta) -> None:
@@ -287,7 +327,7 @@ class BrokerProcess(Process):
         self.applied_image = image
         registration = image.brokers.get(self.broker_id)
         registered_epoch = None if registration is None else registration.broker_epoch
-        self.lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
+        self._lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
         self._wake()
 
     def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -309,6 +349,7 @@ class BrokerProcess(Process):
                 for replica in self.replicas.values():
                     if replica.topic_partition.topic == name and name in image.topics.by_name:
                         replica.reconfigure(self._settings_of(image, name), now_ms)
+                self.touched()
         for key in [key for key in self.replicas if key.topic_id in delta.deleted_topics]:
             self._drop(key)
         for topic_id, partitions in delta.changed_topics.items():
@@ -361,7 +402,7 @@ class BrokerProcess(Process):
             replica.lead(
                 registration,
                 self._brokers,
-                self.lifecycle.broker_epoch,
+                self.broker_epoch,
                 self._config.replica_lag_time_max_ms,
                 self.now_ms,
             )
@@ -390,10 +431,16 @@ class BrokerProcess(Process):
     def low_watermark_moved(self, replica: Replica) -> None:
         """Nobody deletes records yet."""
 
+    def gave_up_leading(self, replica: Replica) -> None:
+        """What was written back stays as it was written, here."""
+        raise AssertionError(f"{replica} is damaged")
+
     def went_offline(self, replica: Replica, error: BaseException) -> None:
-        """The only log directory failed: the broker ends, its supervisor starts another."""
+        """The only log directory failed."""
         self.world.tell(_key(replica), f"{self.name}: {error}")
-        self.after(0, self.world.broker_failed, self)
+        self.disk.failed_epoch = self.broker_epoch
+        self._lifecycle.directory_failed(self.disk.directory_id, self.now_ms, is_last=True)
+        self._wake()
 
 
 def _key(replica: Replica) -> TopicIdPartition:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import World
 
 REQUEST_TIMEOUT_MS: Final = 1_500
-RETRY_MS: Final = 50
+RETRY_MS: Final = 80
+READ_PAUSE_MS: Final = 60
 _TOPIC_GONE: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
 
 
@@ -74,7 +75,7 @@ class Producer:
         self._all_acks = all_acks
         self._key: TopicIdPartition | None = None
         self._random = client.scheduler.random
-        self._pause_ms = self._random.choice((10, 30, 100, 300))
+        self._pause_ms = self._random.choice((20, 50, 100, 300))
         self._max_in_flight = self._random.randint(1, 5)
         self._number = 0
         self._rests = True
@@ -239,7 +240,7 @@ class Consumer:
                 batch = records[position : position + header.size_bytes]
                 world.consumed(key, self._offset, batch, answer.leader_epoch)
                 self._offset = header.next_offset
-            self._client.after(1, self._read)
+            self._client.after(1 + self._client.scheduler.random.randrange(READ_PAUSE_MS), self._read)
             return
         self._client.refresh()
         self._client.after(1 + self._client.scheduler.random.randrange(2 * RETRY_MS), self._read)

@@ -1,207 +1,207 @@
-"""The driver's process: the production controller over a metadata log in memory, its only writer yet.
+"""The driver's process: the production candidate until it has won, then the production controller.
 
-It does what `driver.controller.commits`, `metadata_fetches` and `departures` do around the machine: decide,
-replay at once, answer and publish when the fsync is done, hold fetches at the end of the log, probe a broker
-whose connection has ended. The log outlives the process, but for what was not fsynced. When voters replicate
-the log, they take the place of `MetadataDisk`.
+It mirrors `driver.controller.server` and `driver.controller.quorum.election`: brokers call in, the longest
+copy of the metadata log is copied, votes are asked for. Its own copy begins empty and counts nothing.
 """
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from driver.controller.controller import Controller
-from driver.controller.decision import Decision
-from sparklog.config import BrokerConfig
+from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.quorum import candidate as machine
+from driver.controller.quorum.candidate import Candidate, ExpectedBroker, Lead, RollCall
+from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
-from tests.simulation.network import Connection, Network, Process, Reply
+from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_set import VoterKey
+from tests.simulation.leadership import Leadership
+from tests.simulation.metadata_copy import MetadataCopy, Reading
+from tests.simulation.network import Connection, Link, Process, Reply
+from tests.simulation.quorum_messages import (
+    AskLogEnd,
+    CallIn,
+    CopyFetch,
+    MetadataFetch,
+    Vote,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import World
 
 CLUSTER_ID: Final = "simulated"
-CONTROLLER_HOST: Final = "driver"
-MAX_WAIT_MS: Final = 500
-TICK_MS: Final = 50
-_FENCED: Final = 1
+TICK_MS: Final = 100
 
 
-class MetadataBatch(NamedTuple):
-    """One batch of the metadata log; none of its records is a control record."""
+class NotController:
+    """What a driver answers that does not lead."""
 
-    records: list[MetadataRecord]
-    last_offset: Offset
-    leader_epoch: LeaderEpoch
-
-
-class MetadataFetch(NamedTuple):
-    """A broker asks for what follows `offset`."""
-
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch | None
-    offset: Offset
-
-
-class MetadataDisk:
-    """What the driver has fsynced."""
-
-    def __init__(self) -> None:
-        self.batches: list[MetadataBatch] = []
-        self.images: dict[Offset, MetadataImage] = {}
-        """The controller's own image after each batch, for the invariants."""
-        self.high_watermark: Offset = 0
-        self.next_topic_id = 1000
+    error_code = ErrorCode.not_controller
+    broker_epoch = -1
+    is_fenced = True
+    should_shut_down = False
+    topics = ()
 
 
 class ControllerProcess(Process):
     """One life of the driver."""
 
-    def __init__(
-        self,
-        network: Network,
-        disk: MetadataDisk,
-        config: BrokerConfig,
-        on_decision: Callable[[MetadataImage, MetadataImage], None],
-        on_silence: Callable[[BrokerId], None],
-        on_commit: Callable[[], None],
-    ) -> None:
-        super().__init__(network, CONTROLLER_HOST, clock_offset_ms=network.scheduler.random.randrange(10**6))
-        self._disk = disk
-        self._on_decision = on_decision
-        self._on_silence = on_silence
-        self._on_commit = on_commit
-        self.committed_image = disk.images[disk.batches[-1].last_offset] if disk.batches else EMPTY_IMAGE
-        self.leader_epoch = (disk.batches[-1].leader_epoch if disk.batches else 0) + 1
-        self.controller = Controller(CLUSTER_ID, config, self._new_topic_id, self.committed_image)
-        self._appended: deque[tuple[MetadataBatch, MetadataImage]] = deque()
-        self._answers: deque[tuple[Offset, Callable[[], None]]] = deque()
-        self._flushing = False
-        self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
-        self._fetch_number = 0
-        self._brokers: dict[Connection, BrokerId] = {}
-        # The control record that begins the epoch.
-        self._append([])
-        self._decide(self.controller.bootstrap())
+    def __init__(self, world: "World", host: str, number: int) -> None:
+        super().__init__(
+            world.network,
+            host,
+            clock_offset_ms=world.scheduler.random.randrange(10**6),
+            drift=world.scheduler.random.uniform(-world.max_drift, world.max_drift),
+        )
+        self.world = world
+        self.name = f"driver {number}"
+        self.key = VoterKey(CONTROLLER_ID, UUID(int=10**15 + number))
+        self.copy = MetadataCopy()
+        expected = [
+            ExpectedBroker(broker_id, f"rack-{broker_id % world.rack_count}") for broker_id in world.disks
+        ]
+        self._expected = expected
+        self._candidate = Candidate(expected, CLUSTER_ID)
+        self.leadership: Leadership | None = None
+        self._links: dict[str, Link] = {}
         self.after(TICK_MS, self._tick)
 
     # --- requests -------------------------------------------------------------------------------
 
     def receive(self, connection: Connection, message: Any, reply: Reply) -> None:
-        if type(message) is MetadataFetch:
-            self._fetch(message, reply)
-            return
-        broker_id = getattr(message, "broker_id", None)
+        leadership = self.leadership
+        match message:
+            case CallIn(call):
+                if leadership is None:
+                    self._carry_out(self._candidate.called_in(call, self.now_ms))
+                else:
+                    leadership.called_in(call)
+                reply(True)
+            case MetadataFetch():
+                if leadership is None:
+                    reply(refused(ErrorCode.not_controller))
+                else:
+                    leadership.fetch(message, reply)
+            case _:
+                if leadership is None:
+                    reply(NotController())
+                else:
+                    leadership.handle(connection, message, reply)
 
-        def answer(response: Any) -> None:
-            if broker_id is not None and response.error_code is ErrorCode.none:
-                self._brokers[connection] = broker_id
-            reply(response)
-
-        self._submit(self.controller.handle(message, self.now_ms), answer)
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that is led, or about to be."""
+        assert self._candidate.cluster_id is not None
+        return self._candidate.cluster_id
 
     def disconnected(self, connection: Connection) -> None:
-        broker_id = self._brokers.pop(connection, None)
-        if broker_id is not None:
-            self.suspect(broker_id)
+        if self.leadership is not None:
+            self.leadership.disconnected(connection)
 
-    def suspect(self, broker_id: BrokerId) -> None:
-        """Probe the listener of a broker's present registration."""
-        registration = self.controller.image.brokers.get(broker_id)
-        if registration is not None:
-            probe = (registration.broker_id, registration.broker_epoch, registration.incarnation_id)
-            self.after(self.network.delay_ms(), self._probe, *probe)
+    def ask(self, call: RollCall, message: Any, done: Any) -> None:
+        """Ask a broker that has called in."""
+        link = self._links.get(call.host)
+        if link is None:
+            link = self._links[call.host] = Link(self, call.host)
+        link.request(message, self.world.config.controller_quorum_request_timeout_ms, done)
 
-    def _probe(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, incarnation_id: UUID) -> None:
-        network, host = self.network, f"broker-{broker_id}"
-        if (
-            host in network.crashed_hosts
-            or network.is_cut(self.host, host)
-            or network.is_cut(host, self.host)
-        ):
-            return
-        listener = network.listening.get(host)
-        # Every process listens on a port of its own.
-        if listener is None or getattr(listener, "incarnation_id", None) != incarnation_id:
-            self._decide(self.controller.broker_gone(broker_id, broker_epoch))
+    # --- the election ---------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        while (decision := self.controller.tick(self.now_ms)).records:
-            for record in decision.records:
-                if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == _FENCED:
-                    self._on_silence(record.broker_id)
-            self._decide(decision)
+        if self.leadership is None:
+            self._carry_out(self._candidate.tick(self.now_ms))
+        else:
+            self.leadership.tick()
         self.after(TICK_MS, self._tick)
 
-    # --- commits --------------------------------------------------------------------------------
+    def _carry_out(self, effects: list[machine.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case machine.AskLogEnd(key):
+                    self._ask(key, AskLogEnd(), partial(self._log_end_answered, key))
+                case machine.CopyLog(key):
+                    self._copy(key)
+                case machine.AskVote(key):
+                    self._ask(key, self._vote(effect), partial(self._vote_answered, key, effect))
+                case Lead():
+                    self._lead(effect)
 
-    def _decide(self, decision: Decision) -> None:
-        self._submit(decision, lambda _: None)
+    def _ask(self, key: VoterKey, message: Any, done: Any) -> None:
+        call = self._candidate.called(key)
+        if call is not None:
+            self.ask(call, message, done)
 
-    def _submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
-        if decision.records:
-            self._append(decision.records)
-        end_offset = self.controller.image.end_offset
-        if end_offset <= self._disk.high_watermark:
-            answer(decision.reply)
-            return
-        self._answers.append((end_offset, lambda: answer(decision.reply)))
+    def _lost(self, key: VoterKey) -> None:
+        if self.leadership is None:
+            self._carry_out(self._candidate.lost(key, self.now_ms))
 
-    def _append(self, records: list[MetadataRecord]) -> None:
-        before = self.controller.image
-        last_offset = before.end_offset + max(len(records), 1) - 1
-        self.controller.replay(records, last_offset, self.leader_epoch)
-        batch = MetadataBatch(records, last_offset, self.leader_epoch)
-        self._appended.append((batch, self.controller.image))
-        self._on_decision(before, self.controller.image)
-        if not self._flushing:
-            self._flushing = True
-            self.after(self._flush_ms(), self._flushed, len(self._appended))
+    def _log_end_answered(self, key: VoterKey, position: LogPosition | None) -> None:
+        if position is None:
+            self._lost(key)
+        elif self.leadership is None:
+            self._carry_out(self._candidate.log_end_answered(key, position, self.now_ms))
 
-    def _flush_ms(self) -> int:
-        return self.scheduler.random.randint(2, 15)
-
-    def _flushed(self, count: int) -> None:
-        disk = self._disk
-        for _ in range(count):
-            batch, image = self._appended.popleft()
-            disk.batches.append(batch)
-            disk.images[batch.last_offset] = image
-            disk.high_watermark = batch.last_offset + 1
-            self.committed_image = image
-        self._on_commit()
-        for number in list(self._fetches):
-            self._answer_fetch(number)
-        while self._answers and self._answers[0][0] <= disk.high_watermark:
-            self._answers.popleft()[1]()
-        self._flushing = bool(self._appended)
-        if self._flushing:
-            self.after(self._flush_ms(), self._flushed, len(self._appended))
-
-    # --- metadata fetches -----------------------------------------------------------------------
-
-    def _fetch(self, fetch: MetadataFetch, reply: Reply) -> None:
-        registration = self.controller.image.brokers.get(fetch.broker_id)
-        if registration is not None and registration.broker_epoch == fetch.broker_epoch:
-            self.controller.metadata_fetched(fetch.broker_id, fetch.offset)
-        self._fetch_number += 1
-        self._fetches[self._fetch_number] = (fetch, reply)
-        if fetch.offset < self._disk.high_watermark:
-            self._answer_fetch(self._fetch_number)
+    def _copy(self, key: VoterKey) -> None:
+        call = self._candidate.called(key)
+        if call is None:
+            self._copy_failed(key)
         else:
-            self.after(MAX_WAIT_MS, self._answer_fetch, self._fetch_number)
+            fetch = CopyFetch(self.copy.end_offset, self.copy.epochs.latest)
+            self.ask(call, fetch, partial(self._copied, key))
 
-    def _answer_fetch(self, number: int) -> None:
-        waiting = self._fetches.pop(number, None)
-        if waiting is not None:
-            fetch, reply = waiting
-            batches: list[MetadataBatch] = []
-            for batch in reversed(self._disk.batches):
-                if batch.last_offset < fetch.offset:
-                    break
-                batches.append(batch)
-            reply((batches[::-1], self._disk.high_watermark))
+    def _copy_failed(self, key: VoterKey) -> None:
+        copy = self.copy
+        voters = copy.voter_history.latest
+        self._carry_out(self._candidate.copy_failed(key, copy.position, voters, self.now_ms))
 
-    def _new_topic_id(self) -> UUID:
-        self._disk.next_topic_id += 1
-        return UUID(int=self._disk.next_topic_id)
+    def _copied(self, key: VoterKey, reading: Reading | None) -> None:
+        copy = self.copy
+        if reading is None or reading.error_code is not ErrorCode.none:
+            self._copy_failed(key)
+            return
+        if reading.snapshot is not None:
+            copy.begin_behind(reading.snapshot)
+        elif reading.diverging is not None:
+            copy.truncate_to(copy.common_end(reading.diverging))
+        elif reading.batches:
+            for batch in reading.batches:
+                copy.append(batch)
+        else:
+            voters = copy.voter_history.latest
+            self._carry_out(self._candidate.log_copied(key, copy.position, voters, self.now_ms))
+            return
+        self._copy(key)
+
+    def _vote(self, ask: machine.AskVote) -> Vote:
+        return Vote(
+            VoteRequest(
+                cluster_id=self._candidate.cluster_id,
+                voter_id=ask.key.node_id,
+                voter_directory_id=ask.key.directory_id,
+                candidate=self.key,
+                candidate_epoch=ask.leader_epoch,
+                log=ask.position,
+                pre_vote=ask.pre_vote,
+            )
+        )
+
+    def _vote_answered(self, key: VoterKey, ask: machine.AskVote, answer: QuorumAnswer | None) -> None:
+        if self.leadership is not None:
+            return
+        if answer is None or answer.error_code not in (ErrorCode.none, ErrorCode.fenced_leader_epoch):
+            self._lost(key)
+            return
+        effects = self._candidate.vote_answered(
+            key, ask, answer.leader_epoch, granted=answer.vote_granted, now_ms=self.now_ms
+        )
+        self._carry_out(effects)
+
+    def _lead(self, lead: Lead) -> None:
+        self.world.wins(self, lead)
+        self.leadership = Leadership(self, lead, machine.first_voters(self._expected), self._candidate.calls)
+
+    def deposed(self, leader_epoch: int) -> None:
+        """Another driver leads with a newer epoch: this one can change nothing any more."""
+        self.world.tell(None, f"{self.name} is deposed by leader epoch {leader_epoch}")
+        self.after(0, self.world.driver_ended, self)

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from executor.quorum.quorum_voter import Election
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers, stamp
 from sparklog.storage.batch_walk import walk_with_crc
@@ -24,6 +25,7 @@ from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery_rules import PreviousStop, SoundPrefix
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
+from tests.simulation.metadata_copy import MetadataCopy
 
 _LEADER_EPOCH = range(12, 16)
 """Where in a batch a flipped bit need not be noticed: no CRC covers it, and it may say something newer."""
@@ -53,6 +55,7 @@ class MemoryLog:
         """Whether its high watermark may be from before committed batches were lost with others."""
         self.seen: object = None
         """What the invariants saw of the replica when they looked last."""
+        self.seen_leader: object = None
         self._disk = disk
 
     def append_as_leader(
@@ -104,12 +107,10 @@ class MemoryLog:
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
             return False
-        self.is_before_loss = False
         self.keep(bisect_right(self.end_offsets, offset))
         return True
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        self.is_before_loss = False
         self.keep(0)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = offset
@@ -215,8 +216,17 @@ class Disk:
         self.logs: dict[TopicIdPartition, MemoryLog] = {}
         self.high_watermarks: dict[TopicIdPartition, Offset] = {}
         """The checkpoint."""
+        self.metadata = MetadataCopy()
+        self.lacks_metadata = False
+        """Whether the copy is known to lack what was fsynced: a bit was flipped in it."""
+        self.election: Election | None = None
+        """What is in `quorum-state`."""
+        self.cluster_id: str | None = None
+        """What is in `meta.properties`; None while the directories are blank."""
         self.is_failing = False
         """Whether every write raises an error: the disk is full, or broken."""
+        self.failed_epoch: BrokerEpoch | None = None
+        """Under which the broker was registered when it met an error of this disk last."""
         self.broker_epoch_at_clean_shutdown: BrokerEpoch | None = None
         self.running_broker_epoch: BrokerEpoch | None = None
         """Of the last incarnation, while the machine goes on and the disk has lost nothing."""
@@ -224,6 +234,7 @@ class Disk:
         """Partitions that lost records, until that is known: see `World._forgive`."""
         self.damaged_epoch: BrokerEpoch | None = None
         """Under which the broker was registered when that happened last."""
+        self._lost: dict[UUID, MetadataCopy] = {}
         self._reached_before: dict[TopicIdPartition, Offset] = {}
 
     @property
@@ -231,6 +242,10 @@ class Disk:
         """The broker epoch under which everything that was acknowledged is there (KIP-966)."""
         clean = self.broker_epoch_at_clean_shutdown
         return self.running_broker_epoch if clean is None else clean
+
+    def metadata_of(self, directory_id: UUID) -> MetadataCopy:
+        """Return the copy of the metadata log that is, or was, in a directory of this broker."""
+        return self._lost.get(directory_id, self.metadata)
 
     def reached(self, key: TopicIdPartition) -> Offset:
         """Return the highest log end offset that a partition ever had here."""
@@ -250,11 +265,13 @@ class Disk:
 
     def sync(self) -> None:
         """A clean shutdown writes everything."""
+        self.metadata.flushed_offset = self.metadata.end_offset
         for log in self.logs.values():
             log.written_back = len(log.batches)
 
     def lose_unwritten(self, random: Random) -> None:
         """The machine crashes."""
+        self.metadata.lose_unflushed(random)
         for key, log in self.logs.items():
             if log.lose_unwritten(random):
                 self.damaged.add(key)
@@ -265,11 +282,23 @@ class Disk:
         self.logs.pop(key, None)
         self.high_watermarks.pop(key, None)
 
+    def damage_metadata(self, random: Random) -> None:
+        """The machine crashes, and a bit of what was fsynced long ago has flipped; recovery cuts it off."""
+        self.lose_unwritten(random)
+        copy = self.metadata
+        if copy.end_offset > copy.start_offset:
+            copy.truncate_to(random.randrange(copy.start_offset, copy.end_offset))
+            self.lacks_metadata = True
+
     def lose_everything(self, directory_id: UUID) -> None:
         """The broker comes back on an empty disk."""
         self.damaged.update(self.logs)
         for key in list(self.logs):
             self.drop(key)
+        self._lost[self.directory_id] = self.metadata
+        self.metadata = MetadataCopy()
+        self.lacks_metadata = False
+        self.election = self.cluster_id = None
         self.directory_id = directory_id
         self.is_failing = False
-        self.broker_epoch_at_clean_shutdown = None
+        self.broker_epoch_at_clean_shutdown = self.running_broker_epoch = None

@@ -1,7 +1,7 @@
 """What goes wrong, when the seed says so.
 
-Each seed has its own few kinds of faults: all kinds at once drown each other (swarm testing). A fault ends by
-itself after a while, and at the latest with `end`.
+Each seed has a theme and from it its own few kinds of faults: all kinds at once drown each other (swarm
+testing). A fault ends by itself after a while, and at the latest with `end`.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-from tests.simulation.controller_process import CONTROLLER_HOST
 from tests.simulation.disk import Disk
 from tests.simulation.network import Process
 from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION
@@ -31,40 +30,55 @@ class Faults:
         self._random = random = world.scheduler.random
         self._is_over = False
         self._cuts: list[tuple[str, str]] = []
-        kinds: list[Callable[[], None]] = [
+        brokers = [
             self._kill_broker,
             self._kill_broker,
-            self._kill_rack,
-            self._kill_all,
             self._crash_machine,
-            self._crash_machine,
-            self._crash_rack,
-            self._crash_all,
-            self._lose_disk,
-            self._fail_disk,
-            self._slow_disk,
             self._terminate_broker,
             self._stop_broker,
             self._stop_broker,
             self._freeze_broker,
             self._jump_clock,
-            self._stop_controller,
-            self._restart_controller,
-            self._restart_controller,
-            self._cut_one_way,
+            self._slow_disk,
+            self._lose_disk,
+            self._fail_disk,
+        ]
+        network = [
             self._cut_one_way,
             self._isolate,
             self._break_connections,
             self._stall_connections,
             self._stall_connections,
+        ]
+        disasters = [self._kill_rack, self._kill_all, self._crash_rack, self._crash_all]
+        drivers = [
+            self._stop_controller,
+            self._restart_controller,
+            self._restart_controller,
+            self._replace_application,
+            self._replace_application,
+            self._damage_metadata,
+            self._lose_disk,
+        ]
+        administration = [
             self._elect_preferred,
             self._elect_preferred,
             self._change_min_isr,
             self._change_unclean_election,
             self._delete_topic,
         ]
-        self._kinds = random.sample(kinds, random.randint(2, 8))
-        self._pause_ms = random.choice((100, 300, 1_000))
+        themes: tuple[list[Callable[[], None]], ...] = (
+            [*brokers, *network, *administration],
+            [*brokers[:6], *network, self._elect_preferred],
+            [*brokers, *disasters, *administration],
+            [*drivers, *network, self._kill_broker, self._crash_machine],
+            [*drivers, *disasters, *brokers],
+            [*brokers, *network, *disasters, *drivers, *administration],
+        )
+        kinds = random.choice(themes)
+        self._kinds = random.sample(kinds, random.randint(2, 7))
+        world.network.clocks_stop = self._freeze_broker in self._kinds
+        self._pause_ms = random.choice((80, 200, 600))
 
     def begin(self, end_ms: int) -> None:
         """Let faults happen from now on."""
@@ -81,6 +95,9 @@ class Faults:
             disk.is_failing = False
         for process in [*self._world.brokers.values(), self._world.controller]:
             self._go_on(process)
+        for driver in list(self._world.drivers):
+            if driver is not self._world.controller:
+                self._world.driver_ended(driver)
 
     def _next(self) -> None:
         if self._is_over:
@@ -168,11 +185,17 @@ class Faults:
     # --- disks ----------------------------------------------------------------------------------
 
     def _lose_disk(self) -> None:
-        if (broker := self._some_broker()) is not None:
+        if (broker := self._some_broker()) is not None and self._world.may_lose_disk(broker.broker_id):
             self._world.tell(None, f"SIGKILL of {broker.name}, which comes back on an empty disk")
             directory_id = self._world.new_directory_id()
             self._world.damage(broker, partial(broker.disk.lose_everything, directory_id))
             self._world.broker_ended(broker, silently=False)
+
+    def _damage_metadata(self) -> None:
+        if (broker := self._some_broker()) is not None and self._world.may_lose_disk(broker.broker_id):
+            self._world.tell(None, f"the machine of {broker.name} crashes, a bit of its metadata has flipped")
+            self._world.damage(broker, partial(broker.disk.damage_metadata, self._random))
+            self._world.broker_ended(broker, silently=True)
 
     def _fail_disk(self) -> None:
         if (broker := self._some_broker()) is not None and not broker.disk.is_failing:
@@ -215,15 +238,27 @@ class Faults:
 
     def _restart_controller(self) -> None:
         self._world.tell(None, "SIGKILL of the controller")
-        self._world.network.listening.pop(CONTROLLER_HOST, None)
-        if self._world.controller.alive:
-            self._world.controller.end(silently=False)
-            self._scheduler.after(1 + self._random.randrange(1_000), self._world.start_controller)
+        self._world.driver_ended(self._world.controller)
+
+    def _replace_application(self) -> None:
+        """Another application begins on the same disks, whatever became of the one before it."""
+        old = self._world.controller
+        fate = self._random.choice(("killed", "stopped", "left alone"))
+        self._world.tell(None, f"another application begins, the driver before it is {fate}")
+        if fate == "stopped" and old.alive:
+            self._stop(old, old.name)
+        self._world.start_application()
+        if fate == "killed":
+            self._world.driver_ended(old)
 
     # --- network --------------------------------------------------------------------------------
 
     def _hosts(self) -> list[str]:
-        return [*(f"broker-{broker_id}" for broker_id in self._world.disks), CONTROLLER_HOST, "client"]
+        return [
+            *(f"broker-{broker_id}" for broker_id in self._world.disks),
+            *(driver.host for driver in self._world.drivers),
+            "client",
+        ]
 
     def _cut(self, source: str, target: str, for_ms: int) -> None:
         self._world.network.cut(source, target)

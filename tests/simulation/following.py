@@ -74,9 +74,7 @@ class FetchLoop:
                 partitions.append((key, fetch, replica.log.log_start_offset))
         self._due.clear()
         if asked:
-            request = FollowerFetch(
-                self._broker.broker_id, self._broker.lifecycle.broker_epoch, tuple(partitions)
-            )
+            request = FollowerFetch(self._broker.broker_id, self._broker.broker_epoch, tuple(partitions))
             self._link.request(
                 request,
                 FETCH_WAIT_MS + SOCKET_TIMEOUT_MS,

@@ -1,84 +1,33 @@
 """What must always be true, one class an idea; design part 5.
 
-`Invariants` passes what happened to those that care, at the end of the very step in which it happened. A
-check raises `Violation`; it costs what has changed, not what there is.
+`Invariants` passes what happens to those that care.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from executor.replication.replica import Replica
-from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.metadata.image import PartitionRegistration
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise
+from tests.simulation.topics import MIN_INSYNC_REPLICAS
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
-    from tests.simulation.cluster import World
+    from tests.simulation.observer import Observer
 
 
-class Violation(Exception):  # noqa: N818  (what it is, not an error of the simulator)
-    """An invariant does not hold."""
-
-    def __init__(self, invariant: str, message: str, key: TopicIdPartition | None = None) -> None:
-        super().__init__(invariant, message, key)
-        self.invariant = invariant
-        self.message = message
-        self.key = key
-
-    def __str__(self) -> str:
-        return f"{self.invariant}: {self.message}"
-
-
-class Invariant:
-    """Something that must always be true."""
-
-    def __init__(self, world: "World") -> None:
-        self.world = world
-
-    def fail(self, message: str, key: TopicIdPartition | None = None) -> None:
-        """Report that it is not."""
-        raise Violation(type(self).__name__, message, key)
-
-    def leader_began(
-        self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
-    ) -> None:
-        """A broker leads a partition, in this leader epoch."""
-
-    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
-        """A replica's log or high watermark is another one than before."""
-
-    def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
-        """A leader's high watermark passed these batches for the first time."""
-
-    def partition_decided(
-        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
-    ) -> None:
-        """The controller changed a partition."""
-
-    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
-        """A broker has replayed the metadata log so far."""
-
-    def acknowledging(
-        self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
-    ) -> None:
-        """A broker tells a producer that everything below `end_offset` is as safe as it asked for."""
-
-    def serving(self, broker: "BrokerProcess", key: TopicIdPartition) -> None:
-        """A broker gives a consumer records."""
-
-    def promised(self, promise: Promise, ledger: Ledger) -> None:
-        """A producer was told that its batch is safe."""
-
-    def consumed(self, offset: Offset, records: bytes, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
-        """A consumer was given a batch."""
-
-    def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
-        """A consumer was told that there is nothing at the offset up to which it had read."""
-
-    def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
-        """All faults are over, and everybody had the time to catch up."""
+from tests.simulation.invariant import Invariant
+from tests.simulation.metadata_invariants import (
+    CommittedMetadataStays,
+    ControllerHasCommitted,
+    MetadataImagesAgree,
+    MetadataMajority,
+    OneVotePerEpoch,
+    SingleControllerPerEpoch,
+    SnapshotAgreement,
+)
 
 
 class SingleLeaderPerEpoch(Invariant):
@@ -87,7 +36,7 @@ class SingleLeaderPerEpoch(Invariant):
     def leader_began(
         self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
     ) -> None:
-        leader = (broker.broker_id, broker.lifecycle.broker_epoch)
+        leader = (broker.broker_id, broker.broker_epoch)
         known = ledger.leaders.setdefault(registration.leader_epoch, leader)
         if known != leader:
             self.fail(f"{leader} leads in epoch {registration.leader_epoch}, so does {known}", ledger.key)
@@ -108,7 +57,7 @@ class LeaderInIsr(Invariant):
         if before is None or after.leader is None or after.leader == before.leader:
             return
         in_sync = self.world.in_sync(before)
-        if after.leader in in_sync or self.world.allows_unclean_election(key):
+        if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
             return
         if in_sync or after.leader not in before.last_known_elr:
             self.fail(
@@ -135,7 +84,7 @@ class EligibleReplicasStay(Invariant):
             return
         gone = {*before.isr, *before.elr} - {*after.isr, *after.elr}
         for broker_id in gone:
-            if not world.registered_anew(broker_id) and not world.allows_unclean_election(key):
+            if not world.may_have_lost(broker_id) and not world.allows_unclean_election(key):
                 self.fail(f"broker {broker_id} was in sync and is not even eligible to lead any more", key)
 
 
@@ -181,9 +130,10 @@ class CommittedPrefixAgreement(Invariant):
         if not ledger.counts(replica.leader_epoch):
             return
         log: Any = replica.log
+        number = ledger.first_difference(log, log.count_below(replica.high_watermark))
         if log.is_before_loss:
-            # Until its leader has told it where they part.
-            log.is_before_loss = replica.high_watermark > ledger.end_offset
+            # Until its leader has told it where they part, and has committed as much again.
+            log.is_before_loss = number is not None or replica.high_watermark > ledger.end_offset
             return
         if replica.high_watermark > ledger.end_offset:
             self.fail(
@@ -191,7 +141,6 @@ class CommittedPrefixAgreement(Invariant):
                 f"{ledger.end_offset}",
                 ledger.key,
             )
-        number = ledger.first_difference(log, log.count_below(replica.high_watermark))
         if number is not None:
             self.fail(
                 f"{broker.name} has another batch below its high watermark {replica.high_watermark}, at "
@@ -203,7 +152,7 @@ class CommittedPrefixAgreement(Invariant):
 class MonotonicHighWatermark(Invariant):
     """The high watermark never moves back in a leader's eyes."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "Observer") -> None:
         super().__init__(world)
         self._seen: dict[tuple[TopicIdPartition, BrokerId, LeaderEpoch], Offset] = {}
 
@@ -235,8 +184,12 @@ class AcknowledgedByMinIsr(Invariant):
             for broker_id in leader.replicas
             if self.world.disks[broker_id].reached(key) >= end_offset
         ]
-        configs = broker.applied_image.topic_configs(replica.topic_partition.topic)
-        minimum = min(int(configs["min.insync.replicas"]), len(leader.replicas))
+        # While an image is being applied, the replica may go by either.
+        images = (broker.applied_image, broker.image)
+        minima = [
+            image.topic_configs(replica.topic_partition.topic).get(MIN_INSYNC_REPLICAS) for image in images
+        ]
+        minimum = min([len(leader.replicas), *(int(value) for value in minima if value is not None)])
         if len(holders) < minimum:
             self.fail(
                 f"{broker.name} acknowledges up to {end_offset}, which only {holders} have; "
@@ -308,11 +261,11 @@ class ConsumersReadCommitted(Invariant):
 class DeposedLeaderIsSilent(Invariant):
     """A broker that was fenced for its silence acknowledges and serves nothing as the leader it was.
 
-    Its lease ends no later than the controller's patience; it looks at its clock every 200 ms, and runs late
-    when it was stopped. So it has `GRACE_MS` of running time.
+    Its lease ends no later than the controller's patience; it looks at its clock before every request, and
+    else every 200 ms. So it has `GRACE_MS` of running time. A clock that stood still says nothing of a lease.
     """
 
-    GRACE_MS = 400
+    GRACE_MS = 250
 
     def acknowledging(
         self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
@@ -328,7 +281,7 @@ class DeposedLeaderIsSilent(Invariant):
         if replica is None or replica.leader_epoch is None or broker.was_frozen:
             return
         deposed_ms = self.world.deposed_for_silence.get((key, replica.leader_epoch))
-        partition = self.world.controller.committed_image.topics.partition(key.topic_id, key.partition)
+        partition = self.world.decided(key)
         if deposed_ms is None or partition is None or partition.leader_epoch == replica.leader_epoch:
             return
         late_ms = self.world.scheduler.now_ms - max(deposed_ms, broker.went_on_ms)
@@ -338,15 +291,6 @@ class DeposedLeaderIsSilent(Invariant):
                 "deposed for its silence",
                 key,
             )
-
-
-class MetadataImagesAgree(Invariant):
-    """Brokers and controller that replayed the same offset have the same image."""
-
-    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
-        assert image.offset is not None
-        if image != self.world.metadata_disk.images[image.offset]:
-            self.fail(f"{broker.name}'s image at offset {image.offset} is not the controller's")
 
 
 def _has(ledger: Ledger, promise: Promise) -> bool:
@@ -372,6 +316,12 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ConsumersReadCommitted,
     DeposedLeaderIsSilent,
     MetadataImagesAgree,
+    SnapshotAgreement,
+    OneVotePerEpoch,
+    SingleControllerPerEpoch,
+    ControllerHasCommitted,
+    MetadataMajority,
+    CommittedMetadataStays,
 )
 """All but liveness, which the cluster itself looks for when the faults are over."""
 LIVENESS = "Liveness"
@@ -381,7 +331,7 @@ NO_CRASH = "NothingRaises"
 class Invariants:
     """All invariants of one simulation, by what they want to know."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "Observer") -> None:
         invariants = [invariant(world) for invariant in INVARIANTS]
 
         def those_with(name: str) -> list[Any]:
@@ -402,3 +352,7 @@ class Invariants:
         self.consumed = those_with("consumed")
         self.out_of_range = those_with("out_of_range")
         self.settled = those_with("settled")
+        self.snapshot_loaded = those_with("snapshot_loaded")
+        self.voted = those_with("voted")
+        self.driver_won = those_with("driver_won")
+        self.metadata_committed = those_with("metadata_committed")

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
     """Say what is not well yet, and which partition it is about; None when all is."""
-    image = world.controller.committed_image
+    if world.controller.leadership is None:
+        return "nobody leads the metadata log", None
+    image = world.metadata.image
     for broker_id in world.disks:
         registration = image.brokers.get(broker_id)
         if registration is None or registration.fenced:

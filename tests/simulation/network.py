@@ -50,10 +50,13 @@ class Process:
         """Set a timer of the process's clock; it dies with the process, and waits while that is stopped."""
         if delay_ms <= 0:
             self.scheduler.after(0, self.run, action, arguments)
+            return
+        # Never early, by the process's own clock.
+        wait_ms = int(delay_ms / self._rate) + 1
+        if self.network.clocks_stop:
+            self.scheduler.after(wait_ms, self._fire, self.now_ms + delay_ms, action, arguments)
         else:
-            # Never early, by the process's own clock.
-            due_ms = self.now_ms + delay_ms
-            self.scheduler.after(int(delay_ms / self._rate) + 1, self._fire, due_ms, action, arguments)
+            self.scheduler.after(wait_ms, self.run, action, arguments)
 
     def _fire(self, due_ms: int, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         early_ms = due_ms - self.now_ms
@@ -122,6 +125,8 @@ class Network:
         self.scheduler = scheduler
         self.listening: dict[str, Process] = {}
         self.crashed_hosts: set[str] = set()
+        self.clocks_stop = False
+        """Whether machines are suspended, so that timers must look at the clock when they are due."""
         self.slow_share = 0.01
         """How many messages take long."""
         self._cuts: Counter[tuple[str, str]] = Counter()
@@ -263,6 +268,9 @@ class Link:
         self.owner = owner
         self.host = host
         self.closed = False
+        self.stays_connected = False
+        """Whether it connects again before there is anything to send."""
+        self.on_connected: Callable[[], None] | None = None
         self.lost_at_ms: int | None = owner.now_ms
         """Since when there is no connection."""
         self._connection: Connection | None = None
@@ -340,6 +348,8 @@ class Link:
         self._backoff_ms = FIRST_BACKOFF_MS
         self.lost_at_ms = None
         self._connection = Connection(network, self, server)
+        if self.on_connected is not None:
+            self.on_connected()
         unsent, self._unsent = self._unsent, []
         for number in unsent:
             if number in self._waiting:
@@ -380,5 +390,5 @@ class Link:
         self._deadlines_ms.clear()
         for _, done in waiting.values():
             done(None)
-        if self._waiting:
+        if self._waiting or self.stays_connected:
             self.connect()

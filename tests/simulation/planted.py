@@ -10,15 +10,23 @@ from typing import Any
 
 from driver.controller import alter_partition, brokers, elections, partition_changes
 from driver.controller.cluster import Cluster
-from driver.controller.partition_changes import Election
+from driver.controller.partition_changes import Election as HowFar
+from driver.controller.quorum.candidate import Candidate
+from driver.controller.quorum.leader import QuorumLeader
 from executor.lifecycle import BrokerLifecycle
+from executor.quorum.quorum_voter import Election, FetchOutcome, QuorumVoter, VoteRequest
 from executor.replication.leader_events import AdvanceHighWatermark
 from executor.replication.partition_follower import PartitionFetch, PartitionFollower
 from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
+from sparklog.metadata import snapshot_records
+from sparklog.quorum.log_position import LogPosition
+from sparklog.quorum.voter_set import VoterSet
 from sparklog.storage.producer_states import FRESH, ProducerStates
 from sparklog.storage.recovery_rules import SoundPrefix
+from tests.simulation.disk import Disk
+from tests.simulation.voting import Voting
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +158,8 @@ def _lease_with_old_metadata() -> Sequence[Replacement]:
 
 def _always_unclean() -> Sequence[Replacement]:
     return [
-        Replacement(elections, "election_of", lambda rules: Election.UNCLEAN),
-        Replacement(alter_partition, "election_of", lambda rules: Election.UNCLEAN),
+        Replacement(elections, "election_of", lambda rules: HowFar.UNCLEAN),
+        Replacement(alter_partition, "election_of", lambda rules: HowFar.UNCLEAN),
     ]
 
 
@@ -211,6 +219,132 @@ def _damage_ignored() -> Sequence[Replacement]:
         return offer(self, *batch, crc_matches=True)
 
     return [Replacement(SoundPrefix, "offer", offer_anything)]
+
+
+def _vote_not_persisted() -> Sequence[Replacement]:
+    def write(self: Voting) -> None:
+        self._disk.cluster_id = self.voter.cluster_id
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done()
+        self._settled()
+
+    return [Replacement(Voting, "_write", write)]
+
+
+def _two_votes_in_an_epoch() -> Sequence[Replacement]:
+    vote = QuorumVoter.vote
+
+    def vote_again(self: QuorumVoter, request: VoteRequest, *arguments: Any) -> Any:
+        if not request.pre_vote:
+            self.election = Election(self.election.leader_epoch)
+        return vote(self, request, *arguments)
+
+    return [Replacement(QuorumVoter, "vote", vote_again)]
+
+
+def _vote_for_shorter_log() -> Sequence[Replacement]:
+    vote = QuorumVoter.vote
+
+    def vote_anyway(self: QuorumVoter, request: VoteRequest, *arguments: Any) -> Any:
+        longest = LogPosition(request.candidate_epoch - 1 + request.pre_vote, 10**9)
+        return vote(self, replace(request, log=longest), *arguments)
+
+    return [Replacement(QuorumVoter, "vote", vote_anyway)]
+
+
+def _older_epoch_counts() -> Sequence[Replacement]:
+    fetch_answered = QuorumVoter.fetch_answered
+
+    def count_anyway(self: QuorumVoter, *arguments: Any) -> FetchOutcome:
+        outcome = fetch_answered(self, *arguments)
+        return FetchOutcome.COUNTS if outcome is FetchOutcome.STALE else outcome
+
+    return [Replacement(QuorumVoter, "fetch_answered", count_anyway)]
+
+
+def _commit_of_older_epoch() -> Sequence[Replacement]:
+    advance = QuorumLeader._advance_high_watermark
+
+    def advance_early(self: QuorumLeader) -> bool:
+        self._epoch_start_offset = -1
+        return advance(self)
+
+    return [Replacement(QuorumLeader, "_advance_high_watermark", advance_early)]
+
+
+def _counted_before_fsync() -> Sequence[Replacement]:
+    def fetch(self: Voting) -> None:
+        if not self._fetching and self.voter.follows:
+            self._fetching = True
+            self._fetch()
+
+    return [Replacement(Voting, "_flush", fetch)]
+
+
+def _lease_without_majority() -> Sequence[Replacement]:
+    return [Replacement(QuorumLeader, "has_majority", lambda self, now_ms: True)]
+
+
+def _minority_commits() -> Sequence[Replacement]:
+    return [Replacement(VoterSet, "majority", property(lambda self: max(1, len(self) // 2)))]
+
+
+def _directory_id_kept() -> Sequence[Replacement]:
+    lose = Disk.lose_everything
+
+    def lose_all_but_the_id(self: Disk, directory_id: Any) -> None:
+        lose(self, self.directory_id)
+
+    return [Replacement(Disk, "lose_everything", lose_all_but_the_id)]
+
+
+def _acted_on_before_commit() -> Sequence[Replacement]:
+    def appended(self: QuorumVoter, leader_high_watermark: Any, log_end_offset: int) -> bool:
+        self.high_watermark = log_end_offset
+        return True
+
+    return [Replacement(QuorumVoter, "appended", appended)]
+
+
+def _snapshot_one_record_short() -> Sequence[Replacement]:
+    records = snapshot_records.snapshot_records
+    return [Replacement(snapshot_records, "snapshot_records", lambda image: list(records(image))[:-1])]
+
+
+def _two_copies_at_once() -> Sequence[Replacement]:
+    forget = Candidate._forget
+
+    def forget_copy(self: Candidate, key: Any) -> None:
+        forget(self, key)
+        if self._copying == key:
+            self._copying = None
+
+    return [Replacement(Candidate, "_forget", forget_copy)]
+
+
+def _damaged_voter_votes() -> Sequence[Replacement]:
+    return [Replacement(QuorumVoter, "_is_long_enough", lambda self, theirs, own: theirs >= own)]
+
+
+def _fenced_joins_isr() -> Sequence[Replacement]:
+    def is_eligible(self: PartitionLeader, broker_id: int) -> bool:
+        return self.followers[broker_id].last_fetch_ms is not None
+
+    return [
+        Replacement(PartitionLeader, "_is_eligible", is_eligible),
+        Replacement(alter_partition, "_check_members", lambda *_: None),
+    ]
+
+
+def _high_watermark_moves_back() -> Sequence[Replacement]:
+    advance = PartitionLeader._advance_high_watermark
+
+    def move(self: PartitionLeader, now_ms: int) -> list[Any]:
+        self.high_watermark = 0
+        return advance(self, now_ms)
+
+    return [Replacement(PartitionLeader, "_advance_high_watermark", move)]
 
 
 PLANTED = {
@@ -280,6 +414,46 @@ PLANTED = {
     ),
     "damage-ignored": PlantedBug(
         "recovery does not look at the CRC of what a crash has left", _damage_ignored
+    ),
+    "fenced-joins-isr": PlantedBug(
+        "a fenced broker, or one that is another incarnation by now, joins the ISR", _fenced_joins_isr
+    ),
+    "high-watermark-moves-back": PlantedBug(
+        "a leader counts its high watermark anew instead of keeping it", _high_watermark_moves_back
+    ),
+    "vote-not-persisted": PlantedBug("a voter answers before its vote is on the disk", _vote_not_persisted),
+    "two-votes-in-an-epoch": PlantedBug(
+        "a voter votes for every candidate of an epoch", _two_votes_in_an_epoch
+    ),
+    "vote-for-shorter-log": PlantedBug(
+        "a voter votes for a candidate whose metadata log is shorter", _vote_for_shorter_log
+    ),
+    "older-epoch-counts": PlantedBug(
+        "a voter takes in what the leader of an older epoch has answered", _older_epoch_counts
+    ),
+    "commit-of-older-epoch": PlantedBug(
+        "a driver commits records of an older epoch by counting alone (Raft, 5.4.2)", _commit_of_older_epoch
+    ),
+    "counted-before-fsync": PlantedBug("a voter fetches beyond what it has fsynced", _counted_before_fsync),
+    "lease-without-majority": PlantedBug(
+        "a driver that hears no majority of the voters renews leases", _lease_without_majority
+    ),
+    "minority-commits": PlantedBug("half of the voters are enough", _minority_commits),
+    "directory-id-kept": PlantedBug(
+        "a voter that comes back with an empty disk counts as the voter it was", _directory_id_kept
+    ),
+    "damaged-voter-votes": PlantedBug(
+        "a voter whose copy was cut by recovery votes by what is left of it", _damaged_voter_votes
+    ),
+    "acted-on-before-commit": PlantedBug(
+        "a broker acts on metadata that is not committed", _acted_on_before_commit
+    ),
+    "snapshot-one-record-short": PlantedBug(
+        "a snapshot misses the last of its records", _snapshot_one_record_short
+    ),
+    "two-copies-at-once": PlantedBug(
+        "a driver copies from the next broker while an answer of the last one is under way",
+        _two_copies_at_once,
     ),
     "sequence-unchecked": PlantedBug(
         "a producer's retry is appended once more",

@@ -52,7 +52,7 @@ class Proposals:
         for key, (_, proposal) in taken.items():
             self._broker.world.tell(key, f"{self._broker.name} proposes {proposal}")
         request = AlterPartitionRequest(
-            broker_id=self._broker.broker_id, broker_epoch=self._broker.lifecycle.broker_epoch, topics=topics
+            broker_id=self._broker.broker_id, broker_epoch=self._broker.broker_epoch, topics=topics
         )
         timeout_ms = self._broker.world.config.controller_quorum_request_timeout_ms
         self._link.request(request, timeout_ms, lambda response: self._answered(taken, response))

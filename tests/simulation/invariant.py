@@ -1,0 +1,95 @@
+"""What an invariant may want to know: everything that happens, at the end of the very step in which it does.
+
+A check raises `Violation`; it costs what has changed, not what there is.
+"""
+
+from typing import TYPE_CHECKING
+
+from driver.controller.quorum.candidate import Lead
+from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from executor.replication.replica import Replica
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.disk import MemoryLog
+from tests.simulation.ledger import Ledger, Promise
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+    from tests.simulation.controller_process import ControllerProcess
+    from tests.simulation.observer import Observer
+
+
+class Violation(Exception):  # noqa: N818  (what it is, not an error of the simulator)
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, message: str, key: TopicIdPartition | None = None) -> None:
+        super().__init__(invariant, message, key)
+        self.invariant = invariant
+        self.message = message
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.message}"
+
+
+class Invariant:
+    """Something that must always be true."""
+
+    def __init__(self, world: "Observer") -> None:
+        self.world = world
+
+    def fail(self, message: str, key: TopicIdPartition | None = None) -> None:
+        """Report that it is not."""
+        raise Violation(type(self).__name__, message, key)
+
+    def leader_began(
+        self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger
+    ) -> None:
+        """A broker leads a partition, in this leader epoch."""
+
+    def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
+        """A replica's log or high watermark is another one than before."""
+
+    def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
+        """A leader's high watermark passed these batches for the first time."""
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        """The controller changed a partition."""
+
+    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        """A broker has replayed the metadata log so far."""
+
+    def acknowledging(
+        self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        """A broker tells a producer that everything below `end_offset` is as safe as it asked for."""
+
+    def serving(self, broker: "BrokerProcess", key: TopicIdPartition) -> None:
+        """A broker gives a consumer records."""
+
+    def promised(self, promise: Promise, ledger: Ledger) -> None:
+        """A producer was told that its batch is safe."""
+
+    def consumed(self, offset: Offset, records: bytes, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
+        """A consumer was given a batch."""
+
+    def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
+        """A consumer was told that there is nothing at the offset up to which it had read."""
+
+    def snapshot_loaded(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        """A broker begins with a snapshot."""
+
+    def voted(self, key: VoterKey, request: VoteRequest, answer: QuorumAnswer) -> None:
+        """A voter is about to answer a candidate."""
+
+    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+        """A driver has won an election, and is about to lead."""
+
+    def metadata_committed(self, driver: "ControllerProcess", voters: VoterSet, end_offset: Offset) -> None:
+        """A driver takes everything below `end_offset` for committed."""
+
+    def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
+        """All faults are over, and everybody had the time to catch up."""

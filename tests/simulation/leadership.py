@@ -1,0 +1,242 @@
+"""The time in which a driver leads: the production controller over the production quorum.
+
+It mirrors `driver.controller.leadership`, `commits`, `metadata_fetches`, `handlers` and `departures`: decide,
+append, replay at once, and answer when a majority of the voters has it on its disk.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+
+from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.controller import Controller
+from driver.controller.decision import Decision
+from driver.controller.quorum.candidate import Lead, RollCall
+from driver.controller.quorum.leader import QuorumLeader
+from executor.quorum.quorum_voter import QuorumAnswer
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
+from sparklog.quorum.voter_set import VoterSet
+from sparklog.types import BrokerEpoch, BrokerId, Offset
+from tests.simulation.metadata_copy import MetadataBatch, Reading
+from tests.simulation.network import Connection, Reply
+from tests.simulation.quorum_messages import BeginEpoch, MetadataFetch, MetadataFetched
+from tests.simulation.voting import MAX_WAIT_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.controller_process import ControllerProcess
+
+_FENCED = 1
+
+
+class NotLeading:
+    """A heartbeat's answer while no majority is there: no lease is renewed."""
+
+    error_code = ErrorCode.not_controller
+    is_fenced = True
+    should_shut_down = False
+
+
+class Leadership:
+    """A driver that leads."""
+
+    def __init__(
+        self,
+        process: "ControllerProcess",
+        lead: Lead,
+        wanted_voters: Collection[BrokerId],
+        calls: Collection[RollCall],
+    ) -> None:
+        self._process = process
+        self._world = world = process.world
+        self._copy = copy = process.copy
+        self.leader_epoch = lead.leader_epoch
+        self._calls = {call.key: call for call in calls}
+        self._waiting: deque[tuple[Offset, Callable[[], None]]] = deque()
+        self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
+        self._fetch_number = 0
+        self._progress_scheduled = False
+        self._brokers: dict[Connection, BrokerId] = {}
+        cluster_id = process.cluster_id
+        self.controller = Controller(cluster_id, world.config, world.new_topic_id, self._replayed())
+        self.quorum = QuorumLeader(
+            lead.leader_epoch,
+            lead.voters,
+            copy.end_offset,
+            wanted_voters=wanted_voters,
+            fetch_timeout_ms=world.config.controller_quorum_fetch_timeout_ms,
+            now_ms=process.now_ms,
+        )
+        self._append([])
+        if lead.forms_cluster:
+            self._append([], lead.voters)
+            self.quorum.voters_appended(lead.voters, copy.end_offset)
+        self.decide(self.controller.bootstrap())
+        for call in calls:
+            self._announce(call)
+
+    def _replayed(self) -> MetadataImage:
+        snapshot = self._copy.snapshot
+        image = EMPTY_IMAGE if snapshot is None else snapshot.image
+        for batch in self._copy.batches:
+            image, _ = image.apply(batch.records, batch.last_offset, batch.leader_epoch)
+        return image
+
+    # --- brokers --------------------------------------------------------------------------------
+
+    def called_in(self, call: RollCall) -> None:
+        """A broker has come, or does not know yet that this driver leads."""
+        for key in [key for key in self._calls if key.node_id == call.key.node_id]:
+            del self._calls[key]
+        self._calls[call.key] = call
+        self._announce(call)
+
+    def _announce(self, call: RollCall) -> None:
+        begin = BeginEpoch(
+            self._process.cluster_id,
+            CONTROLLER_ID,
+            self.leader_epoch,
+            call.key.node_id,
+            call.key.directory_id,
+        )
+        self._process.ask(call, begin, self._announced)
+
+    def _announced(self, answer: QuorumAnswer | None) -> None:
+        if answer is not None and answer.leader_epoch > self.leader_epoch:
+            self._process.deposed(answer.leader_epoch)
+
+    def handle(self, connection: Connection, message: Any, reply: Reply) -> None:
+        """Decide about a request, and answer when it is committed."""
+        now_ms = self._process.now_ms
+        if type(message) is BrokerHeartbeatRequest and not self.quorum.has_majority(now_ms):
+            reply(NotLeading())
+            return
+        broker_id = getattr(message, "broker_id", None)
+
+        def answer(response: Any) -> None:
+            if broker_id is not None and response.error_code is ErrorCode.none:
+                self._brokers[connection] = broker_id
+            reply(response)
+
+        self._submit(self.controller.handle(message, now_ms), answer)
+
+    def disconnected(self, connection: Connection) -> None:
+        """A broker's connection has ended: probe the listener of its present registration."""
+        broker_id = self._brokers.pop(connection, None)
+        registration = None if broker_id is None else self.controller.image.brokers.get(broker_id)
+        if registration is not None:
+            probe = (registration.broker_id, registration.broker_epoch, registration.incarnation_id)
+            self._process.after(self._process.network.delay_ms(), self._probe, *probe)
+
+    def _probe(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, incarnation_id: UUID) -> None:
+        network, here, there = self._process.network, self._process.host, f"broker-{broker_id}"
+        if there in network.crashed_hosts or network.is_cut(here, there) or network.is_cut(there, here):
+            return
+        listener = network.listening.get(there)
+        # Every process listens on a port of its own.
+        if listener is None or getattr(listener, "incarnation_id", None) != incarnation_id:
+            self.decide(self.controller.broker_gone(broker_id, broker_epoch))
+
+    def tick(self) -> None:
+        """Let time pass."""
+        while (decision := self.controller.tick(self._process.now_ms)).records:
+            for record in decision.records:
+                if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == _FENCED:
+                    self._world.silent(self, record.broker_id)
+            self.decide(decision)
+        voters = self.quorum.next_voters(self._calls.values(), self._process.now_ms)
+        if voters is not None:
+            nodes = [key.node_id for key in sorted(voters.keys)]
+            self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
+            self._append([], voters)
+            self.quorum.voters_appended(voters, self._copy.end_offset)
+
+    # --- commits --------------------------------------------------------------------------------
+
+    def decide(self, decision: Decision) -> None:
+        """Commit a decision that nobody waits for."""
+        self._submit(decision, lambda _: None)
+
+    def _submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
+        if decision.records:
+            self._append(decision.records)
+        end_offset = self._copy.end_offset
+        if end_offset <= self.quorum.high_watermark:
+            answer(decision.reply)
+        else:
+            self._waiting.append((end_offset, lambda: answer(decision.reply)))
+
+    def _append(self, records: list[MetadataRecord], voters: VoterSet | None = None) -> None:
+        base_offset = self._copy.end_offset
+        last_offset = base_offset + max(len(records), 1) - 1
+        self.controller.replay(records, last_offset, self.leader_epoch)
+        self._copy.append(MetadataBatch(base_offset, records, last_offset, self.leader_epoch, voters))
+        self._schedule_progress()
+
+    def _schedule_progress(self) -> None:
+        if not self._progress_scheduled:
+            self._progress_scheduled = True
+            self._process.after(0, self._progress)
+
+    def _progress(self) -> None:
+        self._progress_scheduled = False
+        for number in list(self._fetches):
+            if not self._is_at_end(self._fetches[number][0]):
+                self._answer_fetch(number)
+
+    # --- metadata fetches -----------------------------------------------------------------------
+
+    def fetch(self, fetch: MetadataFetch, reply: Reply) -> None:
+        """Take in what a replica has, and answer when there is something that it does not know."""
+        registration = self.controller.image.brokers.get(fetch.key.node_id)
+        if registration is not None and registration.broker_epoch == fetch.broker_epoch:
+            self.controller.metadata_fetched(fetch.key.node_id, fetch.offset)
+        if fetch.leader_epoch > self.leader_epoch:
+            if fetch.key in self._calls:
+                self._process.deposed(fetch.leader_epoch)
+        elif fetch.leader_epoch == self.leader_epoch and self._agrees(fetch):
+            now_ms = self._process.now_ms
+            if self.quorum.fetched(fetch.key, fetch.offset, self._copy.end_offset, now_ms):
+                self._committed()
+        self._fetch_number += 1
+        self._fetches[self._fetch_number] = (fetch, reply)
+        if self._is_at_end(fetch):
+            self._process.after(MAX_WAIT_MS, self._answer_fetch, self._fetch_number)
+        else:
+            self._answer_fetch(self._fetch_number)
+
+    def _agrees(self, fetch: MetadataFetch) -> bool:
+        reading = self._copy.read(fetch.offset, fetch.last_epoch)
+        return reading.error_code is ErrorCode.none and reading.diverging is None and reading.snapshot is None
+
+    def _is_at_end(self, fetch: MetadataFetch) -> bool:
+        return (
+            fetch.leader_epoch == self.leader_epoch
+            and fetch.offset >= self._copy.end_offset
+            and fetch.high_watermark >= self.quorum.high_watermark
+            and self._agrees(fetch)
+        )
+
+    def _answer_fetch(self, number: int) -> None:
+        waiting = self._fetches.pop(number, None)
+        if waiting is None:
+            return
+        fetch, reply = waiting
+        if fetch.leader_epoch > self.leader_epoch:
+            reading = Reading(ErrorCode.unknown_leader_epoch)
+        elif fetch.leader_epoch < self.leader_epoch:
+            reading = Reading(ErrorCode.fenced_leader_epoch)
+        else:
+            reading = self._copy.read(fetch.offset, fetch.last_epoch)
+        reply(MetadataFetched(reading, CONTROLLER_ID, self.leader_epoch, self.quorum.high_watermark))
+
+    def _committed(self) -> None:
+        high_watermark = self.quorum.high_watermark
+        self._world.metadata_committed(self._process, self._copy, self.quorum)
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            self._waiting.popleft()[1]()
+        self._schedule_progress()

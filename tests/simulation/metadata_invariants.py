@@ -1,0 +1,116 @@
+"""What must always be true of the metadata and its quorum, one class an idea; design part 5."""
+
+from typing import TYPE_CHECKING
+
+from driver.controller.quorum.candidate import Lead
+from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from sparklog.metadata.image import MetadataImage
+from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.types import LeaderEpoch, Offset
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+    from tests.simulation.controller_process import ControllerProcess
+    from tests.simulation.observer import Observer
+
+
+from tests.simulation.invariant import Invariant
+
+
+class MetadataImagesAgree(Invariant):
+    """Who has replayed the same offset has the same image, and only what is committed is replayed."""
+
+    def image_replayed(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        assert image.offset is not None
+        if image != self.world.metadata.images.get(image.offset):
+            self.fail(f"{broker.name}'s image at offset {image.offset} is not the controller's")
+
+
+class SnapshotAgreement(Invariant):
+    """What a snapshot says is what the log up to its offset says."""
+
+    def snapshot_loaded(self, broker: "BrokerProcess", image: MetadataImage) -> None:
+        assert image.offset is not None
+        if image != self.world.metadata.images.get(image.offset):
+            self.fail(f"{broker.name}'s snapshot at offset {image.offset} is not what was committed")
+
+
+class OneVotePerEpoch(Invariant):
+    """A voter, that is a directory, votes for one candidate in an epoch."""
+
+    def __init__(self, world: "Observer") -> None:
+        super().__init__(world)
+        self._votes: dict[tuple[VoterKey, LeaderEpoch], VoterKey] = {}
+
+    def voted(self, key: VoterKey, request: VoteRequest, answer: QuorumAnswer) -> None:
+        if request.pre_vote or not answer.vote_granted:
+            return
+        known = self._votes.setdefault((key, request.candidate_epoch), request.candidate)
+        if known != request.candidate:
+            self.fail(f"{key} votes for two candidates in epoch {request.candidate_epoch}")
+
+
+class SingleControllerPerEpoch(Invariant):
+    """At most one driver leads the metadata log in an epoch."""
+
+    def __init__(self, world: "Observer") -> None:
+        super().__init__(world)
+        self._leaders: dict[LeaderEpoch, VoterKey] = {}
+
+    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+        known = self._leaders.setdefault(lead.leader_epoch, driver.key)
+        if known != driver.key:
+            self.fail(f"two drivers lead the metadata log in epoch {lead.leader_epoch}")
+
+
+class ControllerHasCommitted(Invariant):
+    """A driver that leads has everything that was ever committed."""
+
+    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+        committed, copy = self.world.metadata, driver.copy
+        if copy.end_offset < committed.end_offset:
+            self.fail(
+                f"{driver.name} leads in epoch {lead.leader_epoch} with metadata up to {copy.end_offset}, "
+                f"committed is what is below {committed.end_offset}"
+            )
+        for batch in copy.batches:
+            if committed.batches.get(batch.base_offset, batch) is not batch:
+                self.fail(f"{driver.name} leads with another batch at offset {batch.base_offset}")
+
+
+class MetadataMajority(Invariant):
+    """What is committed of the metadata is on the disks of a majority of the voters."""
+
+    def metadata_committed(self, driver: "ControllerProcess", voters: VoterSet, end_offset: Offset) -> None:
+        copy = driver.copy
+        last = copy.batches[copy.index_of(end_offset) - 1]
+        holders = []
+        for key in voters.keys:
+            disk = self.world.disks[key.node_id]
+            theirs = disk.metadata_of(key.directory_id)
+            if theirs.flushed_offset < end_offset:
+                if disk.lacks_metadata:
+                    # It has said so when it had it, and knows that it has lost some of it.
+                    holders.append(key)
+                continue
+            number = theirs.index_of(last.base_offset)
+            if end_offset <= theirs.start_offset or theirs.batches[number] is last:
+                holders.append(key)
+        if not 2 * len(holders) > len(voters):
+            self.fail(
+                f"{driver.name} takes what is below {end_offset} for committed, which brokers "
+                f"{sorted(key.node_id for key in holders)} have, of {len(voters)} voters"
+            )
+
+
+class CommittedMetadataStays(Invariant):
+    """What was committed of the metadata is never replaced."""
+
+    def metadata_committed(self, driver: "ControllerProcess", voters: VoterSet, end_offset: Offset) -> None:
+        committed, copy = self.world.metadata, driver.copy
+        for batch in reversed(copy.batches[: copy.index_of(end_offset)]):
+            known = committed.batches.get(batch.base_offset)
+            if known is batch:
+                break
+            if known is not None or batch.base_offset < committed.end_offset:
+                self.fail(f"{driver.name} commits another batch at offset {batch.base_offset}")

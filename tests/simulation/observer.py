@@ -1,0 +1,378 @@
+"""Who sees everything at once and tells nobody: what is committed, who was promised what, what must hold.
+
+Processes report what they do; the observer keeps the ledgers, calls the invariants, and remembers the story.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from driver.controller.quorum.candidate import Lead
+from driver.controller.quorum.leader import QuorumLeader
+from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from executor.replication.replica import Replica
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
+from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.storage.results import AppendInfo
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.broker_process import BrokerProcess
+from tests.simulation.controller_process import ControllerProcess
+from tests.simulation.disk import Disk
+from tests.simulation.invariant import Violation
+from tests.simulation.invariants import Invariants
+from tests.simulation.leadership import Leadership
+from tests.simulation.ledger import Ledger, Promise
+from tests.simulation.metadata_copy import MetadataCopy
+from tests.simulation.metadata_ledger import MetadataLedger
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.topics import (
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_ELECTION,
+)
+
+STORY_LENGTH: Final = 3_000
+STORY_SHOWN: Final = 40
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a seed ended."""
+
+    seed: int
+    trace_hash: str = ""
+    event_count: int = 0
+    simulated_ms: int = 0
+    committed: int = 0
+    promised: int = 0
+    elections: int = 0
+    faults: int = 0
+    losses: int = 0
+    """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
+    violation: Violation | None = None
+    story: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        """Say what went wrong, and how to see it again."""
+        assert self.violation is not None
+        lines = [
+            f"seed {self.seed}, event {self.event_count}, {self.simulated_ms} ms: {self.violation}",
+            *(f"    {line}" for line in self.story),
+            f"replay: python -m tests.simulation --seed {self.seed} --trace",
+        ]
+        return "\n".join(lines)
+
+
+class Observer:
+    """All there is, and the ledgers and invariants that it is held against."""
+
+    def __init__(self, scheduler: Scheduler, seed: int, on_story: Callable[[str], None] | None) -> None:
+        self.scheduler = scheduler
+        self.disks: dict[BrokerId, Disk] = {}
+        self.brokers: dict[BrokerId, BrokerProcess] = {}
+        """Those that are alive."""
+        self.drivers: list[ControllerProcess] = []
+        """Those that are alive."""
+        self.metadata = MetadataLedger()
+        self.voters: VoterSet | None = None
+        """As committed last."""
+        self.ledgers: dict[TopicIdPartition, Ledger] = {}
+        self.next_producer_id = 0
+        self.deposed_for_silence: dict[tuple[TopicIdPartition, LeaderEpoch], int] = {}
+        """When a driver gave a leadership away because nothing was heard of the leader."""
+        self.unclean_asked: set[TopicIdPartition] = set()
+        """Where an administrator has preferred a loss to waiting."""
+        self.outcome = Outcome(seed)
+        self.invariants = Invariants(self)
+        self._on_story = on_story
+        self._story: deque[tuple[int, TopicIdPartition | None, str]] = deque(maxlen=STORY_LENGTH)
+        self._deciding = (EMPTY_IMAGE, EMPTY_IMAGE)
+
+    # --- what is so -----------------------------------------------------------------------------
+
+    def ledger(self, key: TopicIdPartition) -> Ledger:
+        """Return a partition's ledger."""
+        ledger = self.ledgers.get(key)
+        if ledger is None:
+            ledger = self.ledgers[key] = Ledger(key)
+        return ledger
+
+    def decided(self, key: TopicIdPartition) -> PartitionRegistration | None:
+        """Return a partition as it is committed."""
+        return self.metadata.image.topics.partition(key.topic_id, key.partition)
+
+    def min_insync_replicas(self, key: TopicIdPartition) -> int:
+        """Return a topic's min.insync.replicas as it is decided now."""
+        return int(self._topic_configs(key)[MIN_INSYNC_REPLICAS])
+
+    def changes_min_insync_replicas(self, key: TopicIdPartition) -> bool:
+        """Whether what is being decided is another min.insync.replicas of a topic."""
+        before, after = (
+            image.topic_configs(self._deciding[1].topics.by_id[key.topic_id].name).get(MIN_INSYNC_REPLICAS)
+            for image in self._deciding
+        )
+        return before != after
+
+    def allows_unclean_election(self, key: TopicIdPartition) -> bool:
+        """Whether a leader may be elected that misses records."""
+        return key in self.unclean_asked or self._topic_configs(key).get(UNCLEAN_ELECTION) == "true"
+
+    def _topic_configs(self, key: TopicIdPartition) -> Mapping[str, str]:
+        image = self._deciding[1]
+        return image.topic_configs(image.topics.by_id[key.topic_id].name)
+
+    @property
+    def eligible_leader_replicas(self) -> bool:
+        """Whether KIP-966 is on."""
+        return self._deciding[1].features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
+
+    def may_have_lost(self, broker_id: BrokerId) -> bool:
+        """Whether what is being decided is that a broker's disk failed, or another process has its place."""
+        before, after = (image.brokers.get(broker_id) for image in self._deciding)
+        if before is None or after is None:
+            return False
+        failed = self.disks[broker_id].failed_epoch == before.broker_epoch
+        return failed or before.broker_epoch != after.broker_epoch
+
+    def in_sync(self, partition: PartitionRegistration) -> set[BrokerId]:
+        """Return who has all that is committed, as far as the controller can know.
+
+        Not who registers anew, or has a failed disk, in this very decision: it may have lost anything.
+        """
+        members = {*partition.isr, *partition.elr}
+        return {broker_id for broker_id in members if not self.may_have_lost(broker_id)}
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def _decided(self, before: MetadataImage, after: MetadataImage) -> None:
+        self._deciding = (before, after)
+        if before.topics is after.topics:
+            return
+        for topic_id, topic in after.topics.by_id.items():
+            earlier = before.topics.by_id.get(topic_id)
+            if topic is earlier:
+                continue
+            for number, partition in topic.partitions.items():
+                known = None if earlier is None else earlier.partitions.get(number)
+                if partition is known:
+                    continue
+                key = TopicIdPartition(topic_id, number)
+                self.tell(
+                    key,
+                    f"the controller decides: leader {partition.leader}, ISR {partition.isr}, "
+                    f"{_eligible(partition)}leader epoch {partition.leader_epoch}, partition epoch "
+                    f"{partition.partition_epoch}",
+                )
+                if known is not None and partition.leader not in (None, known.leader):
+                    self.outcome.elections += 1
+                    self._excuse(key, known, partition)
+                for check in self.invariants.partition_decided:
+                    check(key, known, partition)
+
+    def _excuse(
+        self, key: TopicIdPartition, before: PartitionRegistration, after: PartitionRegistration
+    ) -> None:
+        """Allow a loss that nobody can avoid, or that the topic allows."""
+        assert after.leader is not None
+        in_sync = self.in_sync(before)
+        is_clean = after.leader in (*before.isr, *before.elr)
+        allowed = not is_clean and self.allows_unclean_election(key)
+        if key in self.disks[after.leader].damaged:
+            allowed = allowed or all(key in self.disks[broker_id].damaged for broker_id in in_sync)
+        if allowed:
+            self.tell(key, f"broker {after.leader} may miss records: nobody who has them may lead")
+            self.ledger(key).allow_loss(after.leader_epoch, self.next_producer_id)
+
+    def _forgive(self) -> None:
+        """Forget what disks lost where it is known and durable that their brokers began anew."""
+        images = [self.metadata.image]
+        for driver in self.drivers:
+            if driver.leadership is not None:
+                images.append(driver.leadership.controller.image)
+        for broker_id, disk in self.disks.items():
+            for key in list(disk.damaged):
+                if not any(self._counts_on(image, broker_id, key) for image in images):
+                    disk.damaged.discard(key)
+
+    def _counts_on(self, image: MetadataImage, broker_id: BrokerId, key: TopicIdPartition) -> bool:
+        """Whether a broker may lead, or come into the ISR, by what it had before its disk failed."""
+        partition = image.topics.partition(key.topic_id, key.partition)
+        if partition is None or broker_id not in partition.replicas:
+            return False
+        registration = image.brokers[broker_id]
+        return (
+            broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+            or registration.broker_epoch == self.disks[broker_id].damaged_epoch
+        )
+
+    def silent(self, leadership: Leadership, broker_id: BrokerId) -> None:
+        """A driver is about to fence a broker because nothing was heard of it."""
+        self.tell(None, f"broker {broker_id} is fenced for its silence")
+        for topic in leadership.controller.image.topics.by_id.values():
+            for number, partition in topic.partitions.items():
+                if partition.leader == broker_id:
+                    key = TopicIdPartition(topic.topic_id, number)
+                    self.deposed_for_silence[key, partition.leader_epoch] = self.scheduler.now_ms
+
+    def broker_acted(self, broker: BrokerProcess) -> None:
+        """A broker's process did something: look at what it changed."""
+        for key, replica in broker.replicas.items():
+            log: Any = replica.log
+            leader = replica.leader
+            state = (replica.high_watermark, log.log_end_offset, log.epochs.latest)
+            if log.seen == state and log.seen_leader is leader:
+                continue
+            log.seen, log.seen_leader = state, leader
+            ledger = self.ledger(key)
+            if (
+                leader is not None
+                and leader.high_watermark > ledger.end_offset
+                and ledger.counts(leader.leader_epoch)
+            ):
+                new = ledger.extend(log, log.count_below(leader.high_watermark))
+                for check in self.invariants.committed:
+                    check(ledger, new)
+            for check in self.invariants.replica_changed:
+                check(broker, replica, ledger)
+
+    def leads(self, broker: BrokerProcess, replica: Replica, registration: PartitionRegistration) -> None:
+        """A broker leads a partition, perhaps anew."""
+        key = _key(replica)
+        self.tell(
+            key,
+            f"{broker.name} leads in epoch {registration.leader_epoch}, ISR {registration.isr}, log end "
+            f"{replica.log.log_end_offset}, high watermark {replica.high_watermark}",
+        )
+        if replica.leader is not None and replica.leader.partition_epoch == registration.partition_epoch:
+            ledger = self.ledger(key)
+            if ledger.losing and registration.leader_epoch >= ledger.since_epoch:
+                self._strike(ledger, replica)
+            for check in self.invariants.leader_began:
+                check(broker, replica, registration, ledger)
+
+    def _strike(self, ledger: Ledger, replica: Replica) -> None:
+        log: Any = replica.log
+        struck = ledger.strike(log, self.next_producer_id)
+        self.outcome.losses += struck
+        self.tell(ledger.key, f"{struck} committed batches are lost")
+        for disk in self.disks.values():
+            if (other := disk.logs.get(ledger.key)) is not None:
+                other.verified = min(other.verified, len(ledger.batches))
+                other.is_before_loss = other is not log
+        assert replica.leader is not None
+        self.disks[replica.leader.broker_id].damaged.discard(ledger.key)
+
+    def wins(self, driver: ControllerProcess, lead: Lead) -> None:
+        """A driver has a majority of votes, and is about to lead."""
+        voters = sorted(key.node_id for key in lead.voters.keys)
+        self.tell(None, f"{driver.name} leads in epoch {lead.leader_epoch}, brokers {voters} vote")
+        for check in self.invariants.driver_won:
+            check(driver, lead)
+        for key, leader_epoch in list(self.deposed_for_silence):
+            partition = self.decided(key)
+            if partition is not None and partition.leader_epoch == leader_epoch:
+                # Decided by the driver before this one, but not committed.
+                del self.deposed_for_silence[key, leader_epoch]
+
+    def voted(self, key: VoterKey, request: VoteRequest, answer: QuorumAnswer) -> None:
+        """A voter is about to answer a candidate."""
+        for check in self.invariants.voted:
+            check(key, request, answer)
+
+    def metadata_committed(self, driver: ControllerProcess, copy: MetadataCopy, quorum: QuorumLeader) -> None:
+        """A driver has counted a majority of voters."""
+        for check in self.invariants.metadata_committed:
+            check(driver, quorum.voters, quorum.high_watermark)
+        number = copy.index_of(self.metadata.end_offset)
+        for batch in copy.batches[number : copy.index_of(quorum.high_watermark)]:
+            before = self.metadata.image
+            self.metadata.extend(batch)
+            self.voters = batch.voters or self.voters
+            self._decided(before, self.metadata.image)
+        self._forgive()
+
+    def snapshot_loaded(self, broker: BrokerProcess, image: MetadataImage) -> None:
+        """A broker begins with a snapshot."""
+        for check in self.invariants.snapshot_loaded:
+            check(broker, image)
+
+    def image_replayed(self, broker: BrokerProcess, image: MetadataImage) -> None:
+        """A broker has replayed up to an offset."""
+        for check in self.invariants.image_replayed:
+            check(broker, image)
+
+    def appended(self, broker: BrokerProcess, replica: Replica, appended: AppendInfo) -> None:
+        """A leader took a client's batch."""
+        again = " once more" if appended.duplicate else ""
+        self.tell(
+            _key(replica), f"{broker.name} appends {appended.base_offset} to {appended.last_offset}{again}"
+        )
+
+    def followed(self, broker: BrokerProcess, replica: Replica, before: tuple[Offset, Offset]) -> None:
+        """A follower took an answer in."""
+        after = (replica.log.log_end_offset, replica.high_watermark)
+        self.tell(_key(replica), f"{broker.name} follows: log end, high watermark {before} -> {after}")
+
+    def acknowledging(
+        self, broker: BrokerProcess, replica: Replica, end_offset: Offset, *, all_acks: bool
+    ) -> None:
+        """A leader acknowledges."""
+        for check in self.invariants.acknowledging:
+            check(broker, replica, end_offset, all_acks=all_acks)
+
+    def serving(self, broker: BrokerProcess, key: TopicIdPartition, records: bytes) -> None:
+        """A leader gives a consumer records."""
+        for check in self.invariants.serving:
+            check(broker, key)
+
+    def promised(self, promise: Promise) -> None:
+        """A producer was told that its batch is safe."""
+        self.outcome.promised += 1
+        for check in self.invariants.promised:
+            check(promise, self.ledger(promise.key))
+
+    def consumed(
+        self, key: TopicIdPartition, offset: Offset, records: bytes, leader_epoch: LeaderEpoch
+    ) -> None:
+        """A consumer was given a batch."""
+        for check in self.invariants.consumed:
+            check(offset, records, leader_epoch, self.ledger(key))
+
+    def out_of_range(self, key: TopicIdPartition, offset: Offset, leader_epoch: LeaderEpoch) -> None:
+        """A consumer was told that there is nothing where it has read before."""
+        self.tell(key, f"a consumer is out of range at {offset}")
+        for check in self.invariants.out_of_range:
+            check(offset, leader_epoch, self.ledger(key))
+
+    # --- the story ------------------------------------------------------------------------------
+
+    def tell(self, key: TopicIdPartition | None, text: str) -> None:
+        """Remember what happened, to one partition or to all."""
+        now_ms = self.scheduler.now_ms
+        self.scheduler.note(text)
+        self._story.append((now_ms, key, text))
+        if self._on_story is not None:
+            self._on_story(_line(now_ms, key, text))
+
+    def story_about(self, key: TopicIdPartition | None) -> list[str]:
+        """Return the last of what happened to one partition, or to none in particular."""
+        lines = [
+            _line(now_ms, about, text) for now_ms, about, text in self._story if about is None or about == key
+        ]
+        return lines[-STORY_SHOWN:]
+
+
+def _eligible(partition: PartitionRegistration) -> str:
+    if not partition.elr and not partition.last_known_elr:
+        return ""
+    return f"eligible {partition.elr}, last leader {partition.last_known_elr}, "
+
+
+def _line(now_ms: int, key: TopicIdPartition | None, text: str) -> str:
+    about = "" if key is None else f" [{key.topic_id.int}-{key.partition}]"
+    return f"{now_ms:>6} ms{about} {text}"
+
+
+def _key(replica: Replica) -> TopicIdPartition:
+    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)

@@ -1,0 +1,69 @@
+"""What driver and brokers say to each other about the metadata log; the machines' own types, no bytes."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from driver.controller.quorum.candidate import RollCall
+from executor.quorum.quorum_voter import VoteRequest
+from sparklog.errors import ErrorCode
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from tests.simulation.metadata_copy import Reading
+
+
+class CallIn(NamedTuple):
+    """A broker says that it is there (AddRaftVoter)."""
+
+    call: RollCall
+
+
+class AskLogEnd(NamedTuple):
+    """How far does a broker's copy reach (ListOffsets)?"""
+
+
+class CopyFetch(NamedTuple):
+    """A candidate copies (Fetch without an epoch)."""
+
+    offset: Offset
+    last_epoch: LeaderEpoch | None
+
+
+class Vote(NamedTuple):
+    """A candidate asks for a vote."""
+
+    request: VoteRequest
+
+
+class BeginEpoch(NamedTuple):
+    """A leader says that it leads (BeginQuorumEpoch)."""
+
+    cluster_id: str
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
+    voter_id: BrokerId
+    voter_directory_id: UUID
+
+
+class MetadataFetch(NamedTuple):
+    """A broker asks for what follows `offset`, and so says what it has on its disk."""
+
+    key: VoterKey
+    broker_epoch: BrokerEpoch | None
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    last_epoch: LeaderEpoch | None
+    high_watermark: Offset
+
+
+class MetadataFetched(NamedTuple):
+    """The answer, with what the answerer knows of the leader."""
+
+    reading: Reading
+    leader_id: BrokerId | None
+    leader_epoch: LeaderEpoch | None
+    high_watermark: Offset | None
+
+
+def refused(error_code: ErrorCode) -> MetadataFetched:
+    """Return what somebody answers who does not lead."""
+    return MetadataFetched(Reading(error_code), None, None, None)

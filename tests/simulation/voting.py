@@ -1,0 +1,214 @@
+"""What a broker's process does as a voter: the production voter over a copy of the metadata log on its disk.
+
+It mirrors the shells `executor.quorum.metadata_replica`, `quorum_handlers`, `roll_call` and
+`executor.metadata_follower`: what was decided is on the disk before anybody learns of it, and everything
+below the fetch offset is.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from driver.controller.quorum.candidate import RollCall
+from executor.quorum.quorum_voter import (
+    NO_ELECTION,
+    FetchOutcome,
+    MetadataDivergedError,
+    QuorumAnswer,
+    QuorumVoter,
+    VoteRequest,
+)
+from sparklog.errors import ErrorCode
+from sparklog.quorum.voter_set import VoterKey
+from sparklog.types import LeaderEpoch
+from tests.simulation.metadata_copy import MetadataCopy, Reading
+from tests.simulation.network import Link, Reply
+from tests.simulation.quorum_messages import (
+    AskLogEnd,
+    BeginEpoch,
+    CallIn,
+    CopyFetch,
+    MetadataFetch,
+    MetadataFetched,
+    Vote,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+
+CALL_INTERVAL_MS: Final = 1_000
+MAX_WAIT_MS: Final = 500
+RETRY_MS: Final = 100
+
+
+class Voting:
+    """One broker's part in the quorum."""
+
+    def __init__(self, broker: "BrokerProcess", link: Link, metadata_link: Link) -> None:
+        self._broker = broker
+        self._disk = disk = broker.disk
+        self._link = link
+        self._metadata_link = metadata_link
+        self.copy: MetadataCopy = disk.metadata
+        self.voter = QuorumVoter(
+            VoterKey(broker.broker_id, disk.directory_id),
+            disk.cluster_id,
+            disk.election or NO_ELECTION,
+            broker.world.config.controller_quorum_fetch_timeout_ms,
+        )
+        if disk.metadata.snapshot is not None:
+            self.voter.appended(disk.metadata.snapshot.snapshot_id.end_offset, disk.metadata.end_offset)
+        self.voter.lacks_records = disk.lacks_metadata
+        self._waiting: list[Callable[[], None]] = []
+        self._writing = False
+        self._fetching = False
+        self._is_denied = False
+        link.stays_connected = True
+        link.on_connected = self._call_in
+        self._call_again()
+
+    # --- roll call ------------------------------------------------------------------------------
+
+    def _call_again(self) -> None:
+        # Only simulated drivers start where another one was, to which this process has called in already.
+        if (self._is_denied or not self.voter.follows) and self._link.is_connected:
+            self._call_in()
+        self._broker.after(CALL_INTERVAL_MS, self._call_again)
+
+    def _call_in(self) -> None:
+        broker = self._broker
+        call = RollCall(self.voter.key, self._disk.cluster_id, broker.host, broker.incarnation)
+        self._link.request(CallIn(call), broker.request_timeout_ms, lambda _: None)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def receive(self, message: Any, reply: Reply) -> bool:
+        """Answer what candidates and leaders ask; say whether it was that."""
+        match message:
+            case Vote(request):
+                answer = self.voter.vote(request, self.copy.position, self._broker.now_ms)
+                self.settled(lambda: self._voted(request, answer, reply))
+            case BeginEpoch():
+                begun = self.voter.begin_quorum_epoch(*message)
+                self.settled(lambda: reply(begun))
+            case AskLogEnd():
+                reply(self.copy.position)
+            case CopyFetch(offset, last_epoch):
+                reply(self.copy.read(offset, last_epoch))
+            case _:
+                return False
+        return True
+
+    def _voted(self, request: VoteRequest, answer: QuorumAnswer, reply: Reply) -> None:
+        self._broker.world.voted(self.voter.key, request, answer)
+        reply(answer)
+
+    def settled(self, done: Callable[[], None]) -> None:
+        """Call `done` when all that the voter has decided so far is on the disk."""
+        self._waiting.append(done)
+        self._write()
+
+    def _write(self) -> None:
+        if self._writing:
+            return
+        voter, disk = self.voter, self._disk
+        decided = (voter.cluster_id, voter.election)
+        if decided == (disk.cluster_id, disk.election or NO_ELECTION):
+            waiting, self._waiting = self._waiting, []
+            for done in waiting:
+                done()
+            self._settled()
+        else:
+            self._writing = True
+            self._broker.after(self._flush_ms(), self._written, *decided)
+
+    def _written(self, cluster_id: str | None, election: Any) -> None:
+        self._disk.cluster_id, self._disk.election = cluster_id, election
+        self._writing = False
+        self._write()
+
+    def _flush_ms(self) -> int:
+        return self._broker.world.flush_ms()
+
+    def _settled(self) -> None:
+        if self.voter.follows:
+            if self._disk.cluster_id is not None:
+                self._broker.joined()
+            self._flush()
+
+    # --- following ------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Fetch, after everything that is in the copy has been fsynced."""
+        if self._fetching or not self.voter.follows:
+            return
+        self._fetching = True
+        if self.copy.flushed_offset < self.copy.end_offset:
+            self._broker.after(self._flush_ms(), self._flushed)
+        else:
+            self._fetch()
+
+    def _flushed(self) -> None:
+        self.copy.flushed_offset = self.copy.end_offset
+        self._disk.lacks_metadata = self._disk.lacks_metadata and self.voter.lacks_records
+        self._fetch()
+
+    def _fetch(self) -> None:
+        broker, copy, voter = self._broker, self.copy, self.voter
+        asked_in, sent_ms = voter.leader_epoch, broker.now_ms
+        fetch = MetadataFetch(
+            voter.key,
+            broker.broker_epoch,
+            asked_in,
+            copy.end_offset,
+            copy.epochs.latest,
+            -1 if voter.high_watermark is None else voter.high_watermark,
+        )
+        self._metadata_link.request(
+            fetch,
+            MAX_WAIT_MS + broker.request_timeout_ms,
+            lambda fetched: self._fetched(fetched, asked_in, sent_ms),
+        )
+
+    def _fetched(self, fetched: MetadataFetched | None, asked_in: LeaderEpoch, sent_ms: int) -> None:
+        self._fetching = False
+        self._is_denied = fetched is not None and fetched.leader_epoch is None
+        if fetched is None or fetched.leader_epoch is None:
+            self._broker.after(RETRY_MS, self._flush)
+            return
+        voter = self.voter
+        outcome = voter.fetch_answered(asked_in, fetched.leader_id, fetched.leader_epoch, self._broker.now_ms)
+        reading = fetched.reading
+        if outcome is FetchOutcome.ADOPTED:
+            self.settled(self._flush)
+        elif outcome is FetchOutcome.STALE:
+            self._broker.after(RETRY_MS, self._flush)
+        elif reading.error_code is not ErrorCode.none:
+            if reading.error_code is ErrorCode.offset_out_of_range:
+                raise MetadataDivergedError(f"the leader's log does not reach {self.copy.end_offset}")
+            self._broker.after(RETRY_MS, self._flush)
+        else:
+            self._take(reading)
+            voter.appended(fetched.high_watermark, self.copy.end_offset)
+            if fetched.high_watermark is not None and voter.high_watermark is not None:
+                self._broker.metadata_fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
+            self._flush()
+
+    def _take(self, reading: Reading) -> None:
+        copy = self.copy
+        if reading.snapshot is not None:
+            self._broker.world.tell(
+                None, f"{self._broker.name} begins with the snapshot {reading.snapshot.snapshot_id}"
+            )
+            copy.begin_behind(reading.snapshot)
+            return
+        if reading.diverging is not None:
+            end_offset = copy.common_end(reading.diverging)
+            if end_offset >= copy.end_offset:
+                raise MetadataDivergedError(f"a divergence at {end_offset}, the log's end")
+            self.voter.check_truncation(end_offset)
+            self._broker.world.tell(
+                None, f"{self._broker.name} truncates its metadata from {copy.end_offset} to {end_offset}"
+            )
+            copy.truncate_to(end_offset)
+        for batch in reading.batches:
+            copy.append(batch)
