@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and return whether it was fast enough."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elections", description=__doc__)
     parser.add_argument("--partitions", type=int, default=10_000, help="how many the dead broker leads")
-    parser.add_argument("--brokers", type=int, default=6, help="how many there were")
+    parser.add_argument("--brokers", type=int, default=5, help="how many there were")
     parser.add_argument("--rounds", type=int, default=5, help="how many times it dies")
     options = parser.parse_args(arguments)
     needed = FILES_A_LOG * (2 * options.partitions // (options.brokers - 1) + 1) + SPARE_FILES
