@@ -33,7 +33,7 @@ from tests.chaos.view import Sight, View, broker_processes
 
 TOPIC: Final = "chaos"
 PARTITIONS: Final = 6
-RECOVERY_TIMEOUT_S: Final = 180.0
+RECOVERY_TIMEOUT_S: Final = 240.0
 AFTERMATH_S: Final = 1.0
 """How long a cluster must have been whole before a fault counts as over."""
 SHORTEST_PAUSE_S: Final = 0.2

@@ -26,7 +26,7 @@ def run_of(directory: Path) -> Run:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_cluster_under_kills_freezes_and_stops_keeps_every_acknowledged_record(tmp_path: Path) -> None:
     """With real processes, sockets and files, nothing promised is lost, doubled, moved or invented."""
     run = run_of(tmp_path / "chaos-brokers")
@@ -39,7 +39,7 @@ def test_cluster_under_kills_freezes_and_stops_keeps_every_acknowledged_record(t
     assert processes_of(run.mark) == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_cluster_whose_driver_is_killed_is_the_same_cluster_when_it_is_started_again(tmp_path: Path) -> None:
     """A supervisor is all that the driver needs: topics, records and producers' sequences are still there."""
     run = run_of(tmp_path / "chaos-drivers")
