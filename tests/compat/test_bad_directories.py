@@ -1,9 +1,11 @@
 """Data directories that a broker must leave alone, and what is in them stays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from sparklog.storage.meta_properties import read_meta_properties, write_meta_properties
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import consume, create_topic, produce
 
@@ -29,14 +31,15 @@ def test_directory_of_another_cluster_is_refused_by_name_and_left_as_it_is() -> 
         create_topic(cluster.bootstrap_servers, "kept", replication_factor=1)
         produce(cluster.bootstrap_servers, "kept", [{"value": b"before"}])
         cluster.kill(0)
-        meta = cluster.broker_directory(0) / "meta.properties"
-        content = meta.read_text()
-        meta.write_text(content.replace(cluster.cluster_id, "somebody-else"))
+        directory = cluster.broker_directory(0)
+        meta = read_meta_properties(directory)
+        assert meta is not None
+        write_meta_properties(directory, replace(meta, cluster_id="somebody-else"))
         cluster.launch(0)
         assert cluster.wait_for_exit(0) != 0
         assert "ForeignDirectoryError" in cluster.log_tail(0)
         assert "somebody-else" in cluster.log_tail(0)
-        meta.write_text(content)
+        write_meta_properties(directory, meta)
         cluster.restart(0)
         (message,) = consume(cluster.bootstrap_servers, [TopicPartition("kept", 0, OFFSET_BEGINNING)], 1)
         assert message.value() == b"before"
