@@ -1,7 +1,7 @@
 """The controller's thread: an event loop with a listener, an election, and then a leadership.
 
 Nothing is decided here. From `start` on brokers can call in; once an election is won, the loop hands
-requests, ticks and departures to the `Leadership`. Until then everything but a roll call is turned away.
+requests, ticks and departures to the `Leadership`. Until then clients wait for their answers.
 
 If the disk fails, or another driver takes the cluster over, the controller stops answering and stays
 stopped: `failure` says why, and every waiting call raises it. Whoever answered on would tell of changes that
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +35,15 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.types import BrokerId
-from sparklog.wire.apis import ApiKey, known_versions
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response
 from sparklog.wire.server import Listener
 
 __all__ = ["ControllerServer"]
 
+_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {ApiKey.FETCH}
+"""What clients ask here; Fetch is what brokers follow the metadata log by."""
 TICK_MS: Final = 50
 """How often sessions, waiting fetches and leader balance are looked at."""
 
@@ -272,6 +274,8 @@ class ControllerServer:
                     await running.stop_requested.wait()
 
     def _committed(self, image: MetadataImage) -> None:
+        if self._running is not None:
+            self._running.has_committed.set()
         with self._changed:
             self._image = image
             self._changed.notify_all()
@@ -305,6 +309,8 @@ class _Running:
         self.leadership: Leadership | None = None
         self.handlers: Mapping[ApiKey, Handler] = {}
         """Who answers what; empty while this driver does not lead."""
+        self.has_committed = asyncio.Event()
+        """Set once the beginning of this driver's epoch is committed, and with it what clients are told."""
 
     def called_in(self, request: Request) -> Response:
         """Answer a roll call (AddRaftVoter)."""
@@ -318,12 +324,14 @@ class _Running:
             return roll_call_response(ErrorCode.inconsistent_cluster_id, str(error))
         return roll_call_response(ErrorCode.none)
 
-    def handle(self, request: Request) -> Response | Deferred:
-        """Answer anything else.
+    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response]:
+        """Answer anything else; a client that comes too early waits, instead of asking again and again.
 
         Raises:
             KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
         """
+        if request.api_key in _CLIENT_APIS and not self.has_committed.is_set():
+            return self._handle_later(request)
         handler = self.handlers.get(request.api_key)
         if handler is None:
             raise KafkaError(
@@ -332,6 +340,20 @@ class _Running:
                 "does not lead",
             )
         return handler(request)
+
+    async def _handle_later(self, request: Request) -> Response:
+        await self.has_committed.wait()
+        answer = self.handle(request)
+        if isinstance(answer, Awaitable):
+            return await answer
+        if not isinstance(answer, Deferred):
+            return answer
+        answered: asyncio.Future[Response] = self.loop.create_future()
+        answer.bind(answered.set_result)
+        try:
+            return await answered
+        finally:
+            answer.abandon()
 
 
 def _table(running: _Running) -> dict[ApiKey, Api]:
