@@ -90,6 +90,12 @@ class ControllerProcess(Process):
                     leadership.handle(connection, message, reply)
 
     @property
+    def asks_for_pre_votes(self) -> bool | None:
+        """Whether the round of votes that is under way is one of pre-votes; None while there is none."""
+        votes = None if self.leadership is not None else self._candidate._round
+        return None if votes is None else votes.pre_vote
+
+    @property
     def cluster_id(self) -> str:
         """The cluster that is led, or about to be."""
         assert self._candidate.cluster_id is not None

@@ -29,6 +29,7 @@ class Faults:
         self._scheduler = world.scheduler
         self._random = random = world.scheduler.random
         self._is_over = False
+        self._has_rivals = False
         self._cuts: list[tuple[str, str]] = []
         brokers = [
             self._kill_broker,
@@ -67,18 +68,31 @@ class Faults:
             self._change_unclean_election,
             self._delete_topic,
         ]
+        slow = [
+            self._change_min_isr,
+            self._change_min_isr,
+            self._stall_connections,
+            self._stall_connections,
+            self._slow_disk,
+            self._stop_broker,
+            self._cut_one_way,
+        ]
+        rivals = [self._rival_candidate, self._rival_candidate, self._kill_broker]
         themes: tuple[list[Callable[[], None]], ...] = (
-            [*brokers, *network, *administration],
-            [*brokers[:6], *network, self._elect_preferred],
+            *2 * ([*brokers, *network, *administration],),
+            *2 * ([*brokers[:6], *network, self._elect_preferred],),
             [*brokers, *disasters, *administration],
-            [*drivers, *network, self._kill_broker, self._crash_machine],
+            *2 * ([*drivers, *network, self._kill_broker, self._crash_machine],),
             [*drivers, *disasters, *brokers],
+            slow,
+            rivals,
             [*brokers, *network, *disasters, *drivers, *administration],
         )
         kinds = random.choice(themes)
-        self._kinds = random.sample(kinds, random.randint(2, 7))
+        self._kinds = random.sample(kinds, min(len(kinds), random.randint(2, 7)))
         world.network.clocks_stop = self._freeze_broker in self._kinds
-        self._pause_ms = random.choice((80, 200, 600))
+        # A new driver needs a while before anything can happen to it.
+        self._pause_ms = random.choice((400, 900, 1_800) if kinds is rivals else (80, 200, 600))
 
     def begin(self, end_ms: int) -> None:
         """Let faults happen from now on."""
@@ -250,6 +264,36 @@ class Faults:
         self._world.start_application()
         if fate == "killed":
             self._world.driver_ended(old)
+
+    def _rival_candidate(self) -> None:
+        """A driver hangs while it asks for votes, so does the next one, and both go on."""
+        if self._has_rivals:
+            return
+        self._has_rivals = True
+        self._restart_controller()
+        self._scheduler.after(1, self._hang_candidate, [], self._random.random() < 0.8, 3_000)
+
+    def _hang_candidate(self, hung: list[Process], pre_vote: bool, tries: int) -> None:
+        driver = self._world.controller
+        if self._is_over or not tries:
+            self._release(hung)
+        elif not driver.alive or driver.stopped or driver.asks_for_pre_votes is not pre_vote:
+            wait_ms = 1 + self._random.randrange(4)
+            self._scheduler.after(wait_ms, self._hang_candidate, hung, pre_vote, tries - 1)
+        else:
+            self._world.tell(None, f"{driver.name} hangs while it asks for votes")
+            driver.stop()
+            hung.append(driver)
+            if len(hung) == 1:
+                self._world.start_application()
+                self._scheduler.after(1, self._hang_candidate, hung, True, 3_000)
+            else:
+                self._scheduler.after(self._random.randrange(30), self._release, hung)
+
+    def _release(self, hung: list[Process]) -> None:
+        self._has_rivals = False
+        for driver in hung:
+            self._go_on(driver)
 
     # --- network --------------------------------------------------------------------------------
 

@@ -11,17 +11,15 @@ from typing import Any
 from driver.controller import alter_partition, brokers, elections, partition_changes
 from driver.controller.cluster import Cluster
 from driver.controller.partition_changes import Election as HowFar
-from driver.controller.quorum.candidate import Candidate
 from driver.controller.quorum.leader import QuorumLeader
 from executor.lifecycle import BrokerLifecycle
-from executor.quorum.quorum_voter import Election, FetchOutcome, QuorumVoter, VoteRequest
+from executor.quorum.quorum_voter import Election, QuorumVoter, VoteRequest
 from executor.replication.leader_events import AdvanceHighWatermark
 from executor.replication.partition_follower import PartitionFetch, PartitionFollower
 from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.metadata import snapshot_records
-from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.storage.producer_states import FRESH, ProducerStates
 from sparklog.storage.recovery_rules import SoundPrefix
@@ -243,26 +241,6 @@ def _two_votes_in_an_epoch() -> Sequence[Replacement]:
     return [Replacement(QuorumVoter, "vote", vote_again)]
 
 
-def _vote_for_shorter_log() -> Sequence[Replacement]:
-    vote = QuorumVoter.vote
-
-    def vote_anyway(self: QuorumVoter, request: VoteRequest, *arguments: Any) -> Any:
-        longest = LogPosition(request.candidate_epoch - 1 + request.pre_vote, 10**9)
-        return vote(self, replace(request, log=longest), *arguments)
-
-    return [Replacement(QuorumVoter, "vote", vote_anyway)]
-
-
-def _older_epoch_counts() -> Sequence[Replacement]:
-    fetch_answered = QuorumVoter.fetch_answered
-
-    def count_anyway(self: QuorumVoter, *arguments: Any) -> FetchOutcome:
-        outcome = fetch_answered(self, *arguments)
-        return FetchOutcome.COUNTS if outcome is FetchOutcome.STALE else outcome
-
-    return [Replacement(QuorumVoter, "fetch_answered", count_anyway)]
-
-
 def _commit_of_older_epoch() -> Sequence[Replacement]:
     advance = QuorumLeader._advance_high_watermark
 
@@ -280,10 +258,6 @@ def _counted_before_fsync() -> Sequence[Replacement]:
             self._fetch()
 
     return [Replacement(Voting, "_flush", fetch)]
-
-
-def _lease_without_majority() -> Sequence[Replacement]:
-    return [Replacement(QuorumLeader, "has_majority", lambda self, now_ms: True)]
 
 
 def _minority_commits() -> Sequence[Replacement]:
@@ -310,17 +284,6 @@ def _acted_on_before_commit() -> Sequence[Replacement]:
 def _snapshot_one_record_short() -> Sequence[Replacement]:
     records = snapshot_records.snapshot_records
     return [Replacement(snapshot_records, "snapshot_records", lambda image: list(records(image))[:-1])]
-
-
-def _two_copies_at_once() -> Sequence[Replacement]:
-    forget = Candidate._forget
-
-    def forget_copy(self: Candidate, key: Any) -> None:
-        forget(self, key)
-        if self._copying == key:
-            self._copying = None
-
-    return [Replacement(Candidate, "_forget", forget_copy)]
 
 
 def _damaged_voter_votes() -> Sequence[Replacement]:
@@ -425,19 +388,10 @@ PLANTED = {
     "two-votes-in-an-epoch": PlantedBug(
         "a voter votes for every candidate of an epoch", _two_votes_in_an_epoch
     ),
-    "vote-for-shorter-log": PlantedBug(
-        "a voter votes for a candidate whose metadata log is shorter", _vote_for_shorter_log
-    ),
-    "older-epoch-counts": PlantedBug(
-        "a voter takes in what the leader of an older epoch has answered", _older_epoch_counts
-    ),
     "commit-of-older-epoch": PlantedBug(
         "a driver commits records of an older epoch by counting alone (Raft, 5.4.2)", _commit_of_older_epoch
     ),
     "counted-before-fsync": PlantedBug("a voter fetches beyond what it has fsynced", _counted_before_fsync),
-    "lease-without-majority": PlantedBug(
-        "a driver that hears no majority of the voters renews leases", _lease_without_majority
-    ),
     "minority-commits": PlantedBug("half of the voters are enough", _minority_commits),
     "directory-id-kept": PlantedBug(
         "a voter that comes back with an empty disk counts as the voter it was", _directory_id_kept
@@ -450,10 +404,6 @@ PLANTED = {
     ),
     "snapshot-one-record-short": PlantedBug(
         "a snapshot misses the last of its records", _snapshot_one_record_short
-    ),
-    "two-copies-at-once": PlantedBug(
-        "a driver copies from the next broker while an answer of the last one is under way",
-        _two_copies_at_once,
     ),
     "sequence-unchecked": PlantedBug(
         "a producer's retry is appended once more",
