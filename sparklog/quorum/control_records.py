@@ -1,8 +1,8 @@
 """The control records of the metadata log and its snapshots.
 
 Each lies in a control batch. Its key is the version of the key and the type, two big-endian int16; its value
-is a kio entity of the newest version. `LeaderChange` begins a leader epoch (KIP-595), `KRaftVersion` and
-`Voters` say who votes (KIP-853), header and footer enclose a snapshot (KIP-630).
+is a kio entity of version 0, the only one that Kafka reads from a log. `LeaderChange` begins a leader epoch
+(KIP-595), `KRaftVersion` and `Voters` say who votes (KIP-853), header and footer enclose a snapshot (KIP-630).
 """
 
 import io
@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kio.schema.k_raft_version_record.v0.data import KRaftVersionRecord
-from kio.schema.leader_change_message.v1.data import LeaderChangeMessage
-from kio.schema.leader_change_message.v1.data import Voter as LeaderChangeVoter
+from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
+from kio.schema.leader_change_message.v0.data import Voter as LeaderChangeVoter
 from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
 from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
 from kio.schema.voters_record.v0.data import Endpoint, KRaftVersionFeature, VotersRecord
@@ -108,7 +108,7 @@ def leader_change(
 ) -> LeaderChangeMessage:
     """Return what begins a leader epoch: who leads, who could vote, and who voted for the leader."""
     return LeaderChangeMessage(
-        version=1,
+        version=0,
         leader_id=leader_id,
         voters=_leader_change_voters(voters),
         granting_voters=_leader_change_voters(granting),
@@ -116,9 +116,7 @@ def leader_change(
 
 
 def _leader_change_voters(keys: Iterable[VoterKey]) -> tuple[LeaderChangeVoter, ...]:
-    return tuple(
-        LeaderChangeVoter(voter_id=key.node_id, voter_directory_id=key.directory_id) for key in sorted(keys)
-    )
+    return tuple(LeaderChangeVoter(voter_id=key.node_id) for key in sorted(keys))
 
 
 def kraft_version() -> KRaftVersionRecord:
