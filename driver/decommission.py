@@ -36,7 +36,8 @@ class DecommissionWatch:
         on_decommissioned: Callable[[Rack, str], None],
     ) -> None:
         """`on_decommissioned` is given the rack that loses an executor, and the executor's id."""
-        self._spark_context = spark_context
+        # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
+        self._context: Any = spark_context._jsc.sc()
         self._racks = tuple(racks)
         self._on_decommissioned = on_decommissioned
         self._stopping = threading.Event()
@@ -74,7 +75,9 @@ class DecommissionWatch:
             if len(executors) < len(rack.assignments):
                 return
             self._executors[rack] = (attempt, executors)
-        scheduler: Any = self._spark_context._jsc.sc().taskScheduler()
+        scheduler = self._context.taskScheduler()
+        if scheduler is None:  # the context has just been stopped
+            return
         for executor in executors:
             if scheduler.getExecutorDecommissionState(executor).isDefined():
                 self._reported[rack] = attempt
@@ -83,8 +86,7 @@ class DecommissionWatch:
 
     def _executors_of(self, job_group: str) -> frozenset[str]:
         """Return the executors on which tasks of the group's jobs run now."""
-        context: Any = self._spark_context._jsc.sc()
-        tracker, store = context.statusTracker(), context.statusStore()
+        tracker, store = self._context.statusTracker(), self._context.statusStore()
         executors = set()
         for job_id in tracker.getJobIdsForGroup(job_group):
             job = tracker.getJobInfo(job_id)
