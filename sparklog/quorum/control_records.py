@@ -2,7 +2,8 @@
 
 Each lies in a control batch. Its key is the version of the key and the type, two big-endian int16; its value
 is a kio entity of version 0, the only one that Kafka reads from a log. `LeaderChange` begins a leader epoch
-(KIP-595), `KRaftVersion` and `Voters` say who votes (KIP-853), header and footer enclose a snapshot (KIP-630).
+(KIP-595), `KRaftVersion` and `Voters` say who votes (KIP-853), a header and a footer enclose a snapshot
+(KIP-630).
 """
 
 import io

@@ -21,7 +21,8 @@ def test_start_under_dynamic_allocation_is_refused_with_the_property_to_set() ->
 
 def test_session_stopped_before_its_cluster_takes_the_cluster_along() -> None:
     """A notebook that only calls spark.stop() must not leave ports, processes or files."""
-    with spark_session("local[6]") as spark:
+    # A JVM keeps the properties of the session that launched it, which the test before this one may have.
+    with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
         cluster = sparklog.start(spark)
         brokers = (
             AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).brokers
