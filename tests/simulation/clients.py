@@ -240,7 +240,9 @@ class Consumer:
                 batch = records[position : position + header.size_bytes]
                 world.consumed(key, self._offset, batch, answer.leader_epoch)
                 self._offset = header.next_offset
-            self._client.after(1 + self._client.scheduler.random.randrange(READ_PAUSE_MS), self._read)
+            # When nothing more is written it is to come to the end.
+            pause_ms = self._client.scheduler.random.randrange(READ_PAUSE_MS) if world.accepts_writes else 0
+            self._client.after(1 + pause_ms, self._read)
             return
         self._client.refresh()
         self._client.after(1 + self._client.scheduler.random.randrange(2 * RETRY_MS), self._read)
