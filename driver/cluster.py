@@ -20,7 +20,9 @@ from driver.controller.server import ControllerServer
 from driver.decommission import DecommissionWatch
 from driver.rack import Rack
 from driver.slots import BrokerSlots, SlotClaims
+from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
+from sparklog.storage import DirectoryLockedError, LogDirectory
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ LEAVE_TIMEOUT_S = 20.0
 """How long brokers may take to flush and leave before Spark is asked to kill their tasks."""
 KILL_TIMEOUT_S = 10.0
 """How long Spark may take for that before the cluster is given up as it is."""
+
+
+LOCK_POLL_S = 0.05
 
 
 class SparkCluster:
@@ -132,6 +137,7 @@ class SparkCluster:
                 logger.error("Spark did not end the jobs of %s within %.0f s", _names(late), KILL_TIMEOUT_S)
         self._controller.stop()
         for directory in self._temporary_directories:
+            _wait_for_brokers(directory)
             shutil.rmtree(directory, ignore_errors=True)
         atexit.unregister(self.stop)
 
@@ -192,6 +198,20 @@ class SparkCluster:
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
+
+
+def _wait_for_brokers(directory: Path) -> None:
+    """Wait until no process of this host holds a broker's directory: a job may end before its broker has."""
+    deadline_s = time.monotonic() + KILL_TIMEOUT_S
+    for path in directory.glob("broker-*"):
+        while time.monotonic() < deadline_s:
+            try:
+                LogDirectory.open(path).close()
+                break
+            except DirectoryLockedError:
+                time.sleep(LOCK_POLL_S)
+            except KafkaError:  # it is being removed by its broker
+                break
 
 
 def _not_ended(racks: Sequence[Rack], timeout_s: float) -> list[Rack]:
