@@ -122,11 +122,7 @@ class Leadership:
             ForeignClusterError: it belongs to another cluster.
         """
         if call.cluster_id not in (None, self._cluster_id):
-            raise ForeignClusterError(
-                f"the directories of broker {call.key.node_id} on {call.host} belong to cluster "
-                f"{call.cluster_id}, this is {self._cluster_id}: name the log directories of one cluster, or "
-                "remove those that do not belong to it"
-            )
+            raise ForeignClusterError(call, self._cluster_id)
         for key in [key for key in self._calls if key.node_id == call.key.node_id]:
             del self._calls[key]
         self._calls[call.key] = call

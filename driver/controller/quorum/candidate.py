@@ -106,6 +106,14 @@ Effect = AskLogEnd | CopyLog | AskVote | Lead
 class ForeignClusterError(Exception):
     """A broker whose directories belong to another cluster called in."""
 
+    def __init__(self, call: RollCall, cluster_id: str) -> None:
+        """`cluster_id` is the one that this application serves."""
+        super().__init__(
+            f"the directories of broker {call.key.node_id} on {call.host} belong to cluster "
+            f"{call.cluster_id}, others of this application to {cluster_id}: name the log directories of one "
+            "cluster, or remove those that do not belong to it"
+        )
+
 
 def first_voters(brokers: Iterable[ExpectedBroker]) -> tuple[BrokerId, ...]:
     """Return who votes in a new cluster: the first broker of each rack, of an odd number of racks.
@@ -163,11 +171,7 @@ class Candidate:
             if self.cluster_id is None:
                 self.cluster_id = call.cluster_id
             elif call.cluster_id != self.cluster_id:
-                raise ForeignClusterError(
-                    f"the directories of broker {call.key.node_id} on {call.host} belong to cluster "
-                    f"{call.cluster_id}, others of this application to {self.cluster_id}: name the log "
-                    "directories of one cluster, or remove those that do not belong to it"
-                )
+                raise ForeignClusterError(call, self.cluster_id)
         if self._calls.get(call.key) == call:
             return self._advance(now_ms)
         for other in [key for key in self._calls if key.node_id == call.key.node_id]:
