@@ -139,9 +139,7 @@ def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> li
     logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
     return [
         *broker_leaves(cluster, registration.broker_id),
-        BrokerRegistrationChangeRecord(
-            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
-        ),
+        _becomes_fenced(registration),
     ]
 
 
@@ -163,10 +161,14 @@ def _fence_without_logs(cluster: Cluster, registration: BrokerRegistration) -> l
     logger.warning("Broker %d is fenced: it has no log directory left", registration.broker_id)
     return [
         *broker_lost_log(cluster, registration.broker_id),
-        BrokerRegistrationChangeRecord(
-            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
-        ),
+        _becomes_fenced(registration),
     ]
+
+
+def _becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
+    )
 
 
 def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:

@@ -69,9 +69,7 @@ _FIRST_FETCH_VERSION: Final = 13
 
 
 _BROKERS_ONLY: Final = (
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-    ApiKey.ALTER_PARTITION,
+    *(api_key for api_key in _DIRECT_CHANGES if api_key not in CLIENT_VERSIONS),
     ApiKey.BROKER_REGISTRATION,
     ApiKey.BROKER_HEARTBEAT,
     ApiKey.ENVELOPE,
