@@ -1,7 +1,8 @@
 """The controller's thread: an event loop with a listener, an election, and then a leadership.
 
 Nothing is decided here. From `start` on brokers can call in; once an election is won, the loop hands
-requests, ticks and departures to the `Leadership`. Until then clients wait for their answers.
+requests, ticks and departures to the `Leadership`. Until then clients wait for their answers, and a
+moment more for brokers that are late.
 
 If the disk fails, or another driver takes the cluster over, the controller stops answering and stays
 stopped: `failure` says why, and every waiting call raises it. Whoever answered on would tell of changes that
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from driver.controller.handlers import controller_versions, now_ms
+from driver.controller.late_brokers import LateBrokers
 from driver.controller.leadership import Leadership
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.candidate import (
@@ -76,6 +78,7 @@ class ControllerServer:
         self._host = host
         self._port = port
         self._candidate = Candidate(expected_brokers, new_cluster_id)
+        self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
         self._wanted_voters = first_voters(expected_brokers)
         self._changed = threading.Condition()
         self._cluster_id: str | None = None
@@ -256,6 +259,7 @@ class ControllerServer:
             )
             self._cluster_id = self._candidate.cluster_id
             running.handlers = leadership.handlers.table()
+            running.late_brokers = LateBrokers(self._expected_brokers, image.end_offset, now_ms())
             try:
                 await self._tick_until_stopped(running, leadership)
             finally:
@@ -269,13 +273,14 @@ class ControllerServer:
     async def _tick_until_stopped(self, running: "_Running", leadership: Leadership) -> None:
         while not running.stop_requested.is_set() and self._failure is None:
             leadership.tick()
+            running.look_at(self._image)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
 
     def _committed(self, image: MetadataImage) -> None:
         if self._running is not None:
-            self._running.has_committed.set()
+            self._running.look_at(image)
         with self._changed:
             self._image = image
             self._changed.notify_all()
@@ -309,8 +314,14 @@ class _Running:
         self.leadership: Leadership | None = None
         self.handlers: Mapping[ApiKey, Handler] = {}
         """Who answers what; empty while this driver does not lead."""
-        self.has_committed = asyncio.Event()
-        """Set once the beginning of this driver's epoch is committed, and with it what clients are told."""
+        self.late_brokers: LateBrokers | None = None
+        """Whom clients wait for; None while this driver does not lead."""
+        self._serves_clients = asyncio.Event()
+
+    def look_at(self, image: MetadataImage) -> None:
+        """Let clients have their answers, from `image` on, if they need not wait any more."""
+        if self.late_brokers is not None and not self.late_brokers.is_waited_for(image, now_ms()):
+            self._serves_clients.set()
 
     def called_in(self, request: Request) -> Response:
         """Answer a roll call (AddRaftVoter)."""
@@ -330,7 +341,7 @@ class _Running:
         Raises:
             KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
         """
-        if request.api_key in _CLIENT_APIS and not self.has_committed.is_set():
+        if request.api_key in _CLIENT_APIS and not self._serves_clients.is_set():
             return self._handle_later(request)
         handler = self.handlers.get(request.api_key)
         if handler is None:
@@ -342,7 +353,7 @@ class _Running:
         return handler(request)
 
     async def _handle_later(self, request: Request) -> Response:
-        await self.has_committed.wait()
+        await self._serves_clients.wait()
         answer = self.handle(request)
         if isinstance(answer, Awaitable):
             return await answer

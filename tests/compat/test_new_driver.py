@@ -3,11 +3,13 @@
 import contextlib
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from driver.controller import late_brokers
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
@@ -69,6 +71,24 @@ def test_new_driver_without_a_majority_waits_and_says_what_is_missing(cluster: L
     cluster.launch(2)
     cluster.wait_until_unfenced(0, 2)
     assert values(cluster, "kept", 1) == [b"before"]
+
+
+def test_new_driver_names_brokers_that_are_a_little_late(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list without them costs clients more than the wait; librdkafka's consumers may even lock up."""
+    monkeypatch.setattr(late_brokers, "LATE_BROKERS_MS", 60_000)
+    cluster.begin_new_controller(signal.SIGKILL)
+    cluster.launch(0)
+    cluster.launch(1)
+    cluster.wait_until_unfenced(0, 1)
+    client = AdminClient({"bootstrap.servers": cluster.controller.bootstrap_servers})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=0.5)
+    with ThreadPoolExecutor() as clients:
+        answer = clients.submit(client.list_topics, timeout=60)
+        cluster.launch(2)
+        assert set(answer.result().brokers) == {0, 1, 2}
 
 
 def test_brokers_of_a_dead_driver_serve_on_and_leave_in_order() -> None:

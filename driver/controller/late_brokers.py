@@ -1,0 +1,37 @@
+"""When clients get their first answer from a driver that has just been elected.
+
+Brokers of one application are started at once, and the last is rarely much later than the first. A list
+without it costs clients more than the wait: they drop a broker that is not named, and ask again after a
+back-off. librdkafka's consumers may even lock up for good when they were just asking that broker something
+(its issue 5476).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.types import BrokerId, Offset
+
+LATE_BROKERS_MS: Final = 2_000
+"""How long after an election clients wait for brokers."""
+
+
+class LateBrokers:
+    """The brokers that an elected driver's clients may have to wait for. Pure."""
+
+    def __init__(self, expected: Sequence[BrokerId], inherited: Offset, elected_ms: int) -> None:
+        """Everything below the offset `inherited` is from earlier drivers, whose brokers may be gone."""
+        self._expected = tuple(expected)
+        self._inherited = inherited
+        self._late_ms = elected_ms + LATE_BROKERS_MS
+
+    def is_waited_for(self, image: MetadataImage, now_ms: int) -> bool:
+        """Whether clients still wait: for something of this driver's to be committed, and for brokers."""
+        if image is EMPTY_IMAGE:
+            return True
+        return now_ms < self._late_ms and not all(self._is_back(image, each) for each in self._expected)
+
+    def _is_back(self, image: MetadataImage, broker_id: BrokerId) -> bool:
+        broker = image.brokers.get(broker_id)
+        # A broker's epoch is the offset of its registration.
+        return broker is not None and not broker.fenced and broker.broker_epoch >= self._inherited
