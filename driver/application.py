@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def start(
-    spark: SparkSession,
+    spark: SparkSession | SparkContext,
     *,
     racks: int = 3,
     brokers_per_rack: int = 1,
@@ -33,7 +33,7 @@ def start(
     config: Mapping[str, object] | str | Path | None = None,
 ) -> SparkCluster:
     """Start a cluster and return it when every broker is unfenced; see `sparklog.start`."""
-    context = spark.sparkContext
+    context = spark if isinstance(spark, SparkContext) else spark.sparkContext
     preflight.check_counts(racks, brokers_per_rack)
     preflight.check_dynamic_allocation(context)
     new_cluster_id = _new_cluster_id()
@@ -94,7 +94,8 @@ def start(
         [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
     )
     cluster.start()
-    dataframe.register(spark, cluster.bootstrap_servers)
+    if isinstance(spark, SparkSession):
+        dataframe.register(spark, cluster.bootstrap_servers)
     logger.info("cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
     return cluster
 

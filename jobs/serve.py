@@ -8,6 +8,7 @@ properties `spark.sparklog.racks` (default 3) and `spark.sparklog.brokers.per.ra
 """
 
 import argparse
+import importlib
 import logging
 import signal
 import sys
@@ -17,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
 
 import sparklog
 from driver.rack import is_stopped
@@ -69,12 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    spark = SparkSession.builder.appName("sparklog").getOrCreate()
-    stop_signal = StopSignal(spark.sparkContext)
+    # The JVM takes seconds to start Spark: time for this process to load its own part.
+    threading.Thread(target=importlib.import_module, args=("driver.application",), daemon=True).start()
+    # No session: nothing here asks for Spark SQL, which takes as long to load as the rest of Spark.
+    context = SparkContext.getOrCreate(SparkConf().setAppName("sparklog"))
+    stop_signal = StopSignal(context)
     try:
-        cluster = _start(spark, options.properties, stop_signal)
+        cluster = _start(context, options.properties, stop_signal)
     except (sparklog.StartError, ConfigError, OSError, ValueError) as error:
-        spark.stop()
+        context.stop()
         if stop_signal.wait(0):
             logger.info("stopped before the cluster was up")
             return 0
@@ -84,18 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
         while not stop_signal.wait(POLL_S):
             # Nothing else tells this process that the JVM is gone, and it has the cluster's address.
-            if is_stopped(spark.sparkContext):
+            if is_stopped(context):
                 logger.error("Spark has ended under the cluster")
                 return 1
             if cluster.failure is not None:
                 logger.error("the controller has ended: %s", cluster.failure)
                 return 1
         logger.info("stopping")
-    spark.stop()
+    context.stop()
     return 0
 
 
-def _start(spark: SparkSession, properties: Path | None, stop_signal: StopSignal) -> sparklog.Cluster:
+def _start(context: SparkContext, properties: Path | None, stop_signal: StopSignal) -> sparklog.Cluster:
     """Start the cluster; a stop signal ends the wait for brokers, which may be a long one.
 
     Raises:
@@ -103,18 +106,18 @@ def _start(spark: SparkSession, properties: Path | None, stop_signal: StopSignal
         ConfigError: An unknown key or a malformed value.
         ValueError: A Spark property that must be a number is none.
     """
-    configuration = spark.sparkContext.getConf()
+    configuration = context.getConf()
     with ThreadPoolExecutor(1, thread_name_prefix="sparklog start") as starter:
         starting = starter.submit(
             sparklog.start,
-            spark,
+            context,
             racks=int(configuration.get("spark.sparklog.racks") or 3),
             brokers_per_rack=int(configuration.get("spark.sparklog.brokers.per.rack") or 1),
             config=properties,
         )
         while not wait([starting], timeout=POLL_S).done:
             if stop_signal.wait(0):
-                spark.stop()
+                context.stop()
                 break
         return starting.result()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from sparklog.types import BrokerId
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 ENTRY_POINT_GROUP = "sparklog.sides"
@@ -103,7 +104,7 @@ class Cluster(Protocol):
 
 
 def start(
-    spark: SparkSession,
+    spark: SparkSession | SparkContext,
     *,
     racks: int = 3,
     brokers_per_rack: int = 1,
@@ -113,7 +114,8 @@ def start(
     """Turn the application of `spark` into a Kafka cluster; return when every broker is unfenced.
 
     Args:
-        spark: The session; its own tasks keep slots beside the brokers'.
+        spark: The session; its own tasks keep slots beside the brokers'. Or the context of an application
+            that only serves: Spark SQL, which takes seconds to load, then stays out of it.
         racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks.
         brokers_per_rack: Brokers that start and fail together.
         log_directories: Where brokers keep their logs, on the machines that they run on; each broker
