@@ -13,6 +13,7 @@ BATCH: Final = 1_000
 POLL_S: Final = 0.1
 ASK_TIMEOUT_S: Final = 5.0
 COMPLETE_TIMEOUT_S: Final = 120.0
+CLOSE_TIMEOUT_S: Final = 10.0
 GONE: Final = (
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError._LOG_TRUNCATION,
@@ -54,7 +55,11 @@ class Reader:
         if not self._stopping.is_set():
             self._stopping.set()
             self._thread.join()
-            self._consumer.close()
+            # Two of librdkafka's own threads may have locked each other out for good while brokers came and
+            # went (its issue 5476); a consumer in that state can be left, not closed.
+            closing = threading.Thread(target=self._consumer.close, name="reader's end", daemon=True)
+            closing.start()
+            closing.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
