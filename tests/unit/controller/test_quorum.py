@@ -34,8 +34,10 @@ BROKERS = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(3)]
 
 @contextmanager
 def controller(directory: Path) -> Iterator[ControllerServer]:
-    """A controller of three brokers, with an empty directory."""
-    config = BrokerConfig.from_mapping({"controller.quorum.fetch.timeout.ms": "1000"}, racks=3)
+    """A controller of three brokers, with an empty directory; who is registered need not send heartbeats."""
+    config = BrokerConfig.from_mapping(
+        {"controller.quorum.fetch.timeout.ms": "1000", "broker.session.timeout.ms": "60000"}, racks=3
+    )
     server = ControllerServer(config, directory, expected_brokers=BROKERS, new_cluster_id=CLUSTER_ID)
     server.start()
     try:
