@@ -2,11 +2,11 @@
 
 Brokers of one application are started at once, and the last is rarely much later than the first. A list
 without it costs clients more than the wait: they drop a broker that is not named, and ask again after a
-back-off. librdkafka's consumers may even lock up for good when they were just asking that broker something
-(its issue 5476).
+back-off. librdkafka then fails the requests that were on their way to it, and its consumers may even lock up
+for good (its issue 5476). The same goes for a list from a broker that has not heard of the others yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -24,12 +24,23 @@ class LateBrokers:
         self._expected = tuple(expected)
         self._inherited = inherited
         self._late_ms = elected_ms + LATE_BROKERS_MS
+        self._all_back_at: Offset | None = None
 
-    def is_waited_for(self, image: MetadataImage, now_ms: int) -> bool:
-        """Whether clients still wait: for something of this driver's to be committed, and for brokers."""
+    def are_waited_for(
+        self, image: MetadataImage, known_offsets: Mapping[BrokerId, Offset], now_ms: int
+    ) -> bool:
+        """Whether clients still wait: for something of this driver's to be committed, and for brokers.
+
+        `known_offsets` says up to where each broker knows the metadata to be committed.
+        """
         if image is EMPTY_IMAGE:
             return True
-        return now_ms < self._late_ms and not all(self._is_back(image, each) for each in self._expected)
+        if self._all_back_at is None and all(self._is_back(image, each) for each in self._expected):
+            self._all_back_at = image.end_offset
+        return now_ms < self._late_ms and (
+            self._all_back_at is None
+            or any(known_offsets.get(each, 0) < self._all_back_at for each in self._expected)
+        )
 
     def _is_back(self, image: MetadataImage, broker_id: BrokerId) -> bool:
         broker = image.brokers.get(broker_id)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
+from sparklog.metadata.log_serving import ServedLog
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata.snapshot_batches import MetadataSnapshot
 from sparklog.metadata.snapshot_schedule import SnapshotLimits
@@ -27,10 +28,9 @@ from sparklog.quorum.voter_history import VoterHistory
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.storage.file_region import FileRegion
 from sparklog.storage.leader_epochs import EpochEndOffset
 from sparklog.storage.log import Log
-from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset, TimestampMs
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["MetadataLog", "ReplayedBatch"]
 
@@ -179,11 +179,9 @@ class MetadataLog:
             [SimpleRecord(value=encode_record(record), timestamp_ms=now_ms) for record in records]
         )
 
-    def read(self, offset: Offset, max_bytes: int) -> FileRegion | None:
-        """Return batches from the one with `offset` on, at least one; `None` if there is none."""
-        if offset >= self._log.log_end_offset:
-            return None
-        return self._log.read(offset, max_bytes=max_bytes, up_to_offset=self._log.log_end_offset).region
+    def served(self, leader_id: BrokerId, high_watermark: Offset) -> ServedLog:
+        """Return the log as fetchers are to see it now."""
+        return ServedLog(self._log, self.snapshots, leader_id, self.leader_epoch, high_watermark)
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> EpochEndOffset | None:
         """Return where that leader epoch, or the one before it, ends in this log."""
@@ -197,7 +195,10 @@ class MetadataLog:
         offset = self._log.log_start_offset
         if self.snapshot is not None:
             offset = self.snapshot.image.end_offset
-        while (region := self.read(offset, _READ_BYTES)) is not None:
+        end_offset = self._log.log_end_offset
+        while offset < end_offset:
+            region = self._log.read(offset, max_bytes=_READ_BYTES, up_to_offset=end_offset).region
+            assert region is not None, "the log has no gaps"
             data = region.read()
             for position, header in iterate_headers(data):
                 yield data, position, header

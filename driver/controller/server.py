@@ -134,7 +134,7 @@ class ControllerServer:
         return self._failure
 
     def wait_until_unfenced(self, broker_count: int, timeout_s: float) -> None:
-        """Return when at least `broker_count` brokers are unfenced.
+        """Return when at least `broker_count` brokers are unfenced, and clients are served.
 
         Raises:
             TimeoutError: they are not within `timeout_s`; the message says who is registered.
@@ -142,7 +142,12 @@ class ControllerServer:
         """
 
         def is_over() -> bool:
-            return self._failure is not None or len(_unfenced(self._image)) >= broker_count
+            running = self._running
+            return self._failure is not None or (
+                len(_unfenced(self._image)) >= broker_count
+                and running is not None
+                and running.serves_clients.is_set()
+            )
 
         with self._changed:
             in_time = self._changed.wait_for(is_over, timeout_s)
@@ -259,9 +264,9 @@ class ControllerServer:
             )
             self._cluster_id = self._candidate.cluster_id
             running.handlers = leadership.handlers.table()
-            running.late_brokers = LateBrokers(self._expected_brokers, image.end_offset, now_ms())
+            late_brokers = LateBrokers(self._expected_brokers, image.end_offset, now_ms())
             try:
-                await self._tick_until_stopped(running, leadership)
+                await self._tick_until_stopped(running, leadership, late_brokers)
             finally:
                 running.handlers = {}
                 await leadership.end()
@@ -270,17 +275,28 @@ class ControllerServer:
             won.cancel()
             await asyncio.gather(won, stopped, return_exceptions=True)
 
-    async def _tick_until_stopped(self, running: "_Running", leadership: Leadership) -> None:
+    async def _tick_until_stopped(
+        self, running: "_Running", leadership: Leadership, late_brokers: LateBrokers
+    ) -> None:
         while not running.stop_requested.is_set() and self._failure is None:
             leadership.tick()
-            running.look_at(self._image)
+            self._serve_clients_when_due(running, leadership, late_brokers)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
 
+    def _serve_clients_when_due(
+        self, running: "_Running", leadership: Leadership, late_brokers: LateBrokers
+    ) -> None:
+        if running.serves_clients.is_set() or late_brokers.are_waited_for(
+            self._image, leadership.fetches.known_offsets, now_ms()
+        ):
+            return
+        running.serves_clients.set()
+        with self._changed:
+            self._changed.notify_all()
+
     def _committed(self, image: MetadataImage) -> None:
-        if self._running is not None:
-            self._running.look_at(image)
         with self._changed:
             self._image = image
             self._changed.notify_all()
@@ -314,14 +330,8 @@ class _Running:
         self.leadership: Leadership | None = None
         self.handlers: Mapping[ApiKey, Handler] = {}
         """Who answers what; empty while this driver does not lead."""
-        self.late_brokers: LateBrokers | None = None
-        """Whom clients wait for; None while this driver does not lead."""
-        self._serves_clients = asyncio.Event()
-
-    def look_at(self, image: MetadataImage) -> None:
-        """Let clients have their answers, from `image` on, if they need not wait any more."""
-        if self.late_brokers is not None and not self.late_brokers.is_waited_for(image, now_ms()):
-            self._serves_clients.set()
+        self.serves_clients = asyncio.Event()
+        """Set once this driver leads and its clients need not wait for late brokers any more."""
 
     def called_in(self, request: Request) -> Response:
         """Answer a roll call (AddRaftVoter)."""
@@ -341,7 +351,7 @@ class _Running:
         Raises:
             KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
         """
-        if request.api_key in _CLIENT_APIS and not self._serves_clients.is_set():
+        if request.api_key in _CLIENT_APIS and not self.serves_clients.is_set():
             return self._handle_later(request)
         handler = self.handlers.get(request.api_key)
         if handler is None:
@@ -353,7 +363,7 @@ class _Running:
         return handler(request)
 
     async def _handle_later(self, request: Request) -> Response:
-        await self._serves_clients.wait()
+        await self.serves_clients.wait()
         answer = self.handle(request)
         if isinstance(answer, Awaitable):
             return await answer

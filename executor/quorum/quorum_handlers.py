@@ -16,11 +16,11 @@ from kio.schema.end_quorum_epoch.v1 import response as end_response
 from kio.schema.list_offsets.v11 import response as list_offsets_response
 from kio.schema.vote.v2 import response as vote_response
 
-from executor.quorum.log_copies import fetch_response
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import Endpoint
+from sparklog.metadata.log_serving import ServedLog, fetch_refusal
 from sparklog.metadata.snapshot_serving import fetch_snapshot_response
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
@@ -115,8 +115,18 @@ class QuorumHandlers:
         return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
 
     def fetch(self, request: Request) -> Any:
-        """Answer Fetch of the metadata log out of the own copy."""
-        return fetch_response(self._replica, upgrade(request.body))
+        """Answer Fetch out of the own copy of the metadata log; who takes it over names no epoch."""
+        body, election = upgrade(request.body), self._voter.election
+        if body.cluster_id not in (None, self._replica.cluster_id):
+            return fetch_refusal(ErrorCode.inconsistent_cluster_id)
+        served = ServedLog(
+            self._replica.log,
+            self._replica.snapshots,
+            election.leader_id,
+            election.leader_epoch,
+            self._voter.high_watermark,
+        )
+        return served.answer(body)
 
     def fetch_snapshot(self, request: Request) -> Any:
         """Answer FetchSnapshot of the snapshots beside the own copy."""

@@ -19,7 +19,6 @@ from typing import Any, Final
 from executor.replication.cold_reads import is_cold, warm
 from executor.replication.damage import Damage, find_damage
 from executor.replication.delayed import DelayedOperations
-from executor.replication.epoch_checks import divergence
 from executor.replication.fetch_responses import FetchedPartition, fetch_response
 from executor.replication.fetch_sessions import FetchSessions
 from executor.replication.leader_events import FollowerFetched
@@ -28,6 +27,7 @@ from executor.replication.readers import Reader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
+from sparklog.storage.epoch_checks import divergence
 from sparklog.storage.file_region import FileRegion
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 from sparklog.wire.server import Deferred, Request

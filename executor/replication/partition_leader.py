@@ -15,7 +15,8 @@ Rules it keeps
   incarnation held says nothing about the disk of the present one.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
-(`epoch_checks.divergence`), then `FollowerFetched`. Carry effects out in order, before the next event.
+(`sparklog.storage.epoch_checks.divergence`), then `FollowerFetched`. Carry effects out in order, before the
+next event.
 """
 
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from executor.replication.damage import Damage, RepeatedFetches, UnreadableRanges
-from executor.replication.epoch_checks import check_leader_epoch
 from executor.replication.following import FetchedFromLeader, Following, LogHistory
 from executor.replication.leader_events import (
     AdvanceHighWatermark,
@@ -37,6 +36,7 @@ from executor.replication.readers import ReadPartition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.records.batch import BatchHeader
+from sparklog.storage.epoch_checks import check_leader_epoch
 from sparklog.storage.log import AppendInfo, Log
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
 

@@ -1,8 +1,7 @@
-"""FetchSnapshot as every replica of the metadata log answers it, and when a fetcher is sent to it.
+"""FetchSnapshot as every replica of the metadata log answers it.
 
-A fetcher needs a snapshot when the log no longer has what it would have to be given: it is answered with the
-newest one's id instead of records (KIP-595), and asks for the file piece by piece (KIP-630). Pieces are
-stretches of the file, not batches, and are sent from it without being read.
+A fetcher that was sent to a snapshot (`fetch_position`) asks for the file piece by piece (KIP-630). Pieces
+are stretches of the file, not batches, and are sent from it without being read.
 """
 
 from collections.abc import Callable
@@ -20,42 +19,11 @@ from kio.schema.fetch_snapshot.v1.response import SnapshotId as WireSnapshotId
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.file_region import FileRegion
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, SnapshotId
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, SnapshotId
 
-__all__ = ["fetch_snapshot_response", "snapshot_for"]
+__all__ = ["fetch_snapshot_response"]
 
 _UNKNOWN: Final = -1
-
-
-def snapshot_for(
-    fetch_offset: Offset,
-    last_fetched_epoch: LeaderEpoch | None,
-    *,
-    log_start_offset: Offset,
-    oldest: SnapshotId | None,
-    newest: SnapshotId | None,
-) -> SnapshotId | None:
-    """Return the snapshot with which a fetcher has to begin; `None` where the log will do.
-
-    It has nothing yet, which a snapshot mends sooner than the log; or it is below the log's start; or its log
-    has other records just there than the snapshot at which the log starts.
-
-    >>> snapshots = {"oldest": SnapshotId(100, 2), "newest": SnapshotId(300, 5)}
-    >>> snapshot_for(99, 2, log_start_offset=100, **snapshots)
-    SnapshotId(end_offset=300, leader_epoch=5)
-    >>> snapshot_for(100, 2, log_start_offset=100, **snapshots) is None
-    True
-    """
-    if oldest is None or newest is None:
-        return None
-    if fetch_offset == 0 or fetch_offset < log_start_offset:
-        return newest
-    if oldest.end_offset > log_start_offset:
-        return None  # The log has what is in the snapshots.
-    last_epoch = _UNKNOWN if last_fetched_epoch is None else last_fetched_epoch
-    if fetch_offset == log_start_offset:
-        return None if last_epoch == oldest.leader_epoch else newest
-    return newest if last_epoch < oldest.leader_epoch else None
 
 
 def fetch_snapshot_response(

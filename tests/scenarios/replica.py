@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from executor.replication.epoch_checks import check_leader_epoch, divergence
 from executor.replication.leader_events import (
     AdvanceHighWatermark,
     Appended,
@@ -34,6 +33,7 @@ from executor.replication.partition_follower import (
 from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
+from sparklog.storage.epoch_checks import check_leader_epoch, divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 LAG_TIME_MAX_MS = 10_000

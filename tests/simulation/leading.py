@@ -7,12 +7,12 @@ without their sessions, sizes and versions.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from executor.replication.epoch_checks import divergence
 from executor.replication.leader_events import FollowerFetched
 from executor.replication.partition_follower import PartitionFetch
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import validate_produced
+from sparklog.storage.epoch_checks import divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.network import Reply

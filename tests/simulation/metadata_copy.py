@@ -8,11 +8,11 @@ from bisect import bisect_right
 from random import Random
 from typing import NamedTuple
 
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import snapshot_records as snapshots
+from sparklog.metadata.fetch_position import parting
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata.snapshot_serving import snapshot_for
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_history import VoterHistory
 from sparklog.quorum.voter_set import VoterSet
@@ -101,32 +101,33 @@ class MetadataCopy:
 
     def read(self, offset: Offset, last_epoch: LeaderEpoch | None) -> Reading:
         """Answer who has everything below `offset`, the last of it from `last_epoch`."""
-        snapshot = self.snapshot
-        if snapshot is not None:
-            snapshot_id = snapshot.snapshot_id
-            needed = snapshot_for(
+        snapshot_id = None if self.snapshot is None else self.snapshot.snapshot_id
+        try:
+            parted = parting(
                 offset,
                 last_epoch,
+                history=self,
                 log_start_offset=self.start_offset,
+                log_end_offset=self.end_offset,
                 oldest=snapshot_id,
                 newest=snapshot_id,
             )
-            if needed is not None:
-                return Reading(snapshot=snapshot)
-        if last_epoch is not None and offset > 0:
-            end = self.epochs.end_offset_for(last_epoch, self.end_offset)
-            if end is None:
-                return Reading(ErrorCode.offset_out_of_range)
-            if end.leader_epoch < last_epoch or end.end_offset < offset:
-                return Reading(diverging=end)
-        if not self.start_offset <= offset <= self.end_offset:
-            return Reading(ErrorCode.offset_out_of_range)
+        except KafkaError as error:
+            return Reading(error.error_code)
+        if isinstance(parted, SnapshotId):
+            return Reading(snapshot=self.snapshot)
+        if parted is not None:
+            return Reading(diverging=EpochEndOffset(*parted))
         first = self.index_of(offset)
         return Reading(batches=tuple(self.batches[first : first + MAX_BATCHES]))
 
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> EpochEndOffset | None:
+        """Return where that leader epoch, or the one before it, ends here."""
+        return self.epochs.end_offset_for(leader_epoch, self.end_offset)
+
     def common_end(self, diverging: EpochEndOffset) -> Offset:
         """Return where to truncate by what a leader says."""
-        found = self.epochs.end_offset_for(diverging.leader_epoch, self.end_offset)
+        found = self.end_offset_for(diverging.leader_epoch)
         return min(self.end_offset if found is None else found.end_offset, diverging.end_offset)
 
     def begin_behind(self, snapshot: Snapshot) -> None:

@@ -11,9 +11,10 @@ import pytest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.fetch_position import snapshot_for
 from sparklog.metadata.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.metadata.snapshot_serving import fetch_snapshot_response, snapshot_for
+from sparklog.metadata.snapshot_serving import fetch_snapshot_response
 from sparklog.metadata.snapshot_store import SnapshotStore
 from sparklog.storage.log import Log
 from sparklog.storage.snapshot_files import snapshot_path

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from executor.replication.epoch_checks import divergence
 from executor.replication.leader_events import (
     AdvanceHighWatermark,
     Appended,
@@ -25,6 +24,7 @@ from executor.replication.partition_follower import (
 )
 from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.epoch_checks import divergence
 
 
 @dataclass

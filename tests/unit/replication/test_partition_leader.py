@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from executor.replication.epoch_checks import check_leader_epoch, divergence
 from executor.replication.leader_events import (
     AdvanceHighWatermark,
     Appended,
@@ -21,6 +20,7 @@ from executor.replication.leader_events import (
 )
 from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.epoch_checks import check_leader_epoch, divergence
 
 LAG_MS = 1000
 BROKERS = {1: BrokerStatus(11, True), 2: BrokerStatus(12, True), 3: BrokerStatus(13, True)}
