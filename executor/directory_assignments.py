@@ -21,6 +21,7 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
 )
 
 from executor.controller_link import ControllerLink
+from executor.sending import Sending
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
@@ -41,37 +42,31 @@ class DirectoryAssignments:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._waiting: dict[TopicIdPartition, UUID] = {}
-        self._sender: asyncio.Task[None] | None = None
+        self._sending = Sending(self._send_waiting)
 
     def assign(self, key: TopicIdPartition, directory_id: UUID) -> None:
         """Have the controller told that a replica lies in that directory."""
         self._waiting[key] = directory_id
-        if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_waiting())
+        self._sending.begin()
 
     async def close(self) -> None:
         """Stop telling."""
         self._waiting.clear()
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+        await self._sending.close()
 
     async def _send_waiting(self) -> None:
-        try:
-            while self._waiting:
-                told, self._waiting = self._waiting, {}
-                try:
-                    response = await self._link.request(self._request(told))
-                    if response.error_code is not ErrorCode.none:
-                        raise KafkaError(response.error_code, "the controller refused it")
-                except KafkaError as error:
-                    logger.warning("The directories of %d replicas could not be told: %s", len(told), error)
-                    self._waiting = told | self._waiting
-                    await asyncio.sleep(RETRY_MS / 1000)
-                else:
-                    _log_refused(response)
-        finally:
-            self._sender = None
+        while self._waiting:
+            told, self._waiting = self._waiting, {}
+            try:
+                response = await self._link.request(self._request(told))
+                if response.error_code is not ErrorCode.none:
+                    raise KafkaError(response.error_code, "the controller refused it")
+            except KafkaError as error:
+                logger.warning("The directories of %d replicas could not be told: %s", len(told), error)
+                self._waiting = told | self._waiting
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                _log_refused(response)
 
     def _request(self, told: Mapping[TopicIdPartition, UUID]) -> AssignReplicasToDirsRequest:
         by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}

@@ -6,7 +6,6 @@ exactly once. Retrying is the partition leader's business: only it knows whether
 Source: Kafka's AlterPartitionManager; KIP-497, KIP-903 (broker epochs).
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from kio.schema.alter_partition.v3.request import BrokerState, PartitionData, To
 
 from executor.controller_link import ControllerLink
 from executor.replication.isr_proposer import IsrAnswered
+from executor.sending import Sending
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 
@@ -44,7 +44,7 @@ class IsrProposals:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._waiting: list[_Proposal] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._sending = Sending(self._send_waiting)
 
     def propose(
         self,
@@ -57,29 +57,23 @@ class IsrProposals:
     ) -> None:
         """Queue the proposal; `done` is called once, never before this returns."""
         self._waiting.append(_Proposal(topic_id, partition, leader_epoch, partition_epoch, new_isr, done))
-        if self._sender is None:
-            self._sender = asyncio.get_running_loop().create_task(self._send_waiting())
+        self._sending.begin()
 
     async def close(self) -> None:
         """Stop sending; proposals that were not answered stay so, since nobody is left to act on them."""
         self._waiting.clear()
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+        await self._sending.close()
 
     async def _send_waiting(self) -> None:
-        try:
-            while self._waiting:
-                proposals = self._take_one_a_partition()
-                try:
-                    response = await self._link.request(self._request(proposals))
-                except KafkaError as error:
-                    logger.warning("%d ISR proposals were not answered: %s", len(proposals), error)
-                    _answer_all(proposals, ErrorCode.network_exception)
-                else:
-                    _answer_each(proposals, response)
-        finally:
-            self._sender = None
+        while self._waiting:
+            proposals = self._take_one_a_partition()
+            try:
+                response = await self._link.request(self._request(proposals))
+            except KafkaError as error:
+                logger.warning("%d ISR proposals were not answered: %s", len(proposals), error)
+                _answer_all(proposals, ErrorCode.network_exception)
+            else:
+                _answer_each(proposals, response)
 
     def _take_one_a_partition(self) -> list[_Proposal]:
         """Take the oldest proposal of each partition; a younger one would only fail beside it."""
