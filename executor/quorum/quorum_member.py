@@ -103,7 +103,8 @@ class QuorumMember:
             now_ms=now_ms,
             request_timeout_ms=timeout_ms,
         )
-        return cls(replica, listener, RollCall(replica, link, endpoint, timeout_ms), follower, publisher)
+        roll_call = RollCall(replica, link, endpoint, timeout_ms, now_ms)
+        return cls(replica, listener, roll_call, follower, publisher)
 
     @property
     def cluster_id(self) -> str | None:

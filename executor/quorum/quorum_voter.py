@@ -132,7 +132,7 @@ class QuorumVoter:
         if request.pre_vote:
             if not self._is_meant(request.voter_id, request.voter_directory_id):
                 return self._answer(ErrorCode.invalid_voter_key)
-            granted = self._is_long_enough(request.log, log) and not self._hears_leader(now_ms)
+            granted = self._is_long_enough(request.log, log) and not self.hears_leader(now_ms)
             return self._answer(ErrorCode.none, vote_granted=granted)
         if request.candidate_epoch > self.leader_epoch:
             self._enter(Election(request.candidate_epoch))
@@ -217,6 +217,10 @@ class QuorumVoter:
         self.high_watermark = reached
         return True
 
+    def hears_leader(self, now_ms: int) -> bool:
+        """Whether the leader has answered a fetch within the fetch timeout."""
+        return self._fetched_ms is not None and now_ms - self._fetched_ms < self._fetch_timeout_ms
+
     def begun_at(self, end_offset: Offset) -> None:
         """The log begins behind a snapshot, and all in that was committed.
 
@@ -258,9 +262,6 @@ class QuorumVoter:
 
     def _is_long_enough(self, candidates_log: LogPosition, own_log: LogPosition) -> bool:
         return candidates_log >= own_log and not self.lacks_records
-
-    def _hears_leader(self, now_ms: int) -> bool:
-        return self._fetched_ms is not None and now_ms - self._fetched_ms < self._fetch_timeout_ms
 
     def _follow(self, leader_id: BrokerId, leader_epoch: LeaderEpoch) -> None:
         if leader_epoch > self.leader_epoch:

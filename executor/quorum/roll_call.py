@@ -1,13 +1,14 @@
 """Calls in at the driver, so that it knows which directories there are, and where this broker is reached.
 
 Rules kept: once on every connection to the driver, since it may be another driver than before; and every
-`CALL_INTERVAL_MS` while no leader is followed, since a call, or what the driver made of it, may be lost.
+`CALL_INTERVAL_MS` while no leader is heard from, since a call, or what the driver made of it, may be lost.
 
 Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -30,13 +31,19 @@ class RollCall:
     """One broker's calls."""
 
     def __init__(
-        self, replica: MetadataReplica, link: ControllerLink, endpoint: Endpoint, request_timeout_ms: int
+        self,
+        replica: MetadataReplica,
+        link: ControllerLink,
+        endpoint: Endpoint,
+        request_timeout_ms: int,
+        now_ms: Callable[[], int],
     ) -> None:
         """Call over `link`, from `endpoint`, where candidates and leaders reach this broker."""
         self._replica = replica
         self._link = link
         self._endpoint = endpoint
         self._request_timeout_ms = request_timeout_ms
+        self._now_ms = now_ms
         self._connected = asyncio.Event()
 
     def connected(self) -> None:
@@ -54,7 +61,7 @@ class RollCall:
                 async with asyncio.timeout(CALL_INTERVAL_MS / 1000):
                     await self._connected.wait()
             except TimeoutError:
-                if self._replica.voter.follows or not self._link.is_connected:
+                if self._replica.voter.hears_leader(self._now_ms()) or not self._link.is_connected:
                     continue
             self._connected.clear()
             try:

@@ -61,7 +61,6 @@ class Voting:
         self._waiting: list[Callable[[], None]] = []
         self._writing = False
         self._fetching = False
-        self._is_denied = False
         link.stays_connected = True
         link.on_connected = self._call_in
         self._call_again()
@@ -69,8 +68,7 @@ class Voting:
     # --- roll call ------------------------------------------------------------------------------
 
     def _call_again(self) -> None:
-        # Only simulated drivers start where another one was, to which this process has called in already.
-        if (self._is_denied or not self.voter.follows) and self._link.is_connected:
+        if not self.voter.hears_leader(self._broker.now_ms) and self._link.is_connected:
             self._call_in()
         self._broker.after(CALL_INTERVAL_MS, self._call_again)
 
@@ -171,7 +169,6 @@ class Voting:
 
     def _fetched(self, fetched: MetadataFetched | None, asked_in: LeaderEpoch, sent_ms: int) -> None:
         self._fetching = False
-        self._is_denied = fetched is not None and fetched.leader_epoch is None
         if fetched is None or fetched.leader_epoch is None:
             self._broker.after(RETRY_MS, self._flush)
             return

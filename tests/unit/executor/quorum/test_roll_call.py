@@ -1,6 +1,7 @@
 """How a broker makes itself known to the driver, over a real socket."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -67,7 +68,7 @@ def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]
     async def main() -> None:
         async with scripted_controller({ApiKey.ADD_RAFT_VOTER: scene.answer}) as listener:
             link = ControllerLink("127.0.0.1", listener.port, "broker-2")
-            roll_call = RollCall(scene.replica, link, ENDPOINT, 2_000)
+            roll_call = RollCall(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
             link.on_connected = roll_call.connected
             calling = asyncio.create_task(roll_call.run())
             linked = asyncio.create_task(link.run())
@@ -94,7 +95,11 @@ def test_roll_call_says_which_directory_this_is_and_where_it_is_reached(scene: S
     run(scene, scenario)
 
 
-def test_roll_call_is_repeated_until_a_leader_is_followed(scene: Scene) -> None:
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def test_roll_call_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> None:
     """A driver that could not reach the broker back must hear of it again."""
 
     async def scenario(_: Any) -> None:
