@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import psutil
 
@@ -68,12 +68,15 @@ class Scene:
             time.sleep(POLL_S)
 
 
+Strike: TypeAlias = Callable[[Scene], Struck]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault, its name in tables, and what is promised."""
 
     description: str
-    strike: Callable[[Scene], Struck]
+    strike: Strike
     bound_s: float | None = None
     """The longest time without an acknowledgement that the 99th percentile may show."""
     weight: int = 1
@@ -148,40 +151,31 @@ def _freeze(scene: Scene) -> Struck:
     return Struck(description, frozenset({victim}), ending == "ended", over_s)
 
 
-def _full_disk(scene: Scene) -> Struck:
-    processes, leaders = scene.brokers()
-    victim = statistics.mode(leaders)
-    disk = scene.disks[victim]
-    disk.fill()
-    try:
-        time.sleep(scene.broken_disk_s)
-    finally:
-        disk.empty()
-    over_s = time.monotonic()
-    # A broker that has given a directory up does not take it up again: it is started anew, as Kafka's are.
-    with contextlib.suppress(psutil.NoSuchProcess):
-        processes[victim].terminate()
-    return Struck(f"disk full for {scene.broken_disk_s:g} s: {victim}", frozenset({victim}), True, over_s)
+def _break_disk(name: str, damage: Callable[[Disk], None], mend: Callable[[Disk], None]) -> Strike:
+    def strike(scene: Scene) -> Struck:
+        processes, leaders = scene.brokers()
+        victim = statistics.mode(leaders)
+        disk = scene.disks[victim]
+        damage(disk)
+        try:
+            time.sleep(scene.broken_disk_s)
+        finally:
+            mend(disk)
+        over_s = time.monotonic()
+        # A broker that has given a directory up does not take it up again: it is started anew.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes[victim].terminate()
+        description = f"disk {name} for {scene.broken_disk_s:g} s: {victim}"
+        return Struck(description, frozenset({victim}), True, over_s)
+
+    return strike
 
 
-def _read_only(scene: Scene) -> Struck:
-    _, leaders = scene.brokers()
-    victim = statistics.mode(leaders)
-    disk = scene.disks[victim]
-    disk.fail()
-    try:
-        time.sleep(scene.broken_disk_s)
-    finally:
-        disk.repair()
-    description = f"disk read-only for {scene.broken_disk_s:g} s: {victim}"
-    return Struck(description, frozenset({victim}), True, time.monotonic())
-
-
-def _signal_to_leader(name: str) -> Callable[[Scene], Struck]:
+def _signal_to_leader(name: str) -> Strike:
     return lambda scene: _one_broker(name, scene)
 
 
-def _signal_in_turn(name: str) -> Callable[[Scene], Struck]:
+def _signal_in_turn(name: str) -> Strike:
     return lambda scene: _next_broker(name, scene)
 
 
@@ -200,6 +194,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "all-brokers": Fault("SIGKILL of all brokers", _all_brokers, bound_s=15.0),
     "driver-jvm": Fault("SIGKILL of the driver's JVM", _driver_jvm, bound_s=25.0),
     "driver-python": Fault("SIGKILL of the driver's Python", _driver_python, bound_s=25.0),
-    "full-disk": Fault("full disk", _full_disk, needs_disks=True),
-    "read-only": Fault("disk turns read-only", _read_only, needs_disks=True),
+    "full-disk": Fault("full disk", _break_disk("full", Disk.fill, Disk.empty), needs_disks=True),
+    "read-only": Fault(
+        "disk turns read-only", _break_disk("read-only", Disk.fail, Disk.repair), needs_disks=True
+    ),
 }
