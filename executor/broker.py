@@ -131,7 +131,7 @@ class Broker:
             ForeignDirectoryError: (storage) a directory is another's, or not of the driver's cluster.
             DirectoryLockedError: (storage) a live process holds one; nothing has happened yet, and `run` may
                 be called again.
-            BrokerRefusedError: the controller will not have this broker, whatever it retries.
+            RegistrationRefusedError: the controller will not have this broker, whatever it retries.
             BrokerReplacedError: another incarnation has this broker's place.
             BrokerDiskError: no log directory is left, or that of the metadata log failed.
             KafkaError: the metadata log cannot be replayed or written, or a disk failed at the start.

@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark import BarrierTaskContext
 
 from executor.broker import Broker, BrokerState
-from executor.lifecycle import BrokerRefusedError
+from executor.lifecycle import RegistrationRefusedError
 from executor.watched import show_life
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
@@ -58,7 +58,7 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
     )
     try:
         asyncio.run(_serve(assignment))
-    except (ForeignDirectoryError, BrokerRefusedError, ConfigError, PermissionError) as refusal:
+    except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
         logger.error("refused: %s", refusal)
         return BrokerEnd(assignment.node_id, refusal=str(refusal))
     if assignment.temporary:

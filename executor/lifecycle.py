@@ -36,9 +36,9 @@ __all__ = [
     "BrokerDiskError",
     "BrokerIdentity",
     "BrokerLifecycle",
-    "BrokerRefusedError",
     "BrokerReplacedError",
     "BrokerState",
+    "RegistrationRefusedError",
 ]
 
 RETRY_MS: Final = 100
@@ -63,7 +63,7 @@ class BrokerState(Enum):
     SHUTTING_DOWN = "shutting down"
 
 
-class BrokerRefusedError(KafkaError):
+class RegistrationRefusedError(KafkaError):
     """The controller will not have this broker, however often it starts."""
 
 
@@ -112,7 +112,7 @@ class BrokerLifecycle:
         """None until registered."""
         self.is_fenced = True
         """What the last answered heartbeat said."""
-        self.failure: BrokerRefusedError | BrokerReplacedError | BrokerDiskError | None = None
+        self.failure: RegistrationRefusedError | BrokerReplacedError | BrokerDiskError | None = None
         """Why the broker had to go, if it was not asked to."""
         self.cluster_ended = False
         """Whether the broker goes because all do: nobody is left who would start it again."""
@@ -161,7 +161,7 @@ class BrokerLifecycle:
             self.due_ms = now_ms
             self._lease_start_ms = self._sent_ms
         elif error_code in _FATAL_AT_REGISTRATION:
-            self._fail(BrokerRefusedError(error_code, f"{self._name} cannot register"))
+            self._fail(RegistrationRefusedError(error_code, f"{self._name} cannot register"))
         elif now_ms >= self._registration_deadline_ms:
             self._fail(BrokerReplacedError(error_code, f"{self._name} could not register in time"))
         else:
@@ -284,7 +284,7 @@ class BrokerLifecycle:
     def _name(self) -> str:
         return f"broker {self.identity.node_id} of cluster {self.identity.cluster_id}"
 
-    def _fail(self, failure: BrokerRefusedError | BrokerReplacedError | BrokerDiskError) -> None:
+    def _fail(self, failure: RegistrationRefusedError | BrokerReplacedError | BrokerDiskError) -> None:
         self.failure = failure
         self.state = BrokerState.SHUTTING_DOWN
 

@@ -16,7 +16,7 @@ from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.candidate import AskLogEnd, AskVote, Candidate, CopyLog, Effect, Lead, RollCall
 from driver.controller.quorum.links import Links
 from driver.controller.quorum.requests import (
-    BrokerRefusedError,
+    BrokerAnswerError,
     copy_request,
     log_end_of,
     log_end_request,
@@ -119,7 +119,7 @@ class Election:
                 raise KafkaError(ErrorCode.broker_not_available, "it has gone")
             effects = await question(call)
         except KafkaError as error:
-            is_own = not isinstance(error, BrokerRefusedError | DownloadRefusedError)
+            is_own = not isinstance(error, BrokerAnswerError | DownloadRefusedError)
             if is_own and error.error_code is ErrorCode.kafka_storage_error:
                 if not self._won.done():
                     self._won.set_exception(error)
@@ -176,10 +176,10 @@ class Election:
             call, vote_request(self._candidate.cluster_id, self._directory_id, ask)
         )
         if response.error_code is not ErrorCode.none:
-            raise BrokerRefusedError(response.error_code, "the vote was refused")
+            raise BrokerAnswerError(response.error_code, "the vote was refused")
         partition = response.topics[0].partitions[0]
         if partition.error_code not in (ErrorCode.none, ErrorCode.fenced_leader_epoch):
-            raise BrokerRefusedError(partition.error_code, "the vote was refused")
+            raise BrokerAnswerError(partition.error_code, "the vote was refused")
         logger.info(
             "%s %s leader epoch %d%s",
             call.key,

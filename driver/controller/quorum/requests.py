@@ -21,7 +21,7 @@ from sparklog.quorum.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 
 __all__ = [
-    "BrokerRefusedError",
+    "BrokerAnswerError",
     "begin_quorum_epoch_request",
     "copy_request",
     "end_quorum_epoch_request",
@@ -38,7 +38,7 @@ _LATEST_TIMESTAMP: Final = -1
 _NO_REPLICA: Final = -1
 
 
-class BrokerRefusedError(KafkaError):
+class BrokerAnswerError(KafkaError):
     """A broker answered with an error of its own; here nothing has failed."""
 
 
@@ -78,7 +78,7 @@ def log_end_of(response: Any) -> LogPosition:
     """Return how long the copy is.
 
     Raises:
-        BrokerRefusedError: what the broker answered instead.
+        BrokerAnswerError: what the broker answered instead.
     """
     partition = only_partition(response.topics)
     return LogPosition(max(partition.leader_epoch, EMPTY_LOG.last_epoch), max(partition.offset, 0))
@@ -161,13 +161,13 @@ def only_partition(topics: Any) -> Any:
     """Return the metadata log's part of an answer.
 
     Raises:
-        BrokerRefusedError: what the broker answered instead, or that there is no such part.
+        BrokerAnswerError: what the broker answered instead, or that there is no such part.
     """
     partitions = [partition for topic in topics for partition in topic.partitions]
     if len(partitions) != 1:
-        raise BrokerRefusedError(
+        raise BrokerAnswerError(
             ErrorCode.unknown_server_error, "an answer about the metadata log has no such part"
         )
     if partitions[0].error_code is not ErrorCode.none:
-        raise BrokerRefusedError(partitions[0].error_code, "the broker has no metadata log to show")
+        raise BrokerAnswerError(partitions[0].error_code, "the broker has no metadata log to show")
     return partitions[0]

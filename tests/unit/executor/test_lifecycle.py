@@ -7,9 +7,9 @@ import pytest
 from executor.lifecycle import (
     BrokerIdentity,
     BrokerLifecycle,
-    BrokerRefusedError,
     BrokerReplacedError,
     BrokerState,
+    RegistrationRefusedError,
 )
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import Endpoint, FeatureRange
@@ -112,7 +112,7 @@ def test_lifecycle_registration_refused_for_good_gives_up_at_once(error_code: Er
     lifecycle = new_lifecycle()
     lifecycle.registration_answered(error_code, -1, START_MS)
     assert state_of(lifecycle) is BrokerState.SHUTTING_DOWN
-    assert isinstance(lifecycle.failure, BrokerRefusedError)
+    assert isinstance(lifecycle.failure, RegistrationRefusedError)
     assert lifecycle.failure.error_code is error_code
 
 
