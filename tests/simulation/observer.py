@@ -271,8 +271,8 @@ class Observer:
             check(driver, lead)
         for key, leader_epoch in list(self.deposed_for_silence):
             partition = self.decided(key)
-            if partition is not None and partition.leader_epoch == leader_epoch:
-                # Decided by the driver before this one, but not committed.
+            if partition is None or partition.leader_epoch <= leader_epoch:
+                # Decided by a driver before this one, but not committed: the epoch will be another's.
                 del self.deposed_for_silence[key, leader_epoch]
 
     def voted(self, key: VoterKey, request: VoteRequest, answer: QuorumAnswer) -> None:

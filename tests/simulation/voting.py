@@ -183,22 +183,27 @@ class Voting:
             if reading.error_code is ErrorCode.offset_out_of_range:
                 raise MetadataDivergedError(f"the leader's log does not reach {self.copy.end_offset}")
             self._broker.after(RETRY_MS, self._flush)
+        elif reading.snapshot is not None or reading.diverging is not None:
+            # What is below the high watermark here need not be what the leader has there.
+            self._begin_elsewhere(reading)
+            self._flush()
         else:
-            self._take(reading)
+            for batch in reading.batches:
+                self.copy.append(batch)
             voter.appended(fetched.high_watermark, self.copy.end_offset)
             if fetched.high_watermark is not None and voter.high_watermark is not None:
                 self._broker.metadata_fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
             self._flush()
 
-    def _take(self, reading: Reading) -> None:
+    def _begin_elsewhere(self, reading: Reading) -> None:
         copy = self.copy
         if reading.snapshot is not None:
             self._broker.world.tell(
                 None, f"{self._broker.name} begins with the snapshot {reading.snapshot.snapshot_id}"
             )
             copy.begin_behind(reading.snapshot)
-            return
-        if reading.diverging is not None:
+            self.voter.begun_at(copy.end_offset)
+        elif reading.diverging is not None:
             end_offset = copy.common_end(reading.diverging)
             if end_offset >= copy.end_offset:
                 raise MetadataDivergedError(f"a divergence at {end_offset}, the log's end")
@@ -207,5 +212,3 @@ class Voting:
                 None, f"{self._broker.name} truncates its metadata from {copy.end_offset} to {end_offset}"
             )
             copy.truncate_to(end_offset)
-        for batch in reading.batches:
-            copy.append(batch)
