@@ -15,8 +15,10 @@ from tests.chaos.reaper import MARK, Reaper
 
 Reaper(sys.argv[1], Path(sys.argv[2]))
 marked = {**os.environ, MARK: sys.argv[1]}
-for command in ("sleep 600", "sleep 600 & sleep 600"):
-    process = subprocess.Popen(["sh", "-c", command], env=marked, start_new_session=True)
+for command in ("echo; exec sleep 600", "sleep 600 & echo; exec sleep 600"):
+    shell = ["sh", "-c", command]
+    process = subprocess.Popen(shell, env=marked, start_new_session=True, stdout=subprocess.PIPE)
+    process.stdout.readline()
 os.killpg(process.pid, signal.SIGSTOP)
 print("ready", flush=True)
 sys.stdin.read()
