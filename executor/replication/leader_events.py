@@ -71,11 +71,16 @@ class IsrProposalAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanged:
-    """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch."""
+    """The metadata log said so: assignment and ISR as of `partition_epoch`, in the same leader epoch.
+
+    With them comes the min.insync.replicas of the same image. What an ISR commits depends on both, and one
+    of today with the other of yesterday may commit what the controller does not count on.
+    """
 
     partition_epoch: PartitionEpoch
     replicas: tuple[BrokerId, ...]
     isr: frozenset[BrokerId]
+    min_insync_replicas: int
     now_ms: int
 
 

@@ -259,13 +259,16 @@ class PartitionLeader:
         return self._after_isr_change(event.now_ms, was_under)
 
     def _partition_changed(self, event: PartitionChanged) -> list[LeaderEffect]:
-        if event.partition_epoch <= self.partition_epoch:
+        was_under = self.is_under_min_isr
+        has_new_minimum = event.min_insync_replicas != self.min_insync_replicas
+        self.min_insync_replicas = event.min_insync_replicas
+        if event.partition_epoch > self.partition_epoch:
+            self._assign(event.replicas, event.now_ms)
+            self._commit(event.isr, event.partition_epoch)
+        elif not has_new_minimum:
             # Known already from the controller's answer. What is pending since then must stay counted:
             # the controller may be committing it right now.
             return []
-        was_under = self.is_under_min_isr
-        self._assign(event.replicas, event.now_ms)
-        self._commit(event.isr, event.partition_epoch)
         return self._after_isr_change(event.now_ms, was_under)
 
     # --- steps ----------------------------------------------------------------------------------

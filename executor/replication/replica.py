@@ -111,15 +111,25 @@ class Replica:
     def lead(
         self,
         registration: PartitionRegistration,
+        settings: PartitionSettings,
         brokers: Mapping[BrokerId, BrokerStatus],
         own_broker_epoch: BrokerEpoch | None,
         replica_lag_time_max_ms: int,
         now_ms: int,
     ) -> None:
-        """Be the leader that `registration` says, or go on being it."""
+        """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
         isr = frozenset(registration.isr)
+        self._adopt(settings)
         if self.leader is not None and self.leader_epoch == registration.leader_epoch:
-            self.handle(PartitionChanged(registration.partition_epoch, registration.replicas, isr, now_ms))
+            self.handle(
+                PartitionChanged(
+                    registration.partition_epoch,
+                    registration.replicas,
+                    isr,
+                    settings.min_insync_replicas,
+                    now_ms,
+                )
+            )
             return
         self._leave_role(registration)
         self.leader = PartitionLeader(
@@ -138,8 +148,12 @@ class Replica:
         )
         self.handle(Ticked(now_ms))
 
-    def follow(self, registration: PartitionRegistration) -> None:
-        """Follow the leader that `registration` names (it may name none), or go on following it."""
+    def follow(self, registration: PartitionRegistration, settings: PartitionSettings) -> None:
+        """Follow the leader that `registration` names (it may name none), or go on following it.
+
+        `settings` are those of the same image: nothing is committed here under them before.
+        """
+        self._adopt(settings)
         if self.follower is not None and self.leader_epoch == registration.leader_epoch:
             self.partition_epoch = registration.partition_epoch
             return
@@ -323,12 +337,16 @@ class Replica:
             reader.touch()
 
     def reconfigure(self, settings: PartitionSettings, now_ms: int) -> None:
-        """Obey the topic's new configuration."""
+        """Obey the topic's new configuration, in a role that goes on as it was."""
         changed = settings.min_insync_replicas != self.settings.min_insync_replicas
-        self.settings = settings
-        self.log.reconfigure(settings.log)
+        self._adopt(settings)
         if changed:
             self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, now_ms))
+
+    def _adopt(self, settings: PartitionSettings) -> None:
+        if settings is not self.settings:
+            self.settings = settings
+            self.log.reconfigure(settings.log)
 
     def _carry_out_as_leader(self, effects: list[LeaderEffect]) -> None:
         for effect in effects:

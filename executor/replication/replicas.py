@@ -216,7 +216,8 @@ class Replicas:
             replica = self._table.get(topic.topic_id, partition)
             if replica is not None and not replica.offline:
                 leader_epoch = replica.leader_epoch
-                self._change_role(replica, topic.partitions[partition])
+                settings = self._settings_of(image, topic.name)
+                self._change_role(replica, topic.partitions[partition], settings)
                 if replica.leader_epoch != leader_epoch:
                     in_new_epoch.append(replica)
             key = TopicIdPartition(topic.topic_id, partition)
@@ -243,7 +244,11 @@ class Replicas:
             self._settings.pop(name, None)
         if changed:
             for replica in self._table:
-                if replica.topic_partition.topic in changed and not replica.offline:
+                # What changes in the same image takes its settings with its role, neither before the other.
+                changes_too = replica.topic_partition.partition in delta.changed_topics.get(
+                    replica.topic_id, ()
+                )
+                if replica.topic_partition.topic in changed and not replica.offline and not changes_too:
                     replica.reconfigure(self._settings_of(image, replica.topic_partition.topic), now_ms)
 
     async def _delete(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -298,13 +303,17 @@ class Replicas:
             replica.suspend()
         self._table.add(replica)
 
-    def _change_role(self, replica: Replica, registration: PartitionRegistration) -> None:
+    def _change_role(
+        self, replica: Replica, registration: PartitionRegistration, settings: PartitionSettings
+    ) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
             # The controller's answer to a proposal has already told more than this image.
+            replica.reconfigure(settings, self._delayed.now_ms())
             return
         if replica.damage is not None:
             if self._node_id in (registration.leader, *registration.isr):
                 # The controller has not heard of it yet.
+                replica.reconfigure(settings, self._delayed.now_ms())
                 return
             replica.repair()
             if replica.offline:
@@ -313,13 +322,14 @@ class Replicas:
         if registration.leader == self._node_id:
             replica.lead(
                 registration,
+                settings,
                 self._brokers,
                 self._broker_epoch(),
                 self._config.replica_lag_time_max_ms,
                 self._delayed.now_ms(),
             )
         else:
-            replica.follow(registration)
+            replica.follow(registration, settings)
             self._fetchers.add(replica)
         self._delete_records.low_watermark_moved(replica)
 

@@ -140,7 +140,11 @@ class Replica:
         if partition.leader_epoch == self.leader_epoch:
             if self.leader is not None:
                 isr = frozenset(partition.isr)
-                self.handle(PartitionChanged(partition.partition_epoch, partition.replicas, isr, now_ms))
+                self.handle(
+                    PartitionChanged(
+                        partition.partition_epoch, partition.replicas, isr, min_insync_replicas, now_ms
+                    )
+                )
             return
         self.resign()
         self.leader_epoch = partition.leader_epoch

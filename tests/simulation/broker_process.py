@@ -346,8 +346,13 @@ class BrokerProcess(Process):
         for kind, name in sorted(delta.changed_configs):
             if kind == ResourceType.TOPIC:
                 self._settings.pop(name, None)
-                for replica in self.replicas.values():
-                    if replica.topic_partition.topic == name and name in image.topics.by_name:
+                for key, replica in self.replicas.items():
+                    changes_too = key.partition in delta.changed_topics.get(key.topic_id, ())
+                    if (
+                        replica.topic_partition.topic == name
+                        and name in image.topics.by_name
+                        and not changes_too
+                    ):
                         replica.reconfigure(self._settings_of(image, name), now_ms)
                 self.touched()
         for key in [key for key in self.replicas if key.topic_id in delta.deleted_topics]:
@@ -362,7 +367,7 @@ class BrokerProcess(Process):
                         self._drop(key)
                     continue
                 replica = self.replicas.get(key) or self._open(key, topic.name)
-                self._change_role(key, replica, registration)
+                self._change_role(key, replica, registration, self._settings_of(image, topic.name))
 
     def _open(self, key: TopicIdPartition, topic: str) -> Replica:
         log = self.disk.logs.get(key)
@@ -392,8 +397,11 @@ class BrokerProcess(Process):
         replica.close_readers()
         self.disk.drop(key)
 
-    def _change_role(self, key: TopicIdPartition, replica: Replica, registration: Any) -> None:
+    def _change_role(
+        self, key: TopicIdPartition, replica: Replica, registration: Any, settings: PartitionSettings
+    ) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
+            replica.reconfigure(settings, self.now_ms)
             return
         if replica.leader_epoch != registration.leader_epoch:
             for loop in self._loops.values():
@@ -401,6 +409,7 @@ class BrokerProcess(Process):
         if registration.leader == self.broker_id:
             replica.lead(
                 registration,
+                settings,
                 self._brokers,
                 self.broker_epoch,
                 self._config.replica_lag_time_max_ms,
@@ -409,7 +418,7 @@ class BrokerProcess(Process):
             self.world.leads(self, replica, registration)
         else:
             is_new = replica.leader_epoch != registration.leader_epoch or replica.follower is None
-            replica.follow(registration)
+            replica.follow(registration, settings)
             if registration.leader is not None and is_new:
                 if registration.leader not in self._loops:
                     self._loops[registration.leader] = FetchLoop(self, registration.leader)

@@ -123,7 +123,7 @@ def test_isr_of_a_follower_that_stalls_and_returns_shrinks_and_grows() -> None:
     assert machine.maximal_isr == {1, 2, 3}
     assert machine.handle(fetched(2, 12, 1200)) == []
     assert machine.handle(answered(shrink, 8, 1300)) == []
-    smaller = PartitionChanged(8, (1, 2, 3), frozenset({1, 2}), 1301)
+    smaller = PartitionChanged(8, (1, 2, 3), frozenset({1, 2}), machine.min_insync_replicas, 1301)
     assert machine.handle(smaller) == [AdvanceHighWatermark(12)]
     assert (machine.isr, machine.partition_epoch) == ({1, 2}, 8)
     # It is back, but behind: it must reach the high watermark first.
@@ -244,7 +244,7 @@ def test_proposal_refused_as_stale_stays_pending_until_metadata(error_code: Erro
     assert machine.handle(refused(proposal, error_code)) == []
     assert machine.handle(Ticked(1)) == []
     assert machine.maximal_isr == {1, 2, 3}
-    machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1, 2, 3}), 2))
+    machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1, 2, 3}), machine.min_insync_replicas, 2))
     assert machine.isr == {1, 2, 3}
 
 
@@ -266,7 +266,10 @@ def test_metadata_of_the_partition_epoch_known_already_does_not_drop_what_is_pen
     machine.handle(fetched(2, 10))
     machine.handle(answered(first, 8))
     assert machine.handle(fetched(3, 10)) == [proposed(8, (1, 11), (2, 12), (3, 13))]
-    assert machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1, 2}), 1)) == []
+    assert (
+        machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1, 2}), machine.min_insync_replicas, 1))
+        == []
+    )
     assert machine.maximal_isr == {1, 2, 3}
 
 
@@ -276,7 +279,7 @@ def test_answer_overtaken_by_metadata_is_ignored() -> None:
     machine.handle(fetched(2, 10))
     proposal = proposed(7, (1, 11), (2, 12), (3, 13))
     assert machine.handle(fetched(3, 10)) == [proposal]
-    machine.handle(PartitionChanged(9, (1, 2, 3), frozenset({1}), 1))
+    machine.handle(PartitionChanged(9, (1, 2, 3), frozenset({1}), machine.min_insync_replicas, 1))
     assert machine.handle(answered(proposal, 8)) == []
     assert (machine.isr, machine.partition_epoch) == ({1}, 9)
 
@@ -285,7 +288,7 @@ def test_isr_below_min_insync_replicas_tells_who_waits_and_commits_nothing() -> 
     """Acknowledged only by a full ISR of at least min.insync.replicas; who waits may try again elsewhere."""
     machine = leader()
     machine.handle(Appended(12, 0))
-    assert machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1}), 1)) == [
+    assert machine.handle(PartitionChanged(8, (1, 2, 3), frozenset({1}), machine.min_insync_replicas, 1)) == [
         FailWaitingAppends(frozenset({1}), 2)
     ]
     assert machine.is_under_min_isr
@@ -304,7 +307,9 @@ def test_smaller_isr_counts_only_when_the_metadata_says_so_too() -> None:
     # The metadata log brings what the controller knew, in order.
     assert machine.handle(MinInsyncReplicasChanged(2, 1301)) == []
     told = FailWaitingAppends(frozenset({1}), 2)
-    assert machine.handle(PartitionChanged(8, (1, 2), frozenset({1}), 1301)) == [told]
+    assert machine.handle(PartitionChanged(8, (1, 2), frozenset({1}), machine.min_insync_replicas, 1301)) == [
+        told
+    ]
     assert machine.high_watermark == 10
 
 

@@ -3,10 +3,12 @@
 import asyncio
 import importlib
 import time
+from pathlib import Path
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import NO_LEADER, ConfigRecord, PartitionChangeRecord, ResourceType
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
@@ -99,6 +101,40 @@ async def test_produce_waiting_when_the_leader_is_deposed_is_not_acknowledged(br
     (row,) = rows(await waiting)
     assert row.error_code is ErrorCode.not_leader_or_follower
     assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (1, 1)
+
+
+@pytest.mark.parametrize("leader", [1, None])
+def test_leader_that_is_deposed_with_a_smaller_minimum_commits_nothing_by_it(
+    leader: int | None, tmp_path: Path
+) -> None:
+    """Both came in one image; to the controller the minimum was smaller only after it had lost the lead."""
+
+    @with_brokers(count=2)
+    async def scenario(brokers: Brokers) -> None:
+        topic_id = await brokers.create_topic("t", [(0, 1)], {"min.insync.replicas": "2"})
+        await brokers.stop(1)
+        await brokers.elect(topic_id, 0, leader=0, isr=[0])
+        channel = await brokers.connect(0)
+        (row,) = rows(await channel.request(produce(topic_id, batch(), acks=1)))
+        assert row.error_code is ErrorCode.none
+        replica = brokers.replica(0, topic_id)
+        assert (replica.log.log_end_offset, replica.high_watermark) == (1, 0)
+        await brokers.commit(
+            PartitionChangeRecord(
+                partition_id=0, topic_id=topic_id, leader=NO_LEADER if leader is None else leader, isr=()
+            ),
+            ConfigRecord(
+                resource_type=ResourceType.TOPIC,
+                resource_name="t",
+                name="min.insync.replicas",
+                value="1",
+            ),
+        )
+        assert replica.leader is None
+        assert replica.high_watermark == 0
+        assert replica.settings.min_insync_replicas == 1
+
+    scenario(tmp_path)
 
 
 @with_brokers(count=2)

@@ -121,7 +121,13 @@ class Story:
             case "metadata":
                 assert leader.leader is not None
                 leader.leader.handle(
-                    PartitionChanged(self.partition_epoch, REPLICAS, frozenset(self.isr), self.now_ms)
+                    PartitionChanged(
+                        self.partition_epoch,
+                        REPLICAS,
+                        frozenset(self.isr),
+                        leader.leader.min_insync_replicas,
+                        self.now_ms,
+                    )
                 )
             case "elect":
                 self.leader = sorted(self.isr)[who % len(self.isr)]
