@@ -13,7 +13,7 @@ of an image.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 from typing import Any, Final
@@ -196,7 +196,9 @@ class Replicas:
         now_ms = self._delayed.now_ms()
         if delta.changed_brokers or first:
             self._apply_brokers(image, now_ms)
-        self._apply_configs(image, delta, now_ms)
+        reconfigured = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        for name in reconfigured:
+            self._settings.pop(name, None)
         await self._delete(image, delta)
         changed: list[tuple[TopicImage, int]] = []
         for topic, partition in _changed_partitions(image, delta, everything=first):
@@ -222,6 +224,9 @@ class Replicas:
                     in_new_epoch.append(replica)
             key = TopicIdPartition(topic.topic_id, partition)
             self._places.image_changed(key, topic.partitions[partition])
+        # Not before the roles of the same image: a leader that is none any more must not obey a smaller
+        # min.insync.replicas that was decided after it.
+        self._apply_configs(image, reconfigured, self._delayed.now_ms())
         _log_roles(in_new_epoch)
         if first:
             await self._store.remove_strays()
@@ -238,17 +243,11 @@ class Replicas:
         for replica in self._table:
             replica.handle(BrokersChanged(self._brokers, now_ms))
 
-    def _apply_configs(self, image: MetadataImage, delta: MetadataDelta, now_ms: int) -> None:
-        changed = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
-        for name in changed:
-            self._settings.pop(name, None)
-        if changed:
+    def _apply_configs(self, image: MetadataImage, topics: Collection[str], now_ms: int) -> None:
+        """Obey changed topic configurations; who has changed its role knows its own already."""
+        if topics:
             for replica in self._table:
-                # What changes in the same image takes its settings with its role, neither before the other.
-                changes_too = replica.topic_partition.partition in delta.changed_topics.get(
-                    replica.topic_id, ()
-                )
-                if replica.topic_partition.topic in changed and not replica.offline and not changes_too:
+                if replica.topic_partition.topic in topics and not replica.offline:
                     replica.reconfigure(self._settings_of(image, replica.topic_partition.topic), now_ms)
 
     async def _delete(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -308,12 +307,10 @@ class Replicas:
     ) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
             # The controller's answer to a proposal has already told more than this image.
-            replica.reconfigure(settings, self._delayed.now_ms())
             return
         if replica.damage is not None:
             if self._node_id in (registration.leader, *registration.isr):
                 # The controller has not heard of it yet.
-                replica.reconfigure(settings, self._delayed.now_ms())
                 return
             replica.repair()
             if replica.offline:

@@ -343,18 +343,9 @@ class BrokerProcess(Process):
                 replica.handle(BrokersChanged(self._brokers, now_ms))
             # Before another role forgets what this leader has committed.
             self.touched()
-        for kind, name in sorted(delta.changed_configs):
-            if kind == ResourceType.TOPIC:
-                self._settings.pop(name, None)
-                for key, replica in self.replicas.items():
-                    changes_too = key.partition in delta.changed_topics.get(key.topic_id, ())
-                    if (
-                        replica.topic_partition.topic == name
-                        and name in image.topics.by_name
-                        and not changes_too
-                    ):
-                        replica.reconfigure(self._settings_of(image, name), now_ms)
-                self.touched()
+        reconfigured = sorted(name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC)
+        for name in reconfigured:
+            self._settings.pop(name, None)
         for key in [key for key in self.replicas if key.topic_id in delta.deleted_topics]:
             self._drop(key)
         for topic_id, partitions in delta.changed_topics.items():
@@ -368,6 +359,11 @@ class BrokerProcess(Process):
                     continue
                 replica = self.replicas.get(key) or self._open(key, topic.name)
                 self._change_role(key, replica, registration, self._settings_of(image, topic.name))
+        for name in reconfigured:
+            for replica in self.replicas.values():
+                if replica.topic_partition.topic == name and name in image.topics.by_name:
+                    replica.reconfigure(self._settings_of(image, name), now_ms)
+            self.touched()
 
     def _open(self, key: TopicIdPartition, topic: str) -> Replica:
         log = self.disk.logs.get(key)
@@ -401,7 +397,6 @@ class BrokerProcess(Process):
         self, key: TopicIdPartition, replica: Replica, registration: Any, settings: PartitionSettings
     ) -> None:
         if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
-            replica.reconfigure(settings, self.now_ms)
             return
         if replica.leader_epoch != registration.leader_epoch:
             for loop in self._loops.values():
