@@ -31,6 +31,7 @@ from executor.controller_link import ControllerLink, ControllerUnreachableError
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_voter import FetchOutcome, MetadataDivergedError
 from sparklog.errors import ErrorCode
+from sparklog.metadata.fetch_position import common_end
 from sparklog.metadata.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata.snapshot_download import DownloadRefusedError, SnapshotDownload
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
@@ -176,9 +177,8 @@ class MetadataFollower:
         await asyncio.sleep(RETRY_MS / 1000)
 
     def _truncate(self, diverging_epoch: Any) -> None:
-        found = self._log.epochs.end_offset_for(diverging_epoch.epoch, self._log.log_end_offset)
-        end_offset = min(
-            self._log.log_end_offset if found is None else found.end_offset, diverging_epoch.end_offset
+        end_offset = common_end(
+            self._log.epochs, self._log.log_end_offset, diverging_epoch.epoch, diverging_epoch.end_offset
         )
         if end_offset >= self._log.log_end_offset:
             raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.fetch_position import common_end
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.log_serving import ServedLog
 from sparklog.metadata.schemas import MetadataRecord
@@ -28,7 +29,6 @@ from sparklog.quorum.voter_history import VoterHistory
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
-from sparklog.storage.leader_epochs import EpochEndOffset
 from sparklog.storage.log import Log
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
@@ -183,9 +183,9 @@ class MetadataLog:
         """Return the log as fetchers are to see it now."""
         return ServedLog(self._log, self.snapshots, leader_id, self.leader_epoch, high_watermark)
 
-    def end_offset_for(self, leader_epoch: LeaderEpoch) -> EpochEndOffset | None:
-        """Return where that leader epoch, or the one before it, ends in this log."""
-        return self._log.epochs.end_offset_for(leader_epoch, self._log.log_end_offset)
+    def common_end(self, leader_epoch: LeaderEpoch, end_offset: Offset) -> Offset:
+        """Return where to cut this log when it parts from one in which that epoch ends at `end_offset`."""
+        return common_end(self._log.epochs, self._log.log_end_offset, leader_epoch, end_offset)
 
     def close(self) -> None:
         """Close the log. Blocks."""

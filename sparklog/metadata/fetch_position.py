@@ -6,9 +6,10 @@ newest one's id instead of records. Source: KIP-595.
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.epoch_checks import LeaderEpochHistory, divergence
+from sparklog.storage.leader_epochs import LeaderEpochs
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
 
-__all__ = ["parting", "snapshot_for"]
+__all__ = ["common_end", "parting", "snapshot_for"]
 
 
 def parting(
@@ -42,6 +43,14 @@ def parting(
             f"fetch offset {fetch_offset} is not in the log, which is {log_start_offset} to {log_end_offset}",
         )
     return parted
+
+
+def common_end(
+    epochs: LeaderEpochs, log_end_offset: Offset, leader_epoch: LeaderEpoch, end_offset: Offset
+) -> Offset:
+    """Return where to cut a log that parts from another, in which `leader_epoch` ends at `end_offset`."""
+    own = epochs.end_offset_for(leader_epoch, log_end_offset)
+    return min(log_end_offset if own is None else own.end_offset, end_offset)
 
 
 def snapshot_for(

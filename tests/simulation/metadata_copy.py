@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import snapshot_records as snapshots
-from sparklog.metadata.fetch_position import parting
+from sparklog.metadata.fetch_position import common_end, parting
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.quorum.log_position import LogPosition
@@ -127,8 +127,7 @@ class MetadataCopy:
 
     def common_end(self, diverging: EpochEndOffset) -> Offset:
         """Return where to truncate by what a leader says."""
-        found = self.end_offset_for(diverging.leader_epoch)
-        return min(self.end_offset if found is None else found.end_offset, diverging.end_offset)
+        return common_end(self.epochs, self.end_offset, diverging.leader_epoch, diverging.end_offset)
 
     def begin_behind(self, snapshot: Snapshot) -> None:
         """Give up everything for a snapshot, which is on the disk."""

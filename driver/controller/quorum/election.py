@@ -144,9 +144,7 @@ class Election:
                 wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
                 await self._copy_snapshot(call, wanted)
             elif (diverging := partition.diverging_epoch).end_offset >= 0:
-                found = log.end_offset_for(diverging.epoch)
-                own_end = log.log_end_offset if found is None else found.end_offset
-                log.truncate_to(min(own_end, diverging.end_offset))
+                log.truncate_to(log.common_end(diverging.epoch, diverging.end_offset))
             elif partition.records:
                 log.append_copied(partition.records)
             else:
