@@ -97,7 +97,7 @@ def test_brokers_of_a_dead_driver_serve_on_and_leave_in_order() -> None:
     with LocalCluster(brokers=3, config=CONFIG | {"broker.session.timeout.ms": "30000"}) as cluster:
         create_topic(cluster.bootstrap_servers, "kept")
         bootstrap_servers = cluster.bootstrap_servers
-        # All replicas acknowledge it, so all have learned that the topic is committed: only the driver can say so.
+        # All replicas have acknowledged it, so all know the topic: only the driver can tell them.
         produce(bootstrap_servers, "kept", [{"value": b"with a driver"}])
         cluster.controller.stop()
         produce(bootstrap_servers, "kept", [{"value": b"without a driver"}])
