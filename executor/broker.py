@@ -204,6 +204,7 @@ class Broker:
                 broker_epoch=self._registered_epoch,
                 publish=publish,
                 on_caught_up=self._caught_up,
+                log_end=replicas.log_end,
                 now_ms=_now_ms,
             )
             leaving.push_async_callback(quorum.close)

@@ -63,6 +63,18 @@ class Cluster:
         registration = self.image.brokers.get(broker_id)
         return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
 
+    def is_arriving(self, broker_id: BrokerId, now_ms: int) -> bool:
+        """Whether the broker has registered, and is about to be unfenced."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or not registration.fenced or registration.in_controlled_shutdown:
+            return False
+        session = self.sessions.get(broker_id)
+        return (
+            session is not None
+            and session.broker_epoch == registration.broker_epoch
+            and self.sessions.is_alive(broker_id, now_ms)
+        )
+
     def may_lead(
         self,
         partition: PartitionRegistration,

@@ -39,9 +39,11 @@ from driver.controller.decision import Decision
 from driver.controller.delete_topics import delete_topics
 from driver.controller.elections import balance, elect_leaders, elect_where_unclean_is_allowed
 from driver.controller.producer_ids import allocate_producer_ids, init_producer_id
+from driver.controller.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
+from sparklog.quorum.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 __all__ = ["REQUEST_TYPES", "Controller"]
@@ -81,6 +83,7 @@ class Controller:
         self._stopping = False
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
         self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
+        self._recovery = UncleanRecovery()
 
     @property
     def image(self) -> MetadataImage:
@@ -112,7 +115,20 @@ class Controller:
             records = balance(self._cluster)
         if not records and self._unclean_elections.is_due(now_ms):
             records = elect_where_unclean_is_allowed(self._cluster)
+        if not records:
+            records = self._recovery.elections(self._cluster, now_ms)
         return Decision(records, None)
+
+    def log_questions(self, now_ms: int) -> list[LogQuestion]:
+        """Return what brokers have to be asked about their logs."""
+        return [] if self._stopping else self._recovery.questions(self._cluster, now_ms)
+
+    def log_question_answered(
+        self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition], now_ms: int
+    ) -> Decision:
+        """Take in how far a broker's logs reach, by topic and partition; what is missing is asked again."""
+        self._recovery.answered(question, positions)
+        return Decision([] if self._stopping else self._recovery.elections(self._cluster, now_ms), None)
 
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
         """Fence a broker whose process is known to have ended, if it has not registered again since."""

@@ -23,7 +23,13 @@ from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.candidate import ForeignClusterError, Lead, RollCall
 from driver.controller.quorum.leader import QuorumLeader
 from driver.controller.quorum.links import Links
-from driver.controller.quorum.requests import begin_quorum_epoch_request, end_quorum_epoch_request
+from driver.controller.quorum.requests import (
+    begin_quorum_epoch_request,
+    end_quorum_epoch_request,
+    log_end_request,
+    log_ends_of,
+)
+from driver.controller.unclean_recovery import LogQuestion
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
@@ -70,6 +76,7 @@ class Leadership:
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._announcements: set[asyncio.Task[None]] = set()
+        self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._progress_scheduled = False
         self._applied_bytes = 0
         self.image = EMPTY_IMAGE
@@ -132,6 +139,7 @@ class Leadership:
         """Let time pass."""
         while (decision := self.controller.tick(now_ms())).records:
             self.decide(decision)
+        self._ask_for_logs()
         self.fetches.expire(now_ms())
         voters = self.quorum.next_voters(self._calls.values(), now_ms())
         if voters is not None:
@@ -153,7 +161,7 @@ class Leadership:
 
     async def end(self) -> None:
         """Tell the brokers that this driver leads no more, as far as they hear it soon."""
-        for task in self._announcements:
+        for task in (*self._announcements, *self._log_questions.values()):
             task.cancel()
         farewells = [
             self._links.request(call, end_quorum_epoch_request(self._cluster_id, self._log.leader_epoch))
@@ -216,6 +224,25 @@ class Leadership:
 
     def _broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         self.decide(self.controller.broker_gone(broker_id, broker_epoch))
+
+    def _ask_for_logs(self) -> None:
+        """Ask brokers how far their logs reach, one question at a time each."""
+        for question in self.controller.log_questions(now_ms()):
+            broker_id = question.broker_id
+            call = next((each for each in self._calls.values() if each.key.node_id == broker_id), None)
+            if call is not None and broker_id not in self._log_questions:
+                asking = self._ask_for_log(call, question)
+                self._log_questions[broker_id] = asyncio.get_running_loop().create_task(asking)
+
+    async def _ask_for_log(self, call: RollCall, question: LogQuestion) -> None:
+        try:
+            response = await self._links.request(call, log_end_request(question.leader_epochs))
+        except KafkaError as error:
+            logger.info("%s did not say how far its logs reach, and is asked again: %s", call.key, error)
+        else:
+            self.decide(self.controller.log_question_answered(question, log_ends_of(response), now_ms()))
+        finally:
+            del self._log_questions[question.broker_id]
 
     def _deposed(self, key: VoterKey, leader_epoch: LeaderEpoch) -> None:
         if key in self._calls:

@@ -4,6 +4,8 @@ The rules this module keeps:
 
 - A leader is elected from the ISR (or, when the ISR is empty, from the eligible leader replicas, KIP-966).
   Only an unclean election goes beyond that: its leader is alone in the ISR and RECOVERING (KIP-704).
+- When a partition loses its last leader, all who were in sync or eligible then are remembered: should all of
+  them lose that, they are who is asked for the longest log (`unclean_recovery`).
 - A leader that is still acceptable stays.
 - With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
   has no leader and waits for it.
@@ -55,18 +57,19 @@ def change_partition(
     *,
     isr: tuple[BrokerId, ...] | None = None,
     lost_log: Collection[BrokerId] = (),
+    longest_log: BrokerId | None = None,
     leader_recovery_state: LeaderRecoveryState | None = None,
     directories: tuple[UUID | None, ...] | None = None,
 ) -> PartitionChangeRecord | None:
     """Return the record that gives the partition the wanted ISR and the leader that follows from it.
 
     `isr`, `leader_recovery_state` and `directories` of None keep what is there. `lost_log` are replicas
-    that may have lost what they had acknowledged and so are no eligible leader replicas. Returns None when
-    nothing changes.
+    that may have lost what they had acknowledged and so are no eligible leader replicas. `longest_log` has
+    the longest log of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
     """
     wanted_isr = partition.isr if isr is None else isr
     elr = _eligible_leader_replicas(partition, wanted_isr, lost_log, rules)
-    leader, unclean = _elect(partition, wanted_isr, elr, may_lead, rules, election)
+    leader, unclean = _elect(partition, wanted_isr, elr, may_lead, election, longest_log)
 
     recovery_state = (
         partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
@@ -83,7 +86,7 @@ def change_partition(
                 elr = ()
         if rules.eligible_leader_replicas:
             if leader is None and not partition.last_known_elr:
-                changes["last_known_elr"] = (partition.leader,)
+                changes["last_known_elr"] = _last_in_sync(partition)
             elif leader is not None and partition.last_known_elr:
                 changes["last_known_elr"] = ()
     if wanted_isr != partition.isr and (wanted_isr or rules.eligible_leader_replicas):
@@ -116,6 +119,13 @@ def _eligible_leader_replicas(
     return tuple(broker_id for broker_id in partition.replicas if broker_id in candidates)
 
 
+def _last_in_sync(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+    """Return who may have all that is committed while nobody leads: the last leader first."""
+    others = {*partition.isr, *partition.elr} - {partition.leader}
+    last_leader = () if partition.leader is None else (partition.leader,)
+    return (*last_leader, *(broker_id for broker_id in partition.replicas if broker_id in others))
+
+
 def _commits_nothing(partition: PartitionRegistration, isr: tuple[BrokerId, ...], rules: IsrRules) -> bool:
     return len(isr) < min(rules.min_in_sync_replicas, len(partition.replicas))
 
@@ -125,8 +135,8 @@ def _elect(
     isr: tuple[BrokerId, ...],
     elr: tuple[BrokerId, ...],
     may_lead: Callable[[BrokerId], bool],
-    rules: IsrRules,
     election: Election,
+    longest_log: BrokerId | None,
 ) -> _Elected:
     eligible = isr or elr
     replicas, leader = partition.replicas, partition.leader
@@ -139,10 +149,8 @@ def _elect(
     for broker_id in order:
         if broker_id in eligible and may_lead(broker_id):
             return _Elected(broker_id, unclean=False)
-    if not eligible and rules.eligible_leader_replicas and len(partition.last_known_elr) == 1:
-        last_leader = partition.last_known_elr[0]
-        if may_lead(last_leader):
-            return _Elected(last_leader, unclean=True)
+    if not eligible and longest_log is not None and may_lead(longest_log):
+        return _Elected(longest_log, unclean=True)
     if election is Election.UNCLEAN:
         for broker_id in partition.replicas:
             if may_lead(broker_id):

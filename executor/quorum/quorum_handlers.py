@@ -1,4 +1,4 @@
-"""What a broker's CONTROLLER listener answers: votes, leaders, and its copy of the metadata log.
+"""What a broker's CONTROLLER listener answers: votes, leaders, its copy of the metadata log, its logs' ends.
 
 The copy is served up to its end, whether committed or not: a candidate takes over the longest log, and only
 a majority's votes then say what of it counts. Nothing is held open; a candidate asks again.
@@ -6,6 +6,7 @@ a majority's votes then say what of it counts. Nothing is held open; a candidate
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,14 +19,14 @@ from kio.schema.vote.v2 import response as vote_response
 
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import Endpoint
 from sparklog.metadata.log_serving import ServedLog, fetch_refusal
 from sparklog.metadata.snapshot_serving import fetch_snapshot_response
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
-from sparklog.types import CLUSTER_METADATA_TOPIC
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.versions import upgrade
@@ -43,8 +44,12 @@ _NO_DIRECTORY: Final = UUID(int=0)
 class QuorumHandlers:
     """The requests of candidates and leaders to one broker."""
 
-    def __init__(self, replica: MetadataReplica) -> None:
+    def __init__(
+        self, replica: MetadataReplica, log_end: Callable[[str, int, LeaderEpoch], LogPosition]
+    ) -> None:
+        """`log_end` says how far another log reaches, of a topic, a partition and a leader epoch."""
         self._replica = replica
+        self._log_end = log_end
         self._voter = replica.voter
         self.endpoint: Endpoint | None = None
         """Where the listener is reached, once that is known."""
@@ -140,7 +145,11 @@ class QuorumHandlers:
         )
 
     def list_offsets(self, request: Request) -> Any:
-        """Answer ListOffsets: where the own copy ends."""
+        """Answer ListOffsets: where logs end here, committed or not, and the leader epoch of the last record.
+
+        Of the metadata log for candidates; of others for an unclean recovery (KIP-966), of replicas that need
+        not lead.
+        """
         return list_offsets_response.ListOffsetsResponse(
             throttle_time=timedelta(),
             topics=tuple(
@@ -156,15 +165,17 @@ class QuorumHandlers:
 
     def _latest_offset(self, topic: str, partition: Any) -> Any:
         number = partition.partition_index
-        if (topic, number) != (CLUSTER_METADATA_TOPIC, 0):
+        try:
+            if partition.timestamp != LATEST_TIMESTAMP:
+                raise KafkaError(ErrorCode.invalid_request, "here only the latest offset can be asked for")
+            if (topic, number) == (CLUSTER_METADATA_TOPIC, 0):
+                position = self._replica.position
+            else:
+                position = self._log_end(topic, number, partition.current_leader_epoch)
+        except KafkaError as error:
             return list_offsets_response.ListOffsetsPartitionResponse(
-                partition_index=number, error_code=ErrorCode.unknown_topic_or_partition
+                partition_index=number, error_code=error.error_code
             )
-        if partition.timestamp != LATEST_TIMESTAMP:
-            return list_offsets_response.ListOffsetsPartitionResponse(
-                partition_index=number, error_code=ErrorCode.invalid_request
-            )
-        position = self._replica.position
         return list_offsets_response.ListOffsetsPartitionResponse(
             partition_index=number,
             error_code=ErrorCode.none,

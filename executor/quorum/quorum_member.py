@@ -22,8 +22,9 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import Endpoint, MetadataImage
 from sparklog.quorum.control_records import CONTROLLER_LISTENER
+from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch
 from sparklog.wire.server import Listener
 
 __all__ = ["QuorumMember"]
@@ -59,6 +60,7 @@ class QuorumMember:
         broker_epoch: Callable[[], BrokerEpoch | None],
         publish: Callable[[MetadataImage, MetadataDelta], Awaitable[None]],
         on_caught_up: Callable[[int], None],
+        log_end: Callable[[str, int, LeaderEpoch], LogPosition],
         now_ms: Callable[[], int],
     ) -> Self:
         """Open the log and listen for candidates and leaders.
@@ -80,7 +82,7 @@ class QuorumMember:
             now_ms=time.time_ns() // 1_000_000,
         )
         try:
-            handlers = QuorumHandlers(replica)
+            handlers = QuorumHandlers(replica, log_end)
             listener, endpoint = await _listen(handlers, config, host_name)
         except BaseException:
             await replica.close()

@@ -3,7 +3,9 @@
 Pure. KIP-858's AssignReplicasToDirs says both: a replica lies in a directory, or, in the reserved directory
 LOST, in none. A replica that lacks something it had acknowledged, or cannot be read, is said to be lost. The
 controller then takes it out of the ISR and of the eligible leader replicas, so that it counts again only when
-it has caught up; and once the metadata says that it is out, it is said to lie where it lies.
+it has caught up; and once the metadata says that it is out, it is said to lie where it lies. One that is out
+already, because its machine stopped too, is not said to be lost: what is left of it may be the longest log
+there is.
 
 Order for the caller: `opened` or `lost` when that is known; `image_changed` for each partition of this broker
 that an image changes; send what `assign` is called with. Nothing damaged is at stake once `undeclared` is
@@ -33,7 +35,7 @@ def place_to_tell(
     `lies_in` is None for a replica that cannot be opened.
     """
     told, counts = registration.directory_of(broker_id), _counts(registration, broker_id)
-    if lies_in is None or (damaged and counts):
+    if lies_in is None or (damaged and _is_in_sync(registration, broker_id)):
         return None if told == LOST_DIRECTORY else LOST_DIRECTORY
     if told == lies_in:
         return None
@@ -45,9 +47,14 @@ def place_to_tell(
     return lies_in if told in own_directories or not counts else None
 
 
+def _is_in_sync(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
+    """Whether the replica is taken to have everything that is committed."""
+    return broker_id in (*registration.isr, *registration.elr)
+
+
 def _counts(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """Whether the replica may lead for what it has, or for having led last."""
-    return broker_id in (*registration.isr, *registration.elr, *registration.last_known_elr)
+    """Whether the replica may lead for what it has, all of it or not."""
+    return _is_in_sync(registration, broker_id) or broker_id in registration.last_known_elr
 
 
 class ReplicaPlaces:
@@ -105,8 +112,10 @@ class ReplicaPlaces:
             self._undeclared.discard(key)
         if registration.directory_of(broker_id) == LOST_DIRECTORY:
             self._undeclared.discard(key)
-        if not _counts(registration, broker_id):
+        if not _is_in_sync(registration, broker_id):
+            # Among those whose logs may have lost something it counts for what it has.
             self._damaged.discard(key)
+        if not _counts(registration, broker_id) or (lies_in is not None and key not in self._damaged):
             self._undeclared.discard(key)
         place = place_to_tell(
             registration, broker_id, lies_in, self.own_directories, damaged=key in self._damaged

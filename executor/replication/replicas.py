@@ -30,6 +30,7 @@ from executor.replication.isr_proposer import IsrProposer
 from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
 from executor.replication.list_offsets import ListOffsetsHandler
 from executor.replication.log_checkpoints import CheckpointIntervals
+from executor.replication.log_end import log_end
 from executor.replication.log_store import LogStore
 from executor.replication.maintenance import Maintenance, MaintenanceIntervals
 from executor.replication.offset_for_leader_epoch import OffsetForLeaderEpochHandler
@@ -42,6 +43,7 @@ from sparklog.config import BrokerConfig, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
+from sparklog.quorum.log_position import LogPosition
 from sparklog.storage.files import is_disk_error
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import (
@@ -170,6 +172,10 @@ class Replicas:
     def replica(self, topic_id: UUID, partition: int) -> Replica | None:
         """Return this broker's replica of a partition, if it has one."""
         return self._table.get(topic_id, partition)
+
+    def log_end(self, topic: str, partition: int, leader_epoch: LeaderEpoch) -> LogPosition:
+        """Return how far a replica's log reaches (`executor.replication.log_end`)."""
+        return log_end(self._table, topic, partition, leader_epoch)
 
     @property
     def leader_count(self) -> int:

@@ -30,6 +30,7 @@ from executor.replication.leader_events import (
 from sparklog.config import topic_config
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.quorum.log_position import LogPosition
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.scenarios.broker import Broker, Disk, alter_partition_request, new_lifecycle, role
 from tests.scenarios.promises import Promises, divergences
@@ -140,6 +141,23 @@ class Cluster:
         self._decided(decision)
         self._heartbeat(broker)
         self._publish()
+        self._tick_controller()
+
+    def _tick_controller(self) -> None:
+        """Let the controller do what is due, and ask brokers how far their logs reach."""
+        controller = self.controller.controller
+        while (decision := self.controller.take(controller.tick(self.now_ms))).records:
+            self._decided(decision)
+        for question in controller.log_questions(self.now_ms):
+            broker = self.brokers[question.broker_id]
+            if not broker.is_cut_off:
+                self._say(f"broker {broker.broker_id} says how far its log reaches")
+                positions = {
+                    (TOPIC, key.partition): LogPosition(replica.log.last_epoch or 0, replica.log.end_offset)
+                    for key, replica in broker.replicas.items()
+                }
+                decision = controller.log_question_answered(question, positions, self.now_ms)
+                self._decided(self.controller.take(decision))
 
     def restart_unnoticed(self, broker_id: BrokerId) -> None:
         """A process ends and is there again before anybody has noticed, and takes its old place."""
@@ -213,8 +231,7 @@ class Cluster:
                     if replica.leader is not None:
                         replica.handle(Ticked(self.now_ms))
             self._propose()
-            while (decision := self.controller.take(self.controller.controller.tick(self.now_ms))).records:
-                self._decided(decision)
+            self._tick_controller()
 
     def _look_at_lease(self, broker: Broker) -> None:
         holds_lease = broker.lifecycle.holds_lease(self.now_ms)

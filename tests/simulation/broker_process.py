@@ -7,8 +7,10 @@ same steps in the same order, without asyncio.
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from driver.controller.unclean_recovery import LogQuestion
 from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
+from executor.replication.log_end import position_of
 from executor.replication.partition_settings import PartitionSettings
 from executor.replication.replica import Replica
 from sparklog.config import BrokerConfig, topic_config
@@ -17,12 +19,14 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
 from sparklog.metadata.snapshot_delta import difference
 from sparklog.metadata.snapshot_schedule import SnapshotSchedule
+from sparklog.quorum.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog
 from tests.simulation.following import FetchLoop
 from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
+from tests.simulation.quorum_messages import AskLogEnds
 from tests.simulation.voting import Voting
 
 if TYPE_CHECKING:
@@ -159,6 +163,17 @@ class BrokerProcess(Process):
                 self._leading.consumer_fetch(message, reply)
             case DescribeTopics():
                 reply(self.image)
+            case AskLogEnds(question):
+                reply(self._log_ends(question))
+
+    def _log_ends(self, question: LogQuestion) -> dict[tuple[str, int], LogPosition]:
+        return {
+            (topic, key.partition): position_of(replica.log)
+            for key, replica in self.replicas.items()
+            if (topic := replica.topic_partition.topic) in question.leader_epochs
+            and question.leader_epochs[topic].get(key.partition) == replica.leader_epoch
+            and not replica.offline
+        }
 
     # --- life -----------------------------------------------------------------------------------
 

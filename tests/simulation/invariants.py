@@ -45,8 +45,7 @@ class SingleLeaderPerEpoch(Invariant):
 class LeaderInIsr(Invariant):
     """A leader is in the ISR, and comes from the ISR or the eligible leader replicas before it.
 
-    Unless the topic allows an unclean election, or all of these have stopped uncleanly: then the last leader
-    leads (KIP-966).
+    Unless the topic allows an unclean election, or all of these have stopped uncleanly (`LongestLogLeads`).
     """
 
     def partition_decided(
@@ -59,10 +58,48 @@ class LeaderInIsr(Invariant):
         in_sync = self.world.in_sync(before)
         if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
             return
-        if in_sync or after.leader not in before.last_known_elr:
+        if in_sync or not before.last_known_elr:
             self.fail(
                 f"leader {after.leader} was neither in the ISR {before.isr} nor eligible {before.elr}", key
             )
+
+
+class LongestLogLeads(Invariant):
+    """When all who were in sync last may have lost records, what any of them still has is with the leader.
+
+    Nobody whose disk may bring back more is left out (KIP-966).
+    """
+
+    def __init__(self, world: "Observer") -> None:
+        super().__init__(world)
+        self._in_sync_last: dict[TopicIdPartition, set[BrokerId]] = {}
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        if before is None or before.leader == after.leader:
+            return
+        if after.leader is None:
+            self._in_sync_last[key] = {*before.isr, *before.elr}
+            return
+        in_sync_last = self._in_sync_last.pop(key, {*before.isr, *before.elr})
+        if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
+            return
+        ledger = self.world.ledger(key)
+        ours = self._kept(ledger, before, after.leader)
+        for broker_id in in_sync_last:
+            if (theirs := self._kept(ledger, before, broker_id)) > ours:
+                self.fail(
+                    f"broker {after.leader} is to lead after all have lost something, with {ours} of the "
+                    f"committed batches; broker {broker_id} has {theirs}",
+                    key,
+                )
+
+    def _kept(self, ledger: Ledger, partition: PartitionRegistration, broker_id: BrokerId) -> int:
+        disk = self.world.disks[broker_id]
+        log = disk.logs.get(ledger.key)
+        is_its_disk = partition.directory_of(broker_id) in (None, disk.directory_id)
+        return ledger.common_count(log) if log is not None and is_its_disk else 0
 
 
 class EligibleReplicasStay(Invariant):
@@ -306,6 +343,7 @@ def _has(ledger: Ledger, promise: Promise) -> bool:
 INVARIANTS: tuple[type[Invariant], ...] = (
     SingleLeaderPerEpoch,
     LeaderInIsr,
+    LongestLogLeads,
     EligibleReplicasStay,
     StrongIsr,
     CommittedPrefixAgreement,

@@ -6,6 +6,7 @@ append, replay at once, and answer when a majority of the voters has it on its d
 
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,15 +17,17 @@ from driver.controller.controller import Controller
 from driver.controller.decision import Decision
 from driver.controller.quorum.candidate import Lead, RollCall
 from driver.controller.quorum.leader import QuorumLeader
+from driver.controller.unclean_recovery import LogQuestion
 from executor.quorum.quorum_voter import QuorumAnswer
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
+from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 from tests.simulation.metadata_copy import MetadataBatch, Reading
 from tests.simulation.network import Connection, Reply
-from tests.simulation.quorum_messages import BeginEpoch, MetadataFetch, MetadataFetched
+from tests.simulation.quorum_messages import AskLogEnds, BeginEpoch, MetadataFetch, MetadataFetched
 from tests.simulation.voting import MAX_WAIT_MS
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ class Leadership:
         self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
         self._fetch_number = 0
         self._progress_scheduled = False
+        self._log_questions: set[BrokerId] = set()
         self._brokers: dict[Connection, BrokerId] = {}
         cluster_id = process.cluster_id
         self.controller = Controller(cluster_id, world.config, world.new_topic_id, self._replayed())
@@ -148,12 +152,28 @@ class Leadership:
                 if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == _FENCED:
                     self._world.silent(self, record.broker_id)
             self.decide(decision)
+        self._ask_for_logs()
         voters = self.quorum.next_voters(self._calls.values(), self._process.now_ms)
         if voters is not None:
             nodes = [key.node_id for key in sorted(voters.keys)]
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
             self._append([], voters)
             self.quorum.voters_appended(voters, self._copy.end_offset)
+
+    def _ask_for_logs(self) -> None:
+        for question in self.controller.log_questions(self._process.now_ms):
+            broker_id = question.broker_id
+            call = next((each for each in self._calls.values() if each.key.node_id == broker_id), None)
+            if call is not None and broker_id not in self._log_questions:
+                self._log_questions.add(broker_id)
+                self._process.ask(call, AskLogEnds(question), partial(self._log_ends_told, question))
+
+    def _log_ends_told(
+        self, question: LogQuestion, positions: dict[tuple[str, int], LogPosition] | None
+    ) -> None:
+        self._log_questions.discard(question.broker_id)
+        if positions is not None:
+            self.decide(self.controller.log_question_answered(question, positions, self._process.now_ms))
 
     # --- commits --------------------------------------------------------------------------------
 

@@ -64,11 +64,7 @@ class Ledger:
         self.losing = False
         self.losses += 1
         self.producers_before_loss = last_producer_id
-        kept = 0
-        for ours, theirs in zip(self.batches, log.batches, strict=False):
-            if ours != theirs:
-                break
-            kept += 1
+        kept = self.common_count(log)
         struck = len(self.batches) - kept
         del self.batches[kept:], self.end_offsets[kept:]
         self.sequences.clear()
@@ -84,6 +80,15 @@ class Ledger:
         self.batches += new
         self.end_offsets += log.end_offsets[first:count]
         return new
+
+    def common_count(self, log: MemoryLog) -> int:
+        """Return how many of the committed batches a log begins with."""
+        count = 0
+        for ours, theirs in zip(self.batches, log.batches, strict=False):
+            if ours != theirs:
+                break
+            count += 1
+        return count
 
     def first_difference(self, log: MemoryLog, count: int) -> int | None:
         """Return the number of the first of a log's first `count` batches that is not the committed one.

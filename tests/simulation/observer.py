@@ -177,7 +177,7 @@ class Observer:
         assert after.leader is not None
         in_sync = self.in_sync(before)
         is_clean = after.leader in (*before.isr, *before.elr)
-        allowed = not is_clean and self.allows_unclean_election(key)
+        allowed = not is_clean and (self.allows_unclean_election(key) or not in_sync)
         if key in self.disks[after.leader].damaged:
             allowed = allowed or all(key in self.disks[broker_id].damaged for broker_id in in_sync)
         if allowed:

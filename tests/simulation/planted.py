@@ -12,6 +12,7 @@ from driver.controller import alter_partition, brokers, elections, partition_cha
 from driver.controller.cluster import Cluster
 from driver.controller.partition_changes import Election as HowFar
 from driver.controller.quorum.leader import QuorumLeader
+from driver.controller.unclean_recovery import UncleanRecovery
 from executor.lifecycle import BrokerLifecycle
 from executor.quorum.quorum_voter import Election, QuorumVoter, VoteRequest
 from executor.replication.leader_events import AdvanceHighWatermark
@@ -20,9 +21,11 @@ from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.metadata import snapshot_records
+from sparklog.metadata.image import PartitionRegistration
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.storage.producer_states import FRESH, ProducerStates
 from sparklog.storage.recovery_rules import SoundPrefix
+from sparklog.types import BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.voting import Voting
 
@@ -190,6 +193,20 @@ def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
     return [Replacement(brokers, "_previous_incarnation_ends", leave)]
 
 
+def _last_leader_leads_again() -> Sequence[Replacement]:
+    def last_leader(
+        self: UncleanRecovery, key: Any, partition: PartitionRegistration, present: Sequence[BrokerId]
+    ) -> BrokerId:
+        last = partition.last_known_elr[0]
+        return last if last in present else present[0]
+
+    return [Replacement(UncleanRecovery, "_longest", last_leader)]
+
+
+def _only_last_leader_awaited() -> Sequence[Replacement]:
+    return [Replacement(partition_changes, "_last_in_sync", lambda partition: (partition.leader,))]
+
+
 def _eligible_beside_enough() -> Sequence[Replacement]:
     return [Replacement(partition_changes, "_commits_nothing", lambda *_: True)]
 
@@ -350,6 +367,14 @@ PLANTED = {
     "crash-taken-for-clean-stop": PlantedBug(
         "a broker whose machine crashed stays eligible to lead what it may have lost",
         _crash_taken_for_clean_stop,
+    ),
+    "last-leader-leads-again": PlantedBug(
+        "after all in sync may have lost records the last leader leads, whatever the others have",
+        _last_leader_leads_again,
+    ),
+    "only-last-leader-awaited": PlantedBug(
+        "the longest log is looked for before all are back who were in sync last",
+        _only_last_leader_awaited,
     ),
     "eligible-beside-enough": PlantedBug(
         "replicas stay eligible to lead while an ISR of min.insync.replicas commits without them",

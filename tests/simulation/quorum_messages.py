@@ -4,6 +4,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from driver.controller.quorum.candidate import RollCall
+from driver.controller.unclean_recovery import LogQuestion
 from executor.quorum.quorum_voter import VoteRequest
 from sparklog.errors import ErrorCode
 from sparklog.quorum.voter_set import VoterKey
@@ -19,6 +20,12 @@ class CallIn(NamedTuple):
 
 class AskLogEnd(NamedTuple):
     """How far does a broker's copy reach (ListOffsets)?"""
+
+
+class AskLogEnds(NamedTuple):
+    """How far do a broker's logs reach (ListOffsets, of partitions that need not be led)?"""
+
+    question: LogQuestion
 
 
 class CopyFetch(NamedTuple):

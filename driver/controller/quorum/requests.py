@@ -1,5 +1,6 @@
 """What the driver asks of brokers about the metadata log, and what their answers say (KIP-595, KIP-996)."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +19,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.quorum.log_position import EMPTY_LOG, LogPosition
 from sparklog.quorum.voter_set import VoterKey
+from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "end_quorum_epoch_request",
     "log_end_of",
     "log_end_request",
+    "log_ends_of",
     "only_partition",
     "roll_call_of",
     "roll_call_response",
@@ -34,8 +37,9 @@ __all__ = [
 ]
 
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
-_LATEST_TIMESTAMP: Final = -1
 _NO_REPLICA: Final = -1
+_METADATA_LOG: Final[Mapping[str, Mapping[int, LeaderEpoch]]] = {CLUSTER_METADATA_TOPIC: {0: -1}}
+"""Of whatever epoch."""
 
 
 class BrokerAnswerError(KafkaError):
@@ -63,24 +67,52 @@ def roll_call_response(error_code: ErrorCode, message: str | None = None) -> Add
     return AddRaftVoterResponse(throttle_time=timedelta(), error_code=error_code, error_message=message)
 
 
-def log_end_request() -> ListOffsetsRequest:
-    """Return the question how long a broker's copy is."""
-    partition = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=_LATEST_TIMESTAMP)
+def log_end_request(
+    leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]] = _METADATA_LOG,
+) -> ListOffsetsRequest:
+    """Return the question how long a broker's copies of logs are, by topic and partition.
+
+    Where a leader epoch is named, the broker must know that one.
+    """
     return ListOffsetsRequest(
         replica_id=_NO_REPLICA,
         isolation_level=0,
-        topics=(ListOffsetsTopic(name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+        topics=tuple(
+            ListOffsetsTopic(
+                name=topic,
+                partitions=tuple(
+                    ListOffsetsPartition(
+                        partition_index=number, current_leader_epoch=epoch, timestamp=LATEST_TIMESTAMP
+                    )
+                    for number, epoch in partitions.items()
+                ),
+            )
+            for topic, partitions in leader_epochs.items()
+        ),
         timeout=timedelta(),
     )
 
 
 def log_end_of(response: Any) -> LogPosition:
-    """Return how long the copy is.
+    """Return how long the copy of the metadata log is.
 
     Raises:
         BrokerAnswerError: what the broker answered instead.
     """
-    partition = only_partition(response.topics)
+    return _log_end(only_partition(response.topics))
+
+
+def log_ends_of(response: Any) -> dict[tuple[str, int], LogPosition]:
+    """Return how long the copies are of which the broker could say it, by topic and partition."""
+    return {
+        (topic.name, partition.partition_index): _log_end(partition)
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code is ErrorCode.none
+    }
+
+
+def _log_end(partition: Any) -> LogPosition:
     return LogPosition(max(partition.leader_epoch, EMPTY_LOG.last_epoch), max(partition.offset, 0))
 
 

@@ -105,7 +105,7 @@ def test_damaged_replica_that_was_the_last_leader_does_not_lead_what_healthy_one
     places.image_changed(key, conversation.partition())
     conversation.heartbeat(0)
     partition = conversation.partition()
-    assert (partition.leader, partition.elr, partition.last_known_elr) == (None, (2,), ())
+    assert (partition.leader, partition.elr, partition.last_known_elr) == (None, (2,), (2,))
     conversation.say(registration(2, incarnation=2, previous_broker_epoch=conversation.epoch(2)))
     conversation.heartbeat(2)
     assert conversation.partition().leader == 2

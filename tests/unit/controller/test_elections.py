@@ -27,6 +27,7 @@ from sparklog.metadata.schemas import (
     LeaderRecoveryState,
     PartitionChangeRecord,
 )
+from sparklog.quorum.log_position import LogPosition
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from tests.unit.controller.conversation import CLUSTER_ID, Conversation, creatable, registration
@@ -176,14 +177,14 @@ def test_eligible_replicas_last_failures_leave_them_behind(strict: Conversation)
     gone(strict, 1)
     assert state(strict) == leads(2, (2,), elr=(1,))
     gone(strict, 2)
-    assert state(strict) == leads(None, elr=(1, 2), last_known=(2,))
+    assert state(strict) == leads(None, elr=(1, 2), last_known=(2, 1))
 
 
 def test_eligible_replica_back_after_clean_stop_leads(strict: Conversation) -> None:
     """A clean election although every in-sync replica had failed."""
     gone(strict, 0, 1, 2)
     back(strict, 0, clean=True)
-    assert state(strict) == leads(None, elr=(1, 2), last_known=(2,))
+    assert state(strict) == leads(None, elr=(1, 2), last_known=(2, 1))
     back(strict, 1, clean=True)
     assert state(strict) == leads(1, (1,), elr=(2,))
 
@@ -192,21 +193,103 @@ def test_eligible_replica_back_after_crash_is_eligible_no_more(strict: Conversat
     """Its unsynced tail may be gone, and with it what it had acknowledged."""
     gone(strict, 0, 1, 2)
     back(strict, 1, clean=False)
-    assert state(strict) == leads(None, elr=(2,), last_known=(2,))
+    assert state(strict) == leads(None, elr=(2,), last_known=(2, 1))
     back(strict, 2, clean=True)
     assert state(strict) == leads(2, (2,))
 
 
-@pytest.mark.parametrize("minimum", ["1", "2", "3"])
+def told(conversation: Conversation, **end_offsets: int) -> set[int]:
+    """Let brokers (`b0=5`) say how far their logs reach, all in one epoch; return who was asked."""
+    conversation.tick()
+    questions = conversation.controller.log_questions(conversation.now_ms)
+    for question in questions:
+        end_offset = end_offsets.get(f"b{question.broker_id}")
+        positions = {} if end_offset is None else {("t", 0): LogPosition(3, end_offset)}
+        conversation.take(
+            conversation.controller.log_question_answered(question, positions, conversation.now_ms)
+        )
+    return {question.broker_id for question in questions}
+
+
+@pytest.mark.parametrize("minimum", ["2", "3"])
 @pytest.mark.parametrize("order", list(itertools.permutations((0, 1, 2))))
-def test_all_brokers_crashed_last_known_leader_leads_again(minimum: str, order: tuple[int, ...]) -> None:
-    """Nobody is eligible then, but who led last was in sync to the end; no partition may wait for ever."""
+def test_all_machines_crashed_longest_log_leads(minimum: str, order: tuple[int, ...]) -> None:
+    """Nobody surely has everything, but what is on any disk is to stay, whoever led last and comes first."""
     conversation = Conversation(min_insync_replicas=minimum).start(0, 1, 2)
     conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
     gone(conversation, 1, 0, 2)
     for broker_id in order:
-        assert conversation.partition().leader in (None, 2)
+        assert conversation.partition().leader is None
         back(conversation, broker_id, clean=False)
+    assert told(conversation, b0=8, b1=7, b2=6) == {0, 1, 2}
+    assert state(conversation) == leads(0, (0,), recovering=True)
+    assert told(conversation) == set()
+
+
+def test_longest_log_is_that_of_the_newest_epoch(strict: Conversation) -> None:
+    """What follows in an older epoch was never committed beside it."""
+    gone(strict, 0, 1, 2)
+    for broker_id in (1, 2):
+        back(strict, broker_id, clean=False)
+    strict.tick()
+    for question, position in zip(
+        strict.controller.log_questions(strict.now_ms), (LogPosition(1, 9), LogPosition(2, 5)), strict=True
+    ):
+        strict.take(strict.controller.log_question_answered(question, {("t", 0): position}, strict.now_ms))
+    assert state(strict) == leads(2, (2,), recovering=True)
+
+
+def test_nobody_leads_before_all_who_were_in_sync_last_have_said_how_far_they_reach(
+    strict: Conversation,
+) -> None:
+    """One that is away, or gives no answer, may have what the others lost."""
+    gone(strict, 0, 1, 2)
+    assert state(strict) == leads(None, elr=(1, 2), last_known=(2, 1))
+    back(strict, 2, clean=False)
+    back(strict, 0, clean=False)
+    assert told(strict, b0=9, b2=9) == set(), "broker 1 was in sync longer than broker 0"
+    back(strict, 1, clean=False)
+    assert told(strict, b0=5, b2=6) == {0, 1, 2}
+    assert strict.partition().leader is None
+    assert told(strict, b1=7) == {1}
+    assert state(strict) == leads(1, (1,), recovering=True)
+
+
+def test_answer_of_an_incarnation_that_is_gone_counts_no_more(strict: Conversation) -> None:
+    """Its machine may have crashed once more since."""
+    gone(strict, 0, 1, 2)
+    back(strict, 1, clean=False)
+    back(strict, 2, clean=False)
+    told(strict, b1=9)
+    gone(strict, 1)
+    back(strict, 1, clean=False)
+    assert told(strict, b1=4, b2=5) == {1, 2}
+    assert state(strict) == leads(2, (2,), recovering=True)
+
+
+def test_replica_that_has_just_registered_is_waited_for() -> None:
+    """A new controller hears of all that happened from the registrations, so the last one counts alone."""
+    conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
+    conversation.controller = Controller(CLUSTER_ID, conversation.config, uuid4, conversation.image)
+    for broker_id in (2, 1, 0):
+        conversation.say(registration(broker_id, incarnation=7))
+    assert state(conversation) == leads(None, last_known=(0,))
+    conversation.heartbeat(0)
+    assert told(conversation, b0=5) == set()
+    conversation.heartbeat(1)
+    conversation.take(conversation.controller.broker_gone(2, conversation.epoch(2)))
+    assert told(conversation, b0=5, b1=6) == {0, 1}, "broker 2 is not on its way any more"
+    assert state(conversation) == leads(1, (1,), recovering=True)
+
+
+def test_last_leader_that_was_in_sync_alone_leads_again() -> None:
+    """Others that are there with longer logs all the same are asked too."""
+    conversation = Conversation(min_insync_replicas="1").start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 1, 2)}))
+    gone(conversation, 1, 0, 2)
+    back(conversation, 2, clean=False)
+    conversation.tick()
     assert state(conversation) == leads(2, (2,), recovering=True)
 
 
@@ -226,16 +309,34 @@ def test_all_brokers_and_controller_gone_partition_has_leader_again(*, clean: bo
     assert conversation.partition().leader is None
     for broker_id in (0, 1, 2):
         conversation.heartbeat(broker_id)
-    assert state(conversation) == (leads(1, (1,), elr=(2,)) if clean else leads(2, (2,), recovering=True))
+    if clean:
+        assert state(conversation) == leads(1, (1,), elr=(2,))
+    else:
+        assert told(conversation, b0=1, b1=2, b2=3) == {0, 1, 2}
+        assert state(conversation) == leads(2, (2,), recovering=True)
 
 
-def test_last_known_leader_without_its_disk_is_not_elected(strict: Conversation) -> None:
+def test_last_leader_without_its_disk_is_not_elected(strict: Conversation) -> None:
     """An empty log must not become the one that all others are cut to."""
     gone(strict, 0, 1, 2)
     back(strict, 1, clean=False)
     strict.say(registration(2, incarnation=9, directories=(UUID(int=9000),)))
     strict.heartbeat(2)
-    assert state(strict) == leads(None, last_known=(2,))
+    strict.tick()
+    assert state(strict) == leads(1, (1,), recovering=True)
+
+
+def test_partition_waits_when_no_disk_is_left_of_who_was_in_sync_last(strict: Conversation) -> None:
+    """What the others have is less than what was committed: that is for somebody to allow."""
+    gone(strict, 0, 1, 2)
+    back(strict, 0, clean=False)
+    for broker_id in (1, 2):
+        strict.say(registration(broker_id, incarnation=9, directories=(UUID(int=9000 + broker_id),)))
+        strict.heartbeat(broker_id)
+    strict.tick()
+    assert state(strict) == leads(None, last_known=(2, 1))
+    assert errors(elect(strict, UNCLEAN, 0).reply) == [ErrorCode.none]
+    assert state(strict) == leads(0, (0,), recovering=True)
 
 
 def test_eligible_replicas_are_forgotten_when_isr_is_large_enough(strict: Conversation) -> None:
@@ -320,7 +421,7 @@ def test_unclean_election_waits_for_eligible_replicas_unless_topic_allows_it() -
     )
     gone(conversation, 0, 1, 2)
     back(conversation, 0, clean=False)
-    assert state(conversation) == leads(None, elr=(1, 2), last_known=(2,))
+    assert state(conversation) == leads(None, elr=(1, 2), last_known=(2, 1))
     unclean = conversation.partition(name="u")
     assert (unclean.leader, unclean.isr, unclean.elr) == (0, (0,), ())
     assert unclean.leader_recovery_state is LeaderRecoveryState.RECOVERING

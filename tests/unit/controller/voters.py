@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +23,8 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_handlers import QuorumHandlers
 from executor.quorum.quorum_voter import FetchOutcome
+from executor.replication.log_end import log_end
+from executor.replication.partition_table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.quorum.control_records import CONTROLLER_LISTENER
@@ -98,7 +101,7 @@ class Voters:
             format_directories=learn,
             now_ms=_now_ms(),
         )
-        handlers = QuorumHandlers(replica)
+        handlers = QuorumHandlers(replica, partial(log_end, PartitionTable("PLAINTEXT")))
         listener = await Listener.start("127.0.0.1", 0, handlers.table(), name=CONTROLLER_LISTENER)
         try:
             while True:

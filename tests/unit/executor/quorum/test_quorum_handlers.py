@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,8 @@ from executor.quorum.metadata_replica import MetadataReplica
 from executor.quorum.quorum_handlers import QuorumHandlers
 from executor.quorum.quorum_state_file import QUORUM_STATE, read_election
 from executor.quorum.quorum_voter import Election
+from executor.replication.log_end import log_end
+from executor.replication.partition_table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import encode_record
@@ -140,7 +143,7 @@ def run(scene: Scene, scenario: Callable[[], Awaitable[None]]) -> None:
     """Run the scenario while the scene's listener serves."""
 
     async def main() -> None:
-        handlers = QuorumHandlers(scene.replica)
+        handlers = QuorumHandlers(scene.replica, partial(log_end, PartitionTable("PLAINTEXT")))
         listener = await Listener.start("127.0.0.1", 0, handlers.table())
         handlers.endpoint = Endpoint("CONTROLLER", "127.0.0.1", listener.port)
         scene.channel = await Channel.connect("127.0.0.1", listener.port, "driver")
