@@ -17,15 +17,14 @@ from sparklog.config import BrokerConfig, topic_config
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
-from sparklog.metadata.snapshot_delta import difference
-from sparklog.metadata.snapshot_schedule import SnapshotSchedule
 from sparklog.quorum.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, TopicPartition
+from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog
 from tests.simulation.following import FetchLoop
 from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
+from tests.simulation.publishing import Publishing
 from tests.simulation.quorum_messages import AskLogEnds
 from tests.simulation.voting import Voting
 
@@ -64,7 +63,6 @@ class BrokerProcess(Process):
         self.image: MetadataImage = EMPTY_IMAGE
         self.applied_image: MetadataImage = EMPTY_IMAGE
         """What its replicas know all of."""
-        self.is_published = False
         self.replicas: dict[TopicIdPartition, Replica] = {}
         self.may_lead = True
         self.went_on_ms = 0
@@ -84,17 +82,11 @@ class BrokerProcess(Process):
         self._asking = False
         self._live_due_ms: int | None = None
         self._stop_asked = False
-        self._replayed: MetadataImage = EMPTY_IMAGE
-        self._committed: Offset = 0
-        self._target: Offset | None = None
-        self._snapshots = SnapshotSchedule(world.snapshot_limits, now_ms=self.now_ms)
+        self.publishing = Publishing(self)
         self._proposals = Proposals(self, self._link)
         self.wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
         self._ticks = random.randrange(CHECKPOINT_TICKS)
-        if disk.metadata.snapshot is not None:
-            self._replayed = disk.metadata.snapshot.image
-            world.snapshot_loaded(self, self._replayed)
         self._link.connect()
         self.voting = Voting(self, self._link, Link(self, self.controller_host))
         self.after(REPLICAS_TICK_MS, self._tick)
@@ -130,7 +122,8 @@ class BrokerProcess(Process):
         self._live()
 
     @property
-    def _lifecycle(self) -> BrokerLifecycle:
+    def known_lifecycle(self) -> BrokerLifecycle:
+        """The lifecycle of a broker that has joined."""
         assert self.lifecycle is not None, "it has joined"
         return self.lifecycle
 
@@ -147,7 +140,7 @@ class BrokerProcess(Process):
     def receive(self, connection: Connection, message: Any, reply: Reply) -> None:
         if self.voting.receive(message, reply):
             return
-        if not self.is_published:
+        if not self.publishing.has_begun:
             # Connections that come early wait in the listen queue.
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
@@ -199,7 +192,7 @@ class BrokerProcess(Process):
             self._live()
 
     def _live(self) -> None:
-        now_ms, lifecycle = self.now_ms, self._lifecycle
+        now_ms, lifecycle = self.now_ms, self.known_lifecycle
         if self._stop_asked:
             lifecycle.stop_asked(now_ms)
         lifecycle.tick(now_ms)
@@ -226,7 +219,7 @@ class BrokerProcess(Process):
 
     def _controller_answered(self, response: Any, *, is_registration: bool) -> None:
         self._asking = False
-        now_ms, lifecycle = self.now_ms, self._lifecycle
+        now_ms, lifecycle = self.now_ms, self.known_lifecycle
         if response is None:
             lifecycle.request_failed(now_ms)
         elif is_registration:
@@ -234,7 +227,7 @@ class BrokerProcess(Process):
             if lifecycle.broker_epoch is not None:
                 self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
                 self.disk.running_broker_epoch = lifecycle.broker_epoch
-                self._replay()
+                self.publishing.replay()
         else:
             lifecycle.heartbeat_answered(
                 response.error_code, response.is_fenced, response.should_shut_down, now_ms
@@ -288,61 +281,14 @@ class BrokerProcess(Process):
 
     # --- metadata -------------------------------------------------------------------------------
 
-    def metadata_fetched(self, committed: Offset, leader_high_watermark: Offset, sent_ms: int) -> None:
-        """A fetch sent at `sent_ms` was answered; the own copy is committed below `committed`."""
-        self._committed = max(self._committed, committed)
-        if self._target is None:
-            self._target = leader_high_watermark
-        self._replay()
-        if self.is_published and self._replayed.end_offset >= leader_high_watermark:
-            self._lifecycle.metadata_fetched(sent_ms)
-
-    def _replay(self) -> None:
-        copy, before = self.voting.copy, self._replayed
-        delta: MetadataDelta | None = None
-        if copy.snapshot is not None and before.end_offset < copy.start_offset:
-            self._replayed = copy.snapshot.image
-            delta = difference(before, self._replayed)
-            self.world.snapshot_loaded(self, self._replayed)
-        elif before.end_offset < self._committed:
-            first, end = copy.index_of(before.end_offset), copy.index_of(self._committed)
-            batches = copy.batches[first:end]
-            if batches:
-                records = [record for batch in batches for record in batch.records]
-                last = batches[-1]
-                self._replayed, delta = before.apply(records, last.last_offset, last.leader_epoch)
-                self.world.image_replayed(self, self._replayed)
-                self._snapshots.replayed(len(records))
-        if delta is not None and self.is_published:
-            self._publish(delta)
-        if not self.is_published and self._may_publish():
-            self.is_published = True
-            self._publish(difference(EMPTY_IMAGE, self._replayed))
-            for key in [key for key in self.disk.logs if key not in self.replicas]:
-                # A stray: set aside.
-                self.disk.drop(key)
-        if delta is not None and self._snapshots.is_due(self._replayed, self.now_ms):
-            self._snapshots.taken(self.now_ms)
-            copy.take_snapshot(self._replayed)
-        if delta is not None and self._replayed.end_offset < self._committed:
-            self._replay()
-
-    def _may_publish(self) -> bool:
-        registration = self._replayed.brokers.get(self.broker_id)
-        return (
-            self._target is not None
-            and self._replayed.end_offset >= self._target
-            and registration is not None
-            and registration.broker_epoch == self.broker_epoch
-        )
-
-    def _publish(self, delta: MetadataDelta) -> None:
-        image = self.image = self._replayed
+    def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Act on `image`, of which `delta` is new."""
+        self.image = image
         self._apply(image, delta)
         self.applied_image = image
         registration = image.brokers.get(self.broker_id)
         registered_epoch = None if registration is None else registration.broker_epoch
-        self._lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
+        self.known_lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
         self._wake()
 
     def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -458,7 +404,7 @@ class BrokerProcess(Process):
         """The only log directory failed."""
         self.world.tell(_key(replica), f"{self.name}: {error}")
         self.disk.failed_epoch = self.broker_epoch
-        self._lifecycle.directory_failed(self.disk.directory_id, self.now_ms, is_last=True)
+        self.known_lifecycle.directory_failed(self.disk.directory_id, self.now_ms, is_last=True)
         self._wake()
 
 

@@ -192,7 +192,7 @@ class Voting:
                 self.copy.append(batch)
             voter.appended(fetched.high_watermark, self.copy.end_offset)
             if fetched.high_watermark is not None and voter.high_watermark is not None:
-                self._broker.metadata_fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
+                self._broker.publishing.fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
             self._flush()
 
     def _begin_elsewhere(self, reading: Reading) -> None:
