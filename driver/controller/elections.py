@@ -47,15 +47,7 @@ def broker_leaves(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         if broker_id not in partition.isr and broker_id != partition.leader:
             return None
-        return change_partition(
-            partition,
-            topic.topic_id,
-            number,
-            cluster.may_lead(partition, leaving=broker_id),
-            rules,
-            election_of(rules),
-            isr=_without(partition.isr, broker_id),
-        )
+        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=False)
 
     return _for_every_partition(cluster, change, f"broker {broker_id} leaves")
 
@@ -66,16 +58,7 @@ def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecor
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         if broker_id not in partition.isr and broker_id not in partition.elr:
             return None
-        return change_partition(
-            partition,
-            topic.topic_id,
-            number,
-            cluster.may_lead(partition, leaving=broker_id),
-            rules,
-            election_of(rules),
-            isr=_without(partition.isr, broker_id),
-            lost_log=(broker_id,),
-        )
+        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=True)
 
     return _for_every_partition(cluster, change, f"broker {broker_id} stopped uncleanly")
 
@@ -112,16 +95,7 @@ def directories_fail(
             return None
         if broker_id not in partition.isr and broker_id not in partition.elr:
             return None
-        return change_partition(
-            partition,
-            topic.topic_id,
-            number,
-            cluster.may_lead(partition, leaving=broker_id),
-            rules,
-            election_of(rules),
-            isr=_without(partition.isr, broker_id),
-            lost_log=(broker_id,),
-        )
+        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=True)
 
     return _for_every_partition(cluster, change, f"directories of broker {broker_id} went offline")
 
@@ -241,5 +215,24 @@ def _elections(error_code: ErrorCode, results: tuple[ReplicaElectionResult, ...]
     )
 
 
-def _without(broker_ids: tuple[BrokerId, ...], broker_id: BrokerId) -> tuple[BrokerId, ...]:
-    return tuple(other for other in broker_ids if other != broker_id)
+def _without(
+    cluster: Cluster,
+    topic: TopicImage,
+    number: int,
+    partition: PartitionRegistration,
+    rules: IsrRules,
+    broker_id: BrokerId,
+    *,
+    lost_log: bool,
+) -> _Change:
+    """Return the change that takes a broker out of the ISR, and its leadership away."""
+    return change_partition(
+        partition,
+        topic.topic_id,
+        number,
+        cluster.may_lead(partition, leaving=broker_id),
+        rules,
+        election_of(rules),
+        isr=tuple(member for member in partition.isr if member != broker_id),
+        lost_log=(broker_id,) if lost_log else (),
+    )
