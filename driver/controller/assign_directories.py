@@ -115,7 +115,7 @@ def _change(
         partition,
         topic.topic_id,
         number,
-        cluster.may_lead(placed, leaving=broker_id),
+        cluster.may_lead(placed, leaving=(broker_id,)),
         rules,
         election_of(rules),
         isr=tuple(member for member in partition.isr if member != broker_id),

@@ -32,7 +32,7 @@ from kio.schema.broker_registration.v4.response import BrokerRegistrationRespons
 
 from driver.controller.cluster import Cluster
 from driver.controller.decision import Decision
-from driver.controller.elections import broker_joins, broker_leaves, broker_lost_log, directories_fail
+from driver.controller.elections import broker_joins, broker_lost_log, brokers_leave, directories_fail
 from driver.controller.sessions import Session
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import BrokerRegistration, SecurityProtocol
@@ -138,7 +138,7 @@ def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> li
     """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
     logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
     return [
-        *broker_leaves(cluster, registration.broker_id),
+        *brokers_leave(cluster, (registration.broker_id,)),
         _becomes_fenced(registration),
     ]
 
@@ -172,10 +172,8 @@ def _becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChang
 
 
 def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
-    """Fence one broker whose session has run out, if there is one.
-
-    One at a time, so that the elections for the next are made on top of this one's.
-    """
+    """Return the records that fence all brokers whose sessions have run out, together."""
+    expired = []
     for broker_id, registration in cluster.image.brokers.items():
         session = cluster.sessions.get(broker_id)
         if registration.fenced:
@@ -186,8 +184,14 @@ def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
         elif not cluster.sessions.is_alive(broker_id, now_ms):
             cluster.sessions.end(broker_id)
             silent_ms = now_ms - session.last_contact_ms
-            return fence(cluster, registration, f"nothing was heard of it for {silent_ms} ms")
-    return []
+            logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
+            expired.append(registration)
+    if not expired:
+        return []
+    return [
+        *brokers_leave(cluster, [registration.broker_id for registration in expired]),
+        *map(_becomes_fenced, expired),
+    ]
 
 
 def _start_controlled_shutdown(
@@ -197,7 +201,7 @@ def _start_controlled_shutdown(
     logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
     records: list[MetadataRecord] = [
         _enters_controlled_shutdown(registration),
-        *broker_leaves(cluster, registration.broker_id),
+        *brokers_leave(cluster, (registration.broker_id,)),
     ]
     if session is not None:
         session.shutdown_offset = cluster.next_offset + len(records) - 1
@@ -315,7 +319,7 @@ def _previous_incarnation_ends(
 ) -> list[MetadataRecord]:
     clean = previous_broker_epoch == existing.broker_epoch
     if clean or not cluster.has_eligible_leader_replicas:
-        return broker_leaves(cluster, existing.broker_id)
+        return brokers_leave(cluster, (existing.broker_id,))
     return broker_lost_log(cluster, existing.broker_id)
 
 

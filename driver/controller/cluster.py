@@ -4,7 +4,7 @@
 of it. What clients and brokers are told comes from the shell's committed image.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -79,16 +79,16 @@ class Cluster:
         self,
         partition: PartitionRegistration,
         *,
-        leaving: BrokerId | None = None,
+        leaving: Collection[BrokerId] = (),
         joining: BrokerId | None = None,
     ) -> Callable[[BrokerId], bool]:
-        """Return the test for a leader of `partition` while `leaving` is going and `joining` being unfenced.
+        """Return the test for a leader of `partition` while `leaving` are going and `joining` being unfenced.
 
         A broker that has come back without the directory in which its replica lay may not lead.
         """
 
         def test(broker_id: BrokerId) -> bool:
-            if broker_id == leaving or not (broker_id == joining or self.is_active(broker_id)):
+            if broker_id in leaving or not (broker_id == joining or self.is_active(broker_id)):
                 return False
             return self.image.brokers[broker_id].has_online_directory(partition.directory_of(broker_id))
 

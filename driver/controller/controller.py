@@ -103,9 +103,9 @@ class Controller:
         return _HANDLERS[type(request)](self, request, now_ms)
 
     def tick(self, now_ms: int) -> Decision:
-        """Fence one broker that has been silent for too long, or else hold the elections that are due.
+        """Fence the brokers that have been silent for too long, or else hold the elections that are due.
 
-        Call it again, after `replay`, until it has no records: every broker is fenced on top of the last.
+        Call it again, after `replay`, until it has no records.
         """
         self._cluster.sessions.listening(now_ms)
         if self._stopping:

@@ -5,7 +5,7 @@ thousand, at events that are rare, and needs no index that could disagree with t
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from uuid import UUID
 
@@ -28,8 +28,8 @@ from sparklog.types import BrokerId
 __all__ = [
     "balance",
     "broker_joins",
-    "broker_leaves",
     "broker_lost_log",
+    "brokers_leave",
     "directories_fail",
     "elect_leaders",
     "elect_where_unclean_is_allowed",
@@ -41,15 +41,19 @@ _PREFERRED = 0
 _UNCLEAN = 1
 
 
-def broker_leaves(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
-    """Take a broker that is being fenced or is shutting down out of every ISR, and its leadership away."""
+def brokers_leave(cluster: Cluster, broker_ids: Collection[BrokerId]) -> list[MetadataRecord]:
+    """Take brokers that are being fenced or are shutting down out of every ISR, and their leaderships away.
+
+    Of those that leave together none is out of sync before another: each stays eligible to lead (KIP-966), if
+    too few are left to commit anything without it.
+    """
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if broker_id not in partition.isr and broker_id != partition.leader:
+        if partition.leader not in broker_ids and not any(member in broker_ids for member in partition.isr):
             return None
-        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=False)
+        return _without(cluster, topic, number, partition, rules, broker_ids)
 
-    return _for_every_partition(cluster, change, f"broker {broker_id} leaves")
+    return _for_every_partition(cluster, change, f"brokers {sorted(broker_ids)} leave")
 
 
 def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
@@ -58,7 +62,7 @@ def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecor
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         if broker_id not in partition.isr and broker_id not in partition.elr:
             return None
-        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=True)
+        return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
 
     return _for_every_partition(cluster, change, f"broker {broker_id} stopped uncleanly")
 
@@ -95,7 +99,7 @@ def directories_fail(
             return None
         if broker_id not in partition.isr and broker_id not in partition.elr:
             return None
-        return _without(cluster, topic, number, partition, rules, broker_id, lost_log=True)
+        return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
 
     return _for_every_partition(cluster, change, f"directories of broker {broker_id} went offline")
 
@@ -221,18 +225,18 @@ def _without(
     number: int,
     partition: PartitionRegistration,
     rules: IsrRules,
-    broker_id: BrokerId,
+    broker_ids: Collection[BrokerId],
     *,
-    lost_log: bool,
+    lost_log: Collection[BrokerId] = (),
 ) -> _Change:
-    """Return the change that takes a broker out of the ISR, and its leadership away."""
+    """Return the change that takes brokers out of the ISR, and their leadership away."""
     return change_partition(
         partition,
         topic.topic_id,
         number,
-        cluster.may_lead(partition, leaving=broker_id),
+        cluster.may_lead(partition, leaving=broker_ids),
         rules,
         election_of(rules),
-        isr=tuple(member for member in partition.isr if member != broker_id),
-        lost_log=(broker_id,) if lost_log else (),
+        isr=tuple(member for member in partition.isr if member not in broker_ids),
+        lost_log=lost_log,
     )

@@ -8,7 +8,7 @@ The rules this module keeps:
   them lose that, they are who is asked for the longest log (`unclean_recovery`).
 - A leader that is still acceptable stays.
 - With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
-  has no leader and waits for it.
+  has no leader and waits for it. If several leave together, that is the leader.
 - A change that alters nothing is no record. Every record raises the partition epoch; a record with a
   leader raises the leader epoch too.
 """
@@ -68,6 +68,8 @@ def change_partition(
     the longest log of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
     """
     wanted_isr = partition.isr if isr is None else isr
+    if not wanted_isr and not rules.eligible_leader_replicas:
+        wanted_isr = (partition.isr[-1] if partition.leader not in partition.isr else partition.leader,)
     elr = _eligible_leader_replicas(partition, wanted_isr, lost_log, rules)
     leader, unclean = _elect(partition, wanted_isr, elr, may_lead, election, longest_log)
 
@@ -89,7 +91,7 @@ def change_partition(
                 changes["last_known_elr"] = _last_in_sync(partition)
             elif leader is not None and partition.last_known_elr:
                 changes["last_known_elr"] = ()
-    if wanted_isr != partition.isr and (wanted_isr or rules.eligible_leader_replicas):
+    if wanted_isr != partition.isr:
         changes["isr"] = wanted_isr
     if elr != partition.elr:
         changes["eligible_leader_replicas"] = elr

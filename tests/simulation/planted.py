@@ -188,7 +188,7 @@ def _two_incarnations() -> Sequence[Replacement]:
 
 def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
     def leave(cluster: Cluster, existing: Any, previous_broker_epoch: int) -> list[Any]:
-        return elections.broker_leaves(cluster, existing.broker_id)
+        return elections.brokers_leave(cluster, (existing.broker_id,))
 
     return [Replacement(brokers, "_previous_incarnation_ends", leave)]
 

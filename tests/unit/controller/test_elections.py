@@ -198,6 +198,26 @@ def test_eligible_replica_back_after_crash_is_eligible_no_more(strict: Conversat
     assert state(strict) == leads(2, (2,))
 
 
+def test_brokers_that_fall_silent_together_all_stay_eligible(strict: Conversation) -> None:
+    """None of them was left behind by the others: nobody knows which machine lost its power first."""
+    strict.tick(20_000)
+    assert all(strict.image.brokers[broker_id].fenced for broker_id in (0, 1, 2))
+    assert state(strict) == leads(None, elr=(0, 1, 2), last_known=(0, 1, 2))
+    back(strict, 1, clean=True)
+    assert state(strict) == leads(1, (1,), elr=(0, 2))
+
+
+def test_brokers_that_fall_silent_together_leave_the_leader_in_the_isr_without_eligible_replicas(
+    strict: Conversation,
+) -> None:
+    """A cluster that was begun without the feature keeps the last member, so that somebody may lead again."""
+    strict.take(
+        Decision([FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)], None)
+    )
+    strict.tick(20_000)
+    assert state(strict) == leads(None, (0,))
+
+
 def told(conversation: Conversation, **end_offsets: int) -> set[int]:
     """Let brokers (`b0=5`) say how far their logs reach, all in one epoch; return who was asked."""
     conversation.tick()
