@@ -1,8 +1,9 @@
-"""A disk for each broker that can be filled, and can fail as disks do; needs root and loop devices.
+"""A disk for each broker that can be filled, can fail, and can lose its power; needs root and loop devices.
 
 Each is an ext4 file system in a file. Full is full: whoever writes gets ENOSPC. To fail, the file system is
 told of an error (ext4's `trigger_fs_error`) and does what `errors=remount-ro` says: from then on every write,
-into open files too, gets EROFS, and only mounting it anew, after a check, ends that.
+into open files too, gets EROFS, and only mounting it anew, after a check, ends that. Without power it keeps
+what it has written back by then, and the rest is gone (EXT4_IOC_SHUTDOWN without a flush of the journal).
 
 A broker's directory is a link into its disk. While the disk is not mounted the link leads nowhere, so that no
 broker takes an empty mount point for a new disk.
@@ -10,20 +11,26 @@ broker takes an empty mount point for a new disk.
 
 import contextlib
 import errno
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from sparklog.storage.running_marker import RUNNING_MARKER
 from tests.chaos.reaper import processes_of
 
 SIZE_BYTES: Final = 2 * 2**30
 """Of which only what is written takes space."""
 RELEASE_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
+_DATA: Final = "data"
+_EXT4_IOC_SHUTDOWN: Final = 0x8004587D
+_EXT4_GOING_FLAGS_NOLOGFLUSH: Final = 2
 
 
 class Disk:
@@ -34,14 +41,14 @@ class Disk:
         self._run = run
         self._image = directory.with_suffix(".ext4")
         self._mount_point = directory
-        directory.mkdir(parents=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
         with self._image.open("wb") as image:
             image.truncate(SIZE_BYTES)
         _command("mkfs.ext4", "-q", "-m", "0", "-e", "remount-ro", str(self._image))
-        self._mount()
-        (directory / "data").mkdir()
+        _mount(self._image, directory)
+        (directory / _DATA).mkdir()
         broker_directory.parent.mkdir(parents=True, exist_ok=True)
-        broker_directory.symlink_to(directory / "data", target_is_directory=True)
+        broker_directory.symlink_to(directory / _DATA, target_is_directory=True)
 
     @property
     def _ballast(self) -> Path:
@@ -68,8 +75,31 @@ class Disk:
         device = Path(_command("findmnt", "--noheadings", "--output", "SOURCE", str(self._mount_point)))
         Path("/sys/fs/ext4", device.name, "trigger_fs_error").write_text("1")
 
+    def lose_power(self) -> None:
+        """Lose everything that has not been written back; nothing can be read or written from now on."""
+        descriptor = os.open(self._mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _EXT4_IOC_SHUTDOWN, struct.pack("I", _EXT4_GOING_FLAGS_NOLOGFLUSH))
+        finally:
+            os.close(descriptor)
+
+    def get_power(self) -> None:
+        """Check and mount it, in another boot of its machine than before."""
+        self._release()
+        # Where no broker looks: the boot of this machine is the same, and what says so must not be found.
+        _mount(self._image, elsewhere := self._mount_point.with_suffix(".booting"))
+        (elsewhere / _DATA / RUNNING_MARKER).unlink(missing_ok=True)
+        _command("umount", str(elsewhere))
+        elsewhere.rmdir()
+        _mount(self._image, self._mount_point)
+
     def repair(self) -> None:
         """Check it and mount it anew, as after a restart of its machine; who has it open is killed."""
+        self._release()
+        _mount(self._image, self._mount_point)
+
+    def _release(self) -> None:
+        """Unmount it, whoever has it open, and check it."""
         deadline_s = time.monotonic() + RELEASE_TIMEOUT_S
         while True:
             for process in self._holders():
@@ -84,15 +114,11 @@ class Disk:
             else:
                 break
         subprocess.run(["e2fsck", "-p", "-f", str(self._image)], check=False, stdout=subprocess.DEVNULL)
-        self._mount()
 
     def remove(self) -> None:
         """Unmount it and forget what was on it; nobody may have it open."""
         _command("umount", str(self._mount_point))
         self._image.unlink()
-
-    def _mount(self) -> None:
-        _command("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self._mount_point))
 
     def _holders(self) -> Sequence[int]:
         return [process for process in processes_of(self._run) if self._is_held_by(process)]
@@ -122,6 +148,11 @@ def why_no_disks(directory: Path) -> str | None:
     if os.geteuid() != 0:
         return "only root may tell a file system of an error"
     return None
+
+
+def _mount(image: Path, directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    _command("mount", "-o", "loop,errors=remount-ro", str(image), str(directory))
 
 
 def _command(*arguments: str) -> str:

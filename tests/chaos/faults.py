@@ -51,7 +51,7 @@ class Scene:
     freeze_s: float
     """How long a frozen process is frozen, unless somebody ends it."""
     broken_disk_s: float
-    """How long a disk stays full or read-only."""
+    """How long a disk stays full, read-only or without power."""
     turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
     """Whose turn it is to be stopped, rolling."""
 
@@ -171,6 +171,20 @@ def _break_disk(name: str, damage: Callable[[Disk], None], mend: Callable[[Disk]
     return strike
 
 
+def _cut_power(scene: Scene) -> Struck:
+    processes, leaders = scene.brokers()
+    victim = statistics.mode(leaders)
+    SIGNALS["kill-executor"].strike(processes[victim])
+    with contextlib.suppress(psutil.NoSuchProcess):
+        SIGNALS["kill"].strike(processes[victim])
+    disk = scene.disks[victim]
+    disk.lose_power()
+    time.sleep(scene.broken_disk_s)
+    disk.get_power()
+    description = f"power cut for {scene.broken_disk_s:g} s: {victim}"
+    return Struck(description, frozenset({victim}), True, time.monotonic())
+
+
 def _signal_to_leader(name: str) -> Strike:
     return lambda scene: _one_broker(name, scene)
 
@@ -194,6 +208,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "all-brokers": Fault("SIGKILL of all brokers", _all_brokers, bound_s=15.0),
     "driver-jvm": Fault("SIGKILL of the driver's JVM", _driver_jvm, bound_s=25.0),
     "driver-python": Fault("SIGKILL of the driver's Python", _driver_python, bound_s=25.0),
+    "power-cut": Fault("power cut of a leader's machine", _cut_power, bound_s=1.0, needs_disks=True),
     "full-disk": Fault("full disk", _break_disk("full", Disk.fill, Disk.empty), needs_disks=True),
     "read-only": Fault(
         "disk turns read-only", _break_disk("read-only", Disk.fail, Disk.repair), needs_disks=True

@@ -85,6 +85,9 @@ class LongestLogLeads(Invariant):
         in_sync_last = self._in_sync_last.pop(key, {*before.isr, *before.elr})
         if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
             return
+        if not self.world.is_as_decided(after.leader):
+            # It was chosen for what it has lost since, while the decision was on its way to a majority.
+            return
         ledger = self.world.ledger(key)
         ours = self._kept(ledger, before, after.leader)
         for broker_id in in_sync_last:

@@ -135,6 +135,16 @@ class Observer:
         failed = self.disks[broker_id].failed_epoch == before.broker_epoch
         return failed or before.broker_epoch != after.broker_epoch
 
+    def is_as_decided(self, broker_id: BrokerId) -> bool:
+        """Whether the process that is known to who decides is still there."""
+        broker = self.brokers.get(broker_id)
+        registration = self._deciding[1].brokers.get(broker_id)
+        return (
+            broker is not None
+            and registration is not None
+            and broker.broker_epoch == registration.broker_epoch
+        )
+
     def in_sync(self, partition: PartitionRegistration) -> set[BrokerId]:
         """Return who has all that is committed, as far as the controller can know.
 
