@@ -68,8 +68,8 @@ def change_partition(
     the longest log of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
     """
     wanted_isr = partition.isr if isr is None else isr
-    if not wanted_isr and not rules.eligible_leader_replicas:
-        wanted_isr = (partition.isr[-1] if partition.leader not in partition.isr else partition.leader,)
+    if not wanted_isr and partition.isr and not rules.eligible_leader_replicas:
+        wanted_isr = (partition.leader if partition.leader in partition.isr else partition.isr[-1],)
     elr = _eligible_leader_replicas(partition, wanted_isr, lost_log, rules)
     leader, unclean = _elect(partition, wanted_isr, elr, may_lead, election, longest_log)
 

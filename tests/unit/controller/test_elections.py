@@ -218,6 +218,17 @@ def test_brokers_that_fall_silent_together_leave_the_leader_in_the_isr_without_e
     assert state(strict) == leads(None, (0,))
 
 
+def test_partition_without_anybody_in_sync_stays_so_when_the_feature_is_turned_off(
+    strict: Conversation,
+) -> None:
+    """Nobody can be kept in an ISR that is empty already."""
+    gone(strict, 0, 1, 2)
+    off = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
+    strict.take(Decision([off], None))
+    back(strict, 1, clean=True)
+    assert state(strict) == leads(None, last_known=(2, 1))
+
+
 def told(conversation: Conversation, **end_offsets: int) -> set[int]:
     """Let brokers (`b0=5`) say how far their logs reach, all in one epoch; return who was asked."""
     conversation.tick()
