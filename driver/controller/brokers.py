@@ -137,10 +137,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
 def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
     """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
     logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
-    return [
-        *brokers_leave(cluster, (registration.broker_id,)),
-        _becomes_fenced(registration),
-    ]
+    return _fence_together(cluster, [registration])
 
 
 def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
@@ -155,6 +152,13 @@ def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) ->
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]
     return _start_controlled_shutdown(cluster, registration, session)
+
+
+def _fence_together(cluster: Cluster, registrations: Sequence[BrokerRegistration]) -> list[MetadataRecord]:
+    return [
+        *brokers_leave(cluster, [registration.broker_id for registration in registrations]),
+        *map(_becomes_fenced, registrations),
+    ]
 
 
 def _fence_without_logs(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
@@ -186,12 +190,7 @@ def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
             silent_ms = now_ms - session.last_contact_ms
             logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
             expired.append(registration)
-    if not expired:
-        return []
-    return [
-        *brokers_leave(cluster, [registration.broker_id for registration in expired]),
-        *map(_becomes_fenced, expired),
-    ]
+    return _fence_together(cluster, expired) if expired else []
 
 
 def _start_controlled_shutdown(
