@@ -49,12 +49,20 @@ class _Answer(NamedTuple):
     position: LogPosition
 
 
+class _Waiting(NamedTuple):
+    """A partition for which nobody is awaited any more."""
+
+    topic: TopicImage
+    partition: PartitionRegistration
+    present: Sequence[BrokerId]
+    """The replicas that are there with their logs, in the order of the assignment."""
+
+
 class UncleanRecovery:
     """The partitions that wait for a leader so, and what is known of their logs."""
 
     def __init__(self) -> None:
-        self._ready: dict[TopicIdPartition, tuple[TopicImage, PartitionRegistration]] = {}
-        """Those for which nobody is awaited any more."""
+        self._ready: dict[TopicIdPartition, _Waiting] = {}
         self._answers: dict[TopicIdPartition, dict[BrokerId, _Answer]] = {}
         self._awaited: Counter[frozenset[BrokerId]] = Counter()
         """How many of the others wait for whom."""
@@ -64,16 +72,16 @@ class UncleanRecovery:
         """Return what has to be asked before the waiting partitions can have leaders."""
         self._look(cluster, now_ms)
         asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
-        for key, (topic, partition) in self._ready.items():
-            for broker_id in self._unheard(cluster, key, partition):
-                epochs = asked.setdefault(broker_id, {}).setdefault(topic.name, {})
-                epochs[key.partition] = partition.leader_epoch
+        for key, waiting in self._ready.items():
+            for broker_id in self._unheard(cluster, key, waiting):
+                epochs = asked.setdefault(broker_id, {}).setdefault(waiting.topic.name, {})
+                epochs[key.partition] = waiting.partition.leader_epoch
         brokers = cluster.image.brokers
         return [LogQuestion(each, brokers[each].broker_epoch, epochs) for each, epochs in asked.items()]
 
     def answered(self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]) -> None:
         """Take in how far logs reach, by topic and partition; those that are missing are asked for again."""
-        for key, (topic, partition) in self._ready.items():
+        for key, (topic, partition, _) in self._ready.items():
             position = positions.get((topic.name, key.partition))
             asked_epoch = question.leader_epochs.get(topic.name, {}).get(key.partition)
             if position is not None and asked_epoch == partition.leader_epoch:
@@ -85,12 +93,10 @@ class UncleanRecovery:
         """Return the records that give a leader to every partition of which enough is known."""
         self._look(cluster, now_ms)
         records: list[MetadataRecord] = []
-        for key, (topic, partition) in self._ready.items():
-            present = _present(cluster, partition)
-            # What nobody is left of is lost: that is for the topic or an administrator to allow.
-            is_lost = set(present).isdisjoint(partition.last_known_elr)
-            if is_lost or self._unheard(cluster, key, partition):
+        for key, waiting in self._ready.items():
+            if self._unheard(cluster, key, waiting):
                 continue
+            topic, partition, _ = waiting
             rules = cluster.isr_rules(topic.name)
             record = change_partition(
                 partition,
@@ -99,7 +105,7 @@ class UncleanRecovery:
                 cluster.may_lead(partition),
                 rules,
                 election_of(rules),
-                longest_log=self._longest(key, partition, present),
+                longest_log=self._longest(key, waiting),
             )
             if record is not None:
                 records.append(record)
@@ -127,8 +133,12 @@ class UncleanRecovery:
             away |= arriving.intersection(partition.replicas)
             if away:
                 awaited[frozenset(away)] += 1
-            else:
-                self._ready[TopicIdPartition(topic.topic_id, number)] = (topic, partition)
+                continue
+            may_lead = cluster.may_lead(partition)
+            present = [broker_id for broker_id in partition.replicas if may_lead(broker_id)]
+            # What nobody is left of is lost: that is for the topic or an administrator to allow.
+            if not set(present).isdisjoint(partition.last_known_elr):
+                self._ready[TopicIdPartition(topic.topic_id, number)] = _Waiting(topic, partition, present)
         self._answers = {key: known for key, known in self._answers.items() if key in self._ready}
         self._seen = None if awaited and arriving else seen
         self._tell(awaited)
@@ -145,38 +155,27 @@ class UncleanRecovery:
                 sorted(away),
             )
 
-    def _longest(
-        self, key: TopicIdPartition, partition: PartitionRegistration, present: Sequence[BrokerId]
-    ) -> BrokerId:
-        if len(present) == 1:
-            return present[0]
+    def _longest(self, key: TopicIdPartition, waiting: _Waiting) -> BrokerId:
+        if len(waiting.present) == 1:
+            return waiting.present[0]
         answers = self._answers[key]
-        # The first of equals, in the order of the assignment.
-        return max(present, key=lambda broker_id: answers[broker_id].position)
+        # The first of equals.
+        return max(waiting.present, key=lambda broker_id: answers[broker_id].position)
 
-    def _unheard(
-        self, cluster: Cluster, key: TopicIdPartition, partition: PartitionRegistration
-    ) -> list[BrokerId]:
+    def _unheard(self, cluster: Cluster, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
         """Return who is there and has not said yet how far its log reaches; one alone need not."""
-        present = _present(cluster, partition)
-        if len(present) == 1:
+        if len(waiting.present) == 1:
             return []
         answers, brokers = self._answers.get(key, {}), cluster.image.brokers
         return [
             broker_id
-            for broker_id in present
+            for broker_id in waiting.present
             if (answer := answers.get(broker_id)) is None
             or answer.broker_epoch != brokers[broker_id].broker_epoch
-            or answer.partition_epoch != partition.partition_epoch
+            or answer.partition_epoch != waiting.partition.partition_epoch
         ]
 
 
 def _waits(partition: PartitionRegistration) -> bool:
     in_sync = partition.isr or partition.elr
     return partition.leader is None and not in_sync and bool(partition.last_known_elr)
-
-
-def _present(cluster: Cluster, partition: PartitionRegistration) -> list[BrokerId]:
-    """Return the replicas that are there with their logs."""
-    may_lead = cluster.may_lead(partition)
-    return [broker_id for broker_id in partition.replicas if may_lead(broker_id)]

@@ -21,7 +21,6 @@ from executor.replication.partition_leader import PartitionLeader
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.metadata import snapshot_records
-from sparklog.metadata.image import PartitionRegistration
 from sparklog.quorum.voter_set import VoterSet
 from sparklog.storage.producer_states import FRESH, ProducerStates
 from sparklog.storage.recovery_rules import SoundPrefix
@@ -194,11 +193,9 @@ def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
 
 
 def _last_leader_leads_again() -> Sequence[Replacement]:
-    def last_leader(
-        self: UncleanRecovery, key: Any, partition: PartitionRegistration, present: Sequence[BrokerId]
-    ) -> BrokerId:
-        last = partition.last_known_elr[0]
-        return last if last in present else present[0]
+    def last_leader(self: UncleanRecovery, key: Any, waiting: Any) -> BrokerId:
+        last: BrokerId = waiting.partition.last_known_elr[0]
+        return last if last in waiting.present else waiting.present[0]
 
     return [Replacement(UncleanRecovery, "_longest", last_leader)]
 
