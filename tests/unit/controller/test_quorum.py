@@ -67,9 +67,14 @@ def connect(server: ControllerServer, timeout_s: float = DEADLINE_S) -> Blocking
 
 
 def create_topic(server: ControllerServer, name: str) -> None:
-    """Create a topic; return when that is committed."""
+    """Create a topic on a broker that stays; return when that is committed.
+
+    The broker's connection ends here, and the controller then looks whether its listener still answers. So it
+    is given one that does, the controller's own: it would be fenced at some time later, and the topic's
+    partition lose its leader.
+    """
     with connect(server) as channel:
-        reply = channel.request(registration(0, port=1))
+        reply = channel.request(registration(0, port=port_of(server)))
         assert reply.error_code is ErrorCode.none
         beat = channel.request(heartbeat(0, reply.broker_epoch, reply.broker_epoch))
         assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
