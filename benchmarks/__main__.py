@@ -1,21 +1,26 @@
 """Compare with Apache Kafka and with Spark's Kafka connector: `python -m benchmarks [--rounds N] [case ...]`.
 
-Both clusters are up at once and each case runs on one and then on the other, `rounds` times, so that a
-machine that drifts drifts for both; the table gives medians and their ratio.
+Both clusters are up at once and each case runs on one and then on the other, so that a machine that drifts
+drifts for both. Rounds go on until the rates of both stand still (`warm_up`); only then `--rounds` of them
+are counted. The table is Markdown, as in the README: medians, the lowest and highest round beside them, and
+how many rounds it took until the rate stood still.
 """
 
 import argparse
 import contextlib
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from benchmarks import clients, dataframes
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
+from benchmarks.warm_up import MAX_WARM_UP_ROUNDS, warm_up
 
 PARTITIONS = 3
+OURS = "sparklog"
 BASELINE = "Apache Kafka"
 CONSUME_PASSES = 5
 SIZES = ((100, 2_000_000), (1_000, 300_000))
@@ -29,12 +34,14 @@ class Figure:
     case: str
     unit: str
     value: float
-    lower_is_better: bool = False
     bar: str = ""
     """What is asked of the ratio to the baseline."""
 
 
-Case = Callable[[ClusterUnderTest], list[Figure]]
+Round = Callable[[], list[Figure]]
+"""One round of a case; its first figure is the one that must stand still."""
+Case = Callable[[ClusterUnderTest], AbstractContextManager[Round]]
+"""Prepares a case on a cluster."""
 
 
 class Topics:
@@ -60,127 +67,138 @@ TOPICS = Topics()
 
 def produce(record_bytes: int, records: int, compression: str) -> Case:
     """Produce as fast as it goes."""
+    name = f"produce {record_bytes} B" + ("" if compression == "none" else f" {compression}")
+    bar = {100: ">= 1.2", 1_000: ">= 1.5"}[record_bytes] if compression == "none" else ""
 
-    def run(cluster: ClusterUnderTest) -> list[Figure]:
-        with TOPICS.one(cluster) as topic:
-            performance = clients.producer_performance if maven_at_hand() else clients.librdkafka_performance
-            rate = performance(
-                cluster, topic, records=records, record_bytes=record_bytes, compression=compression
-            )
-        name = f"produce {record_bytes} B" + ("" if compression == "none" else f" {compression}")
-        bar = {100: ">= 1.2", 1_000: ">= 1.5"}[record_bytes] if compression == "none" else ""
-        return [
-            Figure(name, "records/s", rate.records_per_s, bar=bar),
-            Figure(f"{name}, brokers' CPU", "s/GB", rate.brokers_cpu_s_per_gb, True, bar="<= 0.6"),
-        ]
+    @contextlib.contextmanager
+    def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
+        def run() -> list[Figure]:
+            with TOPICS.one(cluster) as topic:
+                performance = (
+                    clients.producer_performance if maven_at_hand() else clients.librdkafka_performance
+                )
+                rate = performance(
+                    cluster, topic, records=records, record_bytes=record_bytes, compression=compression
+                )
+            return [
+                Figure(name, "records/s", rate.records_per_s, bar),
+                Figure(f"{name}, brokers' CPU", "s/GB", rate.brokers_cpu_s_per_gb, "<= 0.6"),
+            ]
 
-    return run
+        yield run
+
+    return prepared
 
 
 def consume(record_bytes: int, records: int) -> Case:
-    """Consume what has just been produced."""
+    """Consume what was produced before, again and again."""
+    name = f"consume {record_bytes} B"
 
-    def run(cluster: ClusterUnderTest) -> list[Figure]:
+    @contextlib.contextmanager
+    def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
         with TOPICS.one(cluster) as topic:
-            clients.librdkafka_performance(cluster, topic, records=records // 2, record_bytes=record_bytes)
-            rate = clients.consume(
-                cluster,
-                topic,
-                partitions=PARTITIONS,
-                records=records // 2,
-                record_bytes=record_bytes,
-                passes=CONSUME_PASSES,
+            clients.librdkafka_performance(cluster, topic, records=records, record_bytes=record_bytes)
+
+            def run() -> list[Figure]:
+                rate = clients.consume(
+                    cluster,
+                    topic,
+                    partitions=PARTITIONS,
+                    records=records,
+                    record_bytes=record_bytes,
+                    passes=CONSUME_PASSES,
+                )
+                return [
+                    Figure(name, "records/s", rate.records_per_s, ">= 1.0"),
+                    Figure(f"{name}, brokers' CPU", "s/GB", rate.brokers_cpu_s_per_gb, "<= 1.0"),
+                ]
+
+            yield run
+
+    return prepared
+
+
+@contextlib.contextmanager
+def latency(cluster: ClusterUnderTest) -> Iterator[Round]:
+    """Acknowledgements at a steady rate, and one record's round trip."""
+
+    def run() -> list[Figure]:
+        with TOPICS.one(cluster) as topic:
+            rate = clients.producer_performance(
+                cluster, topic, records=50_000, record_bytes=100, records_per_s=5_000, batch_bytes=None
             )
-        name = f"consume {record_bytes} B"
+            p50_ms, p99_ms = clients.end_to_end_latency(cluster.bootstrap_servers, topic, records=2_000)
         return [
-            Figure(name, "records/s", rate.records_per_s, bar=">= 1.0"),
-            Figure(f"{name}, brokers' CPU", "s/GB", rate.brokers_cpu_s_per_gb, True, bar="<= 1.0"),
+            Figure("acknowledgement at 5,000 records/s, p50", "ms", rate.p50_ms),
+            Figure("acknowledgement at 5,000 records/s, p99", "ms", rate.p99_ms, "<= 1.0"),
+            Figure("one record's round trip, p50", "ms", p50_ms),
+            Figure("one record's round trip, p99", "ms", p99_ms),
         ]
 
-    return run
+    yield run
 
 
-def latency(cluster: ClusterUnderTest) -> list[Figure]:
-    """Acknowledgements at a steady rate, and one record's round trip."""
-    if not maven_at_hand():
-        return []
-    with TOPICS.one(cluster) as topic:
-        rate = clients.producer_performance(
-            cluster, topic, records=50_000, record_bytes=100, records_per_s=5_000, batch_bytes=None
-        )
-        p50_ms, p99_ms = clients.end_to_end_latency(cluster.bootstrap_servers, topic, records=2_000)
-    return [
-        Figure("acknowledgement at 5,000 records/s, p50", "ms", rate.p50_ms, True),
-        Figure("acknowledgement at 5,000 records/s, p99", "ms", rate.p99_ms, True, bar="<= 1.0"),
-        Figure("one record's round trip, p50", "ms", p50_ms, True),
-        Figure("one record's round trip, p99", "ms", p99_ms, True),
-    ]
-
-
-def dataframe(record_bytes: int, records: int, operation: str, rounds: int) -> Case:
+def dataframe(record_bytes: int, records: int, operation: str) -> Case:
     """Read or write DataFrames; the baseline is Spark's connector on Apache Kafka."""
+    name = f"DataFrame {operation} {record_bytes} B"
+    bar = {"read": ">= 2.0", "write": ">= 3.0"}[operation]
 
-    def run(cluster: ClusterUnderTest) -> list[Figure]:
+    @contextlib.contextmanager
+    def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
         side = "connector" if cluster.name == BASELINE else "sparklog"
         with TOPICS.one(cluster) as topic:
             if operation == "read":
-                clients.librdkafka_performance(
-                    cluster, topic, records=records // 2, record_bytes=record_bytes
-                )
-            rows_per_s = dataframes.rows_per_s(
+                clients.librdkafka_performance(cluster, topic, records=records, record_bytes=record_bytes)
+            with dataframes.session(
                 side,
                 operation,
                 cluster.bootstrap_servers,
                 topic,
-                rows=records // 2,
+                rows=records,
                 record_bytes=record_bytes,
-                runs=rounds,
-            )
-        bar = {"read": ">= 2.0", "write": ">= 3.0"}[operation]
-        return [Figure(f"DataFrame {operation} {record_bytes} B", "rows/s", rows_per_s, bar=bar)]
+            ) as rows_per_s:
+                yield lambda: [Figure(name, "rows/s", rows_per_s(), bar)]
 
-    return run
+    return prepared
 
 
 def memory(cluster: ClusterUnderTest) -> list[Figure]:
-    """Resident memory after everything before."""
-    figures = [Figure("three brokers, resident", "MiB", cluster.brokers_resident_mib(), True, bar="<= 0.5")]
+    """Return the resident memory after everything before."""
+    figures = [Figure("three brokers, resident", "MiB", cluster.brokers_resident_mib(), "<= 0.5")]
     if cluster.hosts:
-        figures.append(Figure("the executors' JVMs around them", "MiB", cluster.hosts_resident_mib(), True))
+        figures.append(Figure("the executors' JVMs around them", "MiB", cluster.hosts_resident_mib()))
     return figures
 
 
-def cases(rounds: int) -> dict[str, tuple[Case, int]]:
-    """Return every case by name, with how many rounds it wants."""
-    named: dict[str, tuple[Case, int]] = {}
+def cases() -> dict[str, Case]:
+    """Return every case by name."""
+    named: dict[str, Case] = {}
     for record_bytes, records in SIZES:
         for compression in ("none", "zstd"):
             name = f"produce-{record_bytes}" + ("" if compression == "none" else f"-{compression}")
-            named[name] = (produce(record_bytes, records, compression), rounds)
-        named[f"consume-{record_bytes}"] = (consume(record_bytes, records), rounds)
-    named["latency"] = (latency, rounds)
+            named[name] = produce(record_bytes, records, compression)
+        named[f"consume-{record_bytes}"] = consume(record_bytes, records // 2)
+    if maven_at_hand():  # its clients are Kafka's own programs
+        named["latency"] = latency
     for record_bytes, records in SIZES:
         for operation in ("read", "write"):
-            # Each run of these is a Spark session that repeats the operation itself.
-            case = dataframe(record_bytes, records, operation, rounds)
-            named[f"dataframe-{operation}-{record_bytes}"] = (case, 1)
-    named["memory"] = (memory, 1)
+            named[f"dataframe-{operation}-{record_bytes}"] = dataframe(record_bytes, records // 2, operation)
     return named
 
 
 def main() -> int:
     """Run the cases and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="benchmarks")
-    parser.add_argument(
-        "cases", nargs="*", metavar="case", help=f"one of {', '.join(cases(1))}; default: all"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="how often each case runs on each side")
+    chosen = cases()
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"one of {', '.join(chosen)}; default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="how many warm rounds of each case are counted")
     parser.add_argument("--alone", action="store_true", help="measure sparklog only")
     options = parser.parse_args()
-    chosen = cases(options.rounds)
     unknown = set(options.cases) - set(chosen)
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if options.rounds < 1:
+        parser.error("--rounds must be 1 or more")
     compare = maven_at_hand() and not options.alone
     if not compare:
         print("Maven is not at hand (or --alone was given): no baseline", file=sys.stderr)
@@ -188,29 +206,55 @@ def main() -> int:
         clusters = [stack.enter_context(sparklog_cluster())]
         if compare:
             clusters.append(stack.enter_context(apache_kafka_cluster()))
-        print(f"{'':48} {'sparklog':>12} {'baseline':>12} {'ratio':>7}  bar")
-        for name, (case, rounds) in chosen.items():
-            if options.cases and name not in options.cases:
-                continue
-            measured: dict[str, list[list[Figure]]] = {cluster.name: [] for cluster in clusters}
-            for _ in range(rounds):
-                for cluster in clusters:
-                    measured[cluster.name].append(case(cluster))
-            _print_rows(measured)
+        print(
+            "| case | sparklog | lowest to highest | Apache Kafka, connector | lowest to highest | ratio |",
+            end="",
+        )
+        print(" bar | rounds until still |")
+        print("|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+        for name, case in chosen.items():
+            if not options.cases or name in options.cases:
+                print(f"{name} ...", file=sys.stderr, flush=True)
+                _measure(case, clusters, options.rounds)
+        _print_rows({cluster.name: [memory(cluster)] for cluster in clusters}, {})
     return 0
 
 
-def _print_rows(measured: dict[str, list[list[Figure]]]) -> None:
+def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int) -> None:
+    """Warm every side until it stands still, count `rounds` of each in turn, and print the rows."""
+    with contextlib.ExitStack() as stack:
+        sides = {cluster.name: stack.enter_context(case(cluster)) for cluster in clusters}
+        took = warm_up(sides, rate_of=lambda figures: figures[0].value)
+        measured: dict[str, list[list[Figure]]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            for name, run in sides.items():
+                measured[name].append(run())
+    _print_rows(measured, took)
+
+
+def _print_rows(measured: Mapping[str, list[list[Figure]]], took: Mapping[str, int | None]) -> None:
+    """Print a row for each figure: `measured` has each side's rounds, `took` its rounds of warming up."""
     baseline = {
-        rows[0].case: statistics.median(row.value for row in rows)
-        for rows in zip(*measured.get(BASELINE, []), strict=True)
+        rows[0].case: [row.value for row in rows] for rows in zip(*measured.get(BASELINE, []), strict=True)
     }
-    for rows in zip(*measured["sparklog"], strict=True):
+    still = " / ".join(f"> {MAX_WARM_UP_ROUNDS}" if count is None else str(count) for count in took.values())
+    for rows in zip(*measured[OURS], strict=True):
         figure = rows[0]
-        ours = statistics.median(row.value for row in rows)
+        ours = [row.value for row in rows]
         theirs = baseline.get(figure.case)
-        against = f"{theirs:12,.1f} {ours / theirs:7.2f}" if theirs else f"{'':20}"
-        print(f"{figure.case + ', ' + figure.unit:48} {ours:12,.1f} {against}  {figure.bar}", flush=True)
+        cells = [f"{figure.case}, {figure.unit}", *_median_and_spread(ours)]
+        if theirs is None:
+            cells += ["", "", ""]
+        else:
+            ratio = statistics.median(ours) / statistics.median(theirs)
+            cells += [*_median_and_spread(theirs), f"{ratio:.2f}"]
+        print(f"| {' | '.join([*cells, figure.bar, still])} |", flush=True)
+
+
+def _median_and_spread(values: Sequence[float]) -> tuple[str, str]:
+    digits = 0 if statistics.median(values) >= 100 else 1
+    low, high = (f"{value:,.{digits}f}" for value in (min(values), max(values)))
+    return f"{statistics.median(values):,.{digits}f}", "" if len(values) == 1 else f"{low} to {high}"
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Rows a second of a DataFrame read or write, in a Spark session of its own (local[2]).
 
-Run as a program, once a side, so that neither warms the other's JVM: `connector` is Spark's own Kafka
-connector, `sparklog` this project's source. The first of the runs warms up and is not counted.
+Run as a program, one a side and case, so that neither side warms the other's JVM: `connector` is Spark's
+own Kafka connector, `sparklog` this project's source. It runs once for each line on its standard input,
+answers with a line of rows a second, and ends with its input.
 """
 
 import argparse
-import json
-import statistics
+import contextlib
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -18,26 +20,51 @@ from benchmarks.java_libraries import fetch_connector
 from sparklog import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
-SUBPROCESS_TIMEOUT_S = 400.0
+END_TIMEOUT_S = 60.0
+ANSWER = "rows/s "
+"""Before each figure: Spark's own programs print to standard output too."""
 
 
-def rows_per_s(
-    side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int, runs: int
-) -> float:
-    """Run this module for one side and operation; return the median of `runs` warm runs."""
-    completed = subprocess.run(
-        [
-            *(sys.executable, "-m", "benchmarks.dataframes", side, operation, bootstrap_servers, topic),
-            *(str(rows), str(record_bytes), str(runs)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=SUBPROCESS_TIMEOUT_S,
-        check=False,
-    )
-    if completed.returncode != 0:
-        raise RuntimeError(f"{side} {operation} failed:\n{completed.stderr[-4000:]}")
-    return float(json.loads(completed.stdout.strip().splitlines()[-1])["rows_per_s"])
+@contextlib.contextmanager
+def session(
+    side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int
+) -> Iterator[Callable[[], float]]:
+    """Start this module for one side and operation; each call runs it once and returns its rows a second."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "benchmarks.dataframes", side, operation, bootstrap_servers, topic),
+                *(str(rows), str(record_bytes)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def rows_per_s() -> float:
+            with contextlib.suppress(BrokenPipeError):
+                print(file=stdin, flush=True)
+            for line in stdout:
+                if line.startswith(ANSWER):
+                    return float(line.removeprefix(ANSWER))
+            errors.seek(0)
+            raise RuntimeError(f"{side} {operation} failed:\n{errors.read()[-4000:]}")
+
+        try:
+            yield rows_per_s
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                stdin.close()
+            try:
+                process.wait(END_TIMEOUT_S)
+            finally:
+                process.kill()
+                process.wait()
+                stdout.close()
 
 
 def _session(side: str) -> SparkSession:
@@ -61,7 +88,7 @@ def _values(spark: SparkSession, rows: int, record_bytes: int) -> DataFrame:
 
 
 def main() -> None:
-    """Measure what the command line says; print one line of JSON."""
+    """Run what the command line says once for each line of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=sorted(FORMATS))
     parser.add_argument("operation", choices=("read", "write"))
@@ -69,7 +96,6 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("rows", type=int)
     parser.add_argument("record_bytes", type=int)
-    parser.add_argument("runs", type=int)
     arguments = parser.parse_args()
     spark = _session(arguments.side)
     options = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
@@ -85,13 +111,11 @@ def main() -> None:
         def run() -> None:
             writer.mode("append").save()
 
-    seconds = []
-    for _ in range(arguments.runs + 1):
+    for _ in sys.stdin:
         started_s = time.monotonic()
         run()
-        seconds.append(time.monotonic() - started_s)
+        print(f"{ANSWER}{arguments.rows / (time.monotonic() - started_s)}", flush=True)
     spark.stop()
-    print(json.dumps({"rows_per_s": arguments.rows / statistics.median(seconds[1:])}))
 
 
 if __name__ == "__main__":
