@@ -1,7 +1,8 @@
 """DeleteRecords: let everything below an offset go (KIP-107).
 
-The leader moves its log start offset at once; the answer waits until every registered replica reports a
-log start offset at least as high, which followers do with their next fetch. Versions 0 to 2.
+The leader moves its log start offset at once; the answer waits until every live replica reports a log start
+offset at least as high, which followers do with their next fetch. Versions 0 to 2. Source: Kafka's
+DelayedDeleteRecords and ReplicaManager.
 """
 
 import datetime
@@ -61,7 +62,7 @@ class _WaitingDeletion:
     """A request some of whose partitions wait for followers."""
 
     def __init__(self, handler: "DeleteRecordsHandler", deletions: list[_Deletion], deadline_ms: int) -> None:
-        self.deferred = Deferred()
+        self.deferred = Deferred(self._leave)
         self.deletions = deletions
         self._handler = handler
         self._bucket = handler.delayed.add(self, deadline_ms)
@@ -82,10 +83,13 @@ class _WaitingDeletion:
         self._answer()
 
     def _answer(self) -> None:
+        self._leave()
+        self.deferred.complete(_response(self.deletions))
+
+    def _leave(self) -> None:
+        """Wait no more; also when the client has gone, whatever timeout it gave."""
         self._handler.delayed.discard(self, self._bucket)
         self._handler.waiting.discard(self)
-        if not self.deferred.abandoned:
-            self.deferred.complete(_response(self.deletions))
 
 
 class DeleteRecordsHandler:
@@ -115,6 +119,11 @@ class DeleteRecordsHandler:
         for waiting in self.waiting:
             if any(deletion.replica is replica for deletion in waiting.deletions):
                 self.delayed.wake(waiting)
+
+    def brokers_changed(self) -> None:
+        """A broker is fenced, and waited for no more; or another one is live."""
+        for waiting in self.waiting:
+            self.delayed.wake(waiting)
 
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)

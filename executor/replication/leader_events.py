@@ -86,10 +86,16 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What the metadata log knows of a broker: its incarnation, and whether it may join an ISR."""
+    """What the metadata log knows of a registered broker."""
 
     broker_epoch: BrokerEpoch
-    may_join_isr: bool
+    fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+    @property
+    def may_join_isr(self) -> bool:
+        """Whether the controller takes it into an ISR."""
+        return not self.fenced and not self.in_controlled_shutdown
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,15 @@ class PartitionLeader:
         return self.high_watermark < self.leader_epoch_start_offset
 
     def low_watermark(self, log_start_offset: Offset) -> Offset | None:
-        """Return the lowest log start offset of all registered replicas, or None while one is unknown."""
+        """Return the lowest log start offset of all live replicas, or None while one of them is unknown.
+
+        A fenced broker is not waited for, as in Kafka's Partition: it learns the leader's log start offset
+        with its first fetch once it is back.
+        """
         lowest = log_start_offset
         for broker_id, progress in self.followers.items():
-            if broker_id not in self.brokers:
+            status = self.brokers.get(broker_id)
+            if status is None or status.fenced:
                 continue
             if progress.log_start_offset is None:
                 return None

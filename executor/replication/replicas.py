@@ -241,13 +241,12 @@ class Replicas:
 
     def _apply_brokers(self, image: MetadataImage, now_ms: int) -> None:
         self._brokers = {
-            broker.broker_id: BrokerStatus(
-                broker.broker_epoch, not broker.fenced and not broker.in_controlled_shutdown
-            )
+            broker.broker_id: BrokerStatus(broker.broker_epoch, broker.fenced, broker.in_controlled_shutdown)
             for broker in image.brokers.values()
         }
         for replica in self._table:
             replica.handle(BrokersChanged(self._brokers, now_ms))
+        self._delete_records.brokers_changed()
 
     def _apply_configs(self, image: MetadataImage, topics: Collection[str], now_ms: int) -> None:
         """Obey changed topic configurations; who has changed its role knows its own already."""

@@ -274,9 +274,7 @@ class Cluster:
     def _apply(self, broker: Broker, image: MetadataImage) -> None:
         before, broker.image = broker.image, image
         status = {
-            other.broker_id: BrokerStatus(
-                other.broker_epoch, not (other.fenced or other.in_controlled_shutdown)
-            )
+            other.broker_id: BrokerStatus(other.broker_epoch, other.fenced, other.in_controlled_shutdown)
             for other in image.brokers.values()
         }
         if image.brokers != before.brokers:

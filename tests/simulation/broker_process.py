@@ -296,7 +296,7 @@ class BrokerProcess(Process):
         if delta.changed_brokers:
             self._brokers = {
                 broker.broker_id: BrokerStatus(
-                    broker.broker_epoch, not broker.fenced and not broker.in_controlled_shutdown
+                    broker.broker_epoch, broker.fenced, broker.in_controlled_shutdown
                 )
                 for broker in image.brokers.values()
             }

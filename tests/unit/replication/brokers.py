@@ -24,6 +24,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import (
     BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -168,6 +169,13 @@ class Brokers:
             for broker in list(self.brokers.values()):
                 broker.losses.image_changed(self.image)
                 await broker.replicas.apply_metadata(self.image, delta)
+
+    async def fence(self, broker_id: BrokerId) -> None:
+        """The controller takes a broker for dead; its ISRs stay as they are."""
+        broker_epoch = self.image.brokers[broker_id].broker_epoch
+        await self.commit(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
+        )
 
     async def create_topic(
         self, name: str, replicas: Sequence[Sequence[BrokerId]], config: Mapping[str, str] | None = None

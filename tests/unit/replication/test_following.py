@@ -40,6 +40,15 @@ def delete_records(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteR
     )
 
 
+def epoch_end(topic: str, current_leader_epoch: int, leader_epoch: int) -> OffsetForLeaderEpochRequest:
+    partition = OffsetForLeaderPartition(
+        partition=0, current_leader_epoch=current_leader_epoch, leader_epoch=leader_epoch
+    )
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=(OffsetForLeaderTopic(topic=topic, partitions=(partition,)),)
+    )
+
+
 @with_brokers(count=3)
 async def test_followers_of_a_new_leader_cut_what_it_does_not_have(brokers: Brokers) -> None:
     """The deposed leader's unacknowledged records go, and all three logs agree to the byte."""
@@ -140,6 +149,41 @@ async def test_delete_records_is_answered_when_the_followers_have_let_go_too(bro
     assert row.error_code is ErrorCode.offset_out_of_range
 
 
+@with_brokers(count=3)
+async def test_delete_records_with_a_broker_down_waits_only_until_it_is_fenced(brokers: Brokers) -> None:
+    """Else nobody could delete records while one of three machines is being repaired."""
+    topic_id = await brokers.create_topic("t", [(0, 1, 2)])
+    channel = await brokers.connect(0)
+    for _ in range(3):
+        await channel.request(produce(topic_id, batch()))
+    await brokers.stop(2)
+    waiting = asyncio.ensure_future(channel.request(delete_records("t", 2, timeout_ms=30_000)))
+    live = brokers.replica(1, topic_id)
+    await until(lambda: live.log.log_start_offset == 2, "the live follower lets go")
+    assert not waiting.done()
+    await brokers.fence(2)
+    (row,) = rows(await waiting)
+    assert (row.error_code, row.low_watermark) == (ErrorCode.none, 2)
+    (row,) = rows(await channel.request(delete_records("t", 3, timeout_ms=30_000)))
+    assert (row.error_code, row.low_watermark) == (ErrorCode.none, 3)
+
+
+@with_brokers(count=2)
+async def test_delete_records_of_a_client_that_is_gone_waits_no_more(brokers: Brokers) -> None:
+    """Its timeout is the client's choice and may be weeks."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch()))
+    await brokers.stop(1)
+    replicas = brokers.brokers[0].replicas
+    waiting = asyncio.ensure_future(channel.request(delete_records("t", 1, timeout_ms=2**31 - 1)))
+    await until(lambda: len(replicas._delayed) == 1, "it waits for the follower")
+    channel.close()
+    await until(lambda: len(replicas._delayed) == 0, "it is forgotten")
+    assert not replicas._delete_records.waiting
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
 @with_brokers(count=2)
 async def test_list_offsets_answers_ends_and_times(brokers: Brokers) -> None:
     """Start, end, the newest time, a time between, a time after everything, a wrong epoch."""
@@ -184,11 +228,7 @@ async def test_offset_for_leader_epoch_answers_where_epochs_end(brokers: Brokers
     await channel.request(produce(topic_id, batch(3)))
 
     async def ask(leader_epoch: int) -> tuple[int, int]:
-        partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=1, leader_epoch=leader_epoch)
-        request = OffsetForLeaderEpochRequest(
-            replica_id=-1, topics=(OffsetForLeaderTopic(topic="t", partitions=(partition,)),)
-        )
-        (row,) = rows(await channel.request(request))
+        (row,) = rows(await channel.request(epoch_end("t", 1, leader_epoch)))
         return row.leader_epoch, row.end_offset
 
     assert await ask(0) == (0, 2)

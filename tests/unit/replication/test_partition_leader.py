@@ -23,7 +23,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.epoch_checks import check_leader_epoch, divergence
 
 LAG_MS = 1000
-BROKERS = {1: BrokerStatus(11, True), 2: BrokerStatus(12, True), 3: BrokerStatus(13, True)}
+BROKERS = {1: BrokerStatus(11), 2: BrokerStatus(12), 3: BrokerStatus(13)}
 
 
 def leader(**changes: Any) -> PartitionLeader:
@@ -65,7 +65,7 @@ def refused(proposal: ProposeIsr, error_code: ErrorCode) -> IsrProposalAnswered:
 
 def without(brokers: Mapping[int, BrokerStatus], broker_id: int) -> dict[int, BrokerStatus]:
     """`broker_id` is fenced."""
-    return {**brokers, broker_id: BrokerStatus(brokers[broker_id].broker_epoch, False)}
+    return {**brokers, broker_id: BrokerStatus(brokers[broker_id].broker_epoch, fenced=True)}
 
 
 def test_leader_append_waits_for_every_member_of_the_isr() -> None:
@@ -187,7 +187,7 @@ def test_isr_joiner_under_a_broker_epoch_not_yet_known_is_not_proposed() -> None
     """A restarted broker joins as the incarnation that the metadata knows (KIP-903)."""
     machine = leader(isr=frozenset({1, 2}))
     assert machine.handle(fetched(3, 10, broker_epoch=14)) == []
-    brokers = {**BROKERS, 3: BrokerStatus(14, True)}
+    brokers = {**BROKERS, 3: BrokerStatus(14)}
     assert machine.handle(BrokersChanged(brokers, 5)) == [proposed(7, (1, 11), (2, None), (3, 14))]
 
 
@@ -330,7 +330,7 @@ def test_high_watermark_waits_for_who_is_about_to_join() -> None:
     assert machine.handle(fetched(3, 11, 4)) == [AdvanceHighWatermark(11)]
 
 
-def test_low_watermark_is_the_least_of_registered_replicas_and_unknown_until_heard_of() -> None:
+def test_low_watermark_is_the_least_of_live_replicas_and_unknown_until_heard_of() -> None:
     """DeleteRecords answers when the records are gone everywhere they can be read from."""
     machine = leader()
     machine.handle(FollowerFetched(2, 12, 10, 6, 0))
@@ -339,6 +339,11 @@ def test_low_watermark_is_the_least_of_registered_replicas_and_unknown_until_hea
     assert machine.low_watermark(8) == 6
     machine.handle(BrokersChanged({1: BROKERS[1], 3: BROKERS[3]}, 1))
     assert machine.low_watermark(8) == 7
+    machine.handle(BrokersChanged(without(BROKERS, 3), 2))
+    assert machine.low_watermark(8) == 6
+    leaving = {**BROKERS, 2: BrokerStatus(12, fenced=True), 3: BrokerStatus(13, in_controlled_shutdown=True)}
+    machine.handle(BrokersChanged(leaving, 3))
+    assert machine.low_watermark(8) == 7, "who is shutting down still serves and is waited for"
 
 
 class History:
