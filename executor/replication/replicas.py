@@ -159,10 +159,12 @@ class Replicas:
 
     def handle_offset_for_leader_epoch(self, request: Request) -> Any:
         """Answer OffsetForLeaderEpoch 2 to 4."""
+        self._obey_lease()
         return self._offset_for_leader_epoch.handle(request)
 
     def handle_delete_records(self, request: Request) -> Any:
         """Answer DeleteRecords 0 to 2."""
+        self._obey_lease()
         return self._delete_records.handle(request)
 
     def handle_describe_log_dirs(self, request: Request) -> Any:

@@ -168,6 +168,28 @@ async def test_delete_records_with_a_broker_down_waits_only_until_it_is_fenced(b
     assert (row.error_code, row.low_watermark) == (ErrorCode.none, 3)
 
 
+@with_brokers(count=1)
+async def test_leaders_requests_while_the_lease_is_out_are_refused_whichever_comes_first(
+    brokers: Brokers,
+) -> None:
+    """A process that was stopped finds its requests before its timers, and others may lead by then."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    for request in (
+        fetch(topic_id, {0: 0}),
+        list_offsets("t", -1),
+        epoch_end("t", -1, 0),
+        delete_records("t", -1),
+    ):
+        brokers.brokers[0].holds_lease = True
+        (row,) = rows(await channel.request(produce(topic_id, batch())))
+        assert row.error_code is ErrorCode.none
+        brokers.brokers[0].holds_lease = False
+        (row,) = rows(await channel.request(request))
+        assert row.error_code is ErrorCode.not_leader_or_follower, request
+    assert brokers.replica(0, topic_id).log.log_start_offset == 0
+
+
 @with_brokers(count=2)
 async def test_delete_records_of_a_client_that_is_gone_waits_no_more(brokers: Brokers) -> None:
     """Its timeout is the client's choice and may be weeks."""
