@@ -1,11 +1,12 @@
 """Requests that wait: for acknowledgements, for records to fetch, for replicas to delete.
 
-However many wait, there is one timer and one wake-up a turn of the event loop. Deadlines fall into
-buckets of `RESOLUTION_MS`; entering and leaving a bucket is O(1), and the timer runs for the earliest
-bucket only. What makes an operation ready (an append, a high watermark) calls `wake`, and all that were
-woken in one turn are looked at together after it: ten appends that came in one read cost one response to
-each follower. The number that waits is bounded by the listener, which limits connections and the
-requests outstanding on each.
+However many wait, there is one timer and one wake-up a turn of the event loop. Deadlines fall into buckets of
+`RESOLUTION_MS`; entering and leaving a bucket is O(1), and the timer runs for the earliest bucket only.
+Deadlines are the clients' choice and may be weeks away: buckets that have emptied before they were due are
+swept once they are the most of all. What makes an operation ready (an append, a high watermark) calls `wake`,
+and all that were woken in one turn are looked at together after it: ten appends that came in one read cost
+one response to each follower. The number that waits is bounded by the listener, which limits connections and
+the requests outstanding on each.
 
 Rule: an operation is completed exactly once, by its condition, its deadline or the loss of its
 connection, and is in no bucket afterwards.
@@ -17,6 +18,9 @@ from typing import Final, Protocol
 
 RESOLUTION_MS: Final = 10
 """Operations expire up to this much late, never early."""
+
+_KEPT_EMPTY: Final = 64
+"""So many are not worth a sweep."""
 
 
 class Waiting(Protocol):
@@ -35,6 +39,9 @@ class Deadlines:
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Waiting, None]] = {}
         self._order: list[int] = []
+        """A heap of the buckets' keys."""
+        self._empty_count = 0
+        """How many of the buckets have emptied."""
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
@@ -46,14 +53,21 @@ class Deadlines:
         if members is None:
             members = self._buckets[bucket] = {}
             heapq.heappush(self._order, bucket)
+        elif not members:
+            self._empty_count -= 1
         members[operation] = None
         return bucket
 
     def discard(self, operation: Waiting, bucket: int) -> None:
         """Take an operation out; it may have expired already."""
         members = self._buckets.get(bucket)
-        if members is not None:
-            members.pop(operation, None)
+        if members is None or operation not in members:
+            return
+        del members[operation]
+        if not members:
+            self._empty_count += 1
+            if self._empty_count > max(_KEPT_EMPTY, len(self._buckets) // 2):
+                self._sweep()
 
     @property
     def next_due_ms(self) -> int | None:
@@ -64,8 +78,16 @@ class Deadlines:
         """Remove and return what is due, earliest first."""
         due: list[Waiting] = []
         while self._order and self._order[0] * RESOLUTION_MS <= now_ms:
-            due.extend(self._buckets.pop(heapq.heappop(self._order)))
+            members = self._buckets.pop(heapq.heappop(self._order))
+            if not members:
+                self._empty_count -= 1
+            due.extend(members)
         return due
+
+    def _sweep(self) -> None:
+        self._buckets = {bucket: members for bucket, members in self._buckets.items() if members}
+        self._order = sorted(self._buckets)
+        self._empty_count = 0
 
 
 class DelayedOperations:
