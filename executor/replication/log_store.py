@@ -43,7 +43,9 @@ class LogStore:
         self._on_failed = on_failed
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
-        self._places: dict[Log, LogDirectory] = {}
+        self._by_path = {directory.path: directory for directory in directories}
+        self._log_counts: Counter[Path] = Counter()
+        """How many logs lie in a directory."""
         self._opening: Counter[Path] = Counter()
         """How many logs are being made in a directory; they are made side by side."""
 
@@ -71,7 +73,7 @@ class LogStore:
                 continue
             for found in logs:
                 self._loaded.setdefault(found.log.topic_partition, []).append(found)
-                self._places[found.log] = directory
+                self._log_counts[directory.path] += 1
         if not self.online:
             raise _all_failed(self.directories)
 
@@ -125,12 +127,12 @@ class LogStore:
             raise
         finally:
             self._opening[directory.path] -= 1
-        self._places[log] = directory
+        self._log_counts[directory.path] += 1
         return log, 0
 
     async def delete(self, log: Log) -> None:
         """Delete a log; its files go after `file.delete.delay.ms`."""
-        directory = self._places.pop(log)
+        directory = self._let_go(log)
         await self._beside_loop(directory, lambda: directory.delete_log(log, _wall_ms()))
 
     async def remove_strays(self) -> None:
@@ -145,14 +147,14 @@ class LogStore:
 
     async def close(self, log: Log) -> None:
         """Flush and close a log, unless its directory is offline."""
-        await self._beside_loop(self._places[log], log.close)
+        await self._beside_loop(self.directory_of(log), log.close)
 
     def directory_of(self, log: Log) -> LogDirectory:
-        """Return the directory a log lies in."""
-        return self._places[log]
+        """Return the directory a log lies in, or lay in: a log that is deleted stays there to the end."""
+        return self._by_path[log.directory.parent]
 
     def _directory_id(self, log: Log) -> UUID | None:
-        meta = self._places[log].meta
+        meta = self.directory_of(log).meta
         return None if meta is None else meta.directory_id
 
     async def _remove(self, logs: Iterable[Log]) -> None:
@@ -161,8 +163,13 @@ class LogStore:
             await self._remove_one(log)
 
     async def _remove_one(self, log: Log) -> None:
-        directory = self._places.pop(log)
+        directory = self._let_go(log)
         await self._beside_loop(directory, lambda: directory.remove_stray(log, _wall_ms()))
+
+    def _let_go(self, log: Log) -> LogDirectory:
+        directory = self.directory_of(log)
+        self._log_counts[directory.path] -= 1
+        return directory
 
     async def _beside_loop(self, directory: LogDirectory, work: Callable[[], object]) -> None:
         """Do something to a directory that is online; if its disk fails, so does the directory."""
@@ -179,8 +186,8 @@ class LogStore:
             raise _all_failed(self.directories)
         if len(online) == 1:
             return online[0]
-        used = Counter(directory.path for directory in self._places.values())
-        return min(online, key=lambda directory: used[directory.path] + self._opening[directory.path])
+        logs, opening = self._log_counts, self._opening
+        return min(online, key=lambda directory: logs[directory.path] + opening[directory.path])
 
 
 def _load(

@@ -380,10 +380,21 @@ class Replicas:
         self._delete_records.low_watermark_moved(replica)
 
     def went_offline(self, replica: Replica, error: BaseException) -> None:
-        """The log of a replica failed; with it, if the disk is why, the directory."""
-        self._fetchers.remove(replica)
+        """The log of a replica failed; with it, if the disk is why, the directory.
+
+        Whatever worked on the log beside the loop may tell so after the replica was given up.
+        """
         directory = self._store.directory_of(replica.log)
         key = _key(replica)
+        if self._table.get(*key) is replica:
+            self._fetchers.remove(replica)
+            self._note_failure(replica, error, key, directory)
+        if is_disk_error(error):
+            self.directory_failed(directory, error)
+
+    def _note_failure(
+        self, replica: Replica, error: BaseException, key: TopicIdPartition, directory: LogDirectory
+    ) -> None:
         registration = self._table.image.topics.partition(replica.topic_id, replica.topic_partition.partition)
         told = None if registration is None else registration.directory_of(self._node_id)
         if not is_disk_error(error) or directory.meta is None or told != directory.meta.directory_id:
@@ -391,8 +402,6 @@ class Replicas:
             self._places.lost(key)
             if registration is not None:
                 self._places.image_changed(key, registration)
-        if is_disk_error(error):
-            self.directory_failed(directory, error)
 
     def gave_up_leading(self, replica: Replica) -> None:
         """A leader found its log damaged: the controller is to elect another one."""

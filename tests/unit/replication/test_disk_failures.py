@@ -295,3 +295,20 @@ async def test_replica_found_in_two_directories_is_the_longer_one_and_the_other_
     assert (log.directory, log.log_end_offset) == (log_directory, 2)
     assert not elsewhere.exists()
     assert [path.name.endswith("-stray") for path in elsewhere.parent.iterdir() if path.is_dir()] == [True]
+
+
+@with_brokers()
+async def test_failure_of_a_log_that_is_told_after_its_topic_was_deleted_concerns_no_other(
+    brokers: Brokers,
+) -> None:
+    """A look-up by time runs beside the loop, and the topic may be deleted before it fails."""
+    gone, kept = await brokers.create_topic("gone", [(0,)]), await brokers.create_topic("kept", [(0,)])
+    one, another = brokers.replica(0, gone), brokers.replica(0, kept)
+    await brokers.delete_topic(gone)
+    one.fail_if_storage(KafkaError(ErrorCode.kafka_storage_error, "cannot look a time up: it was removed"))
+    assert one.offline
+    assert not another.offline
+    broker = brokers.brokers[0]
+    assert broker.failed_directories == []
+    assert broker.replicas.undeclared_damage == 0, "there is nothing left that could be damaged"
+    assert await produce_one(brokers, kept) is ErrorCode.none
