@@ -1,8 +1,9 @@
 """What logs need from time to time: retention, flushing, checkpoints, forgotten files.
 
-`tick` starts what is due. Retention decides on the loop (it changes the log) and unlinks beside it; fsyncs
-and checkpoint files are written beside it, one run at a time, so that a slow disk delays the next run and
-nothing else. Nobody who appends waits for a flush: what makes a record safe is its replicas.
+`tick` starts what is due. Retention decides on the loop (it changes the log) and renames and unlinks beside
+it; producer snapshots, fsyncs and checkpoint files are written beside it, one run at a time, so that a slow
+disk delays the next run and nothing else. Nobody who appends waits for a flush: what makes a record safe is
+its replicas.
 
 Order for the caller: `start` when every log of the directories has its replica or was set aside. Before
 that nothing is done, and the checkpoints stay as they are: written early, they would leave logs out.
@@ -83,10 +84,11 @@ class Maintenance:
         retention = now_ms >= self._retention_due_ms
         if retention:
             self._retention_due_ms = now_ms + self._intervals.retention_ms
+        rolled = self._rolled() if looks else []
         to_flush = self._to_flush(now_ms) if looks else []
         checkpoints = self._checkpoints.due(now_ms, compare=looks)
-        if retention or to_flush or checkpoints:
-            run = self._run(retention, to_flush, checkpoints)
+        if retention or rolled or to_flush or checkpoints:
+            run = self._run(retention, rolled, to_flush, checkpoints)
             self._running = asyncio.get_running_loop().create_task(run)
 
     async def stop(self) -> None:
@@ -95,12 +97,17 @@ class Maintenance:
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def _run(
-        self, retention: bool, to_flush: Sequence[Replica], checkpoints: Sequence[Checkpoint]
+        self,
+        retention: bool,
+        rolled: Sequence[Replica],
+        to_flush: Sequence[Replica],
+        checkpoints: Sequence[Checkpoint],
     ) -> None:
         try:
             if retention:
                 await self._apply_retention()
-            await self._flush(to_flush)
+            await self._beside_loop(rolled, Log.write_snapshots)
+            await self._beside_loop(to_flush, Log.flush)
             await self._checkpoints.write(checkpoints)
         finally:
             self._running = None
@@ -118,15 +125,21 @@ class Maintenance:
                 continue
             if replica.log.log_start_offset != start_before:
                 replica.log_start_offset_moved()
-        logs = [replica.log for replica in self._replicas if not replica.offline]
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._remove_files, logs, wall_ms)
+        replicas = [replica for replica in self._replicas if not replica.offline]
+        failed = await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._remove_files, replicas, wall_ms
+        )
+        for replica, failure in failed:
+            replica.fail_if_storage(failure)
 
-    def _remove_files(self, logs: Sequence[Log], wall_ms: int) -> None:
-        for log in logs:
+    def _remove_files(self, replicas: Sequence[Replica], wall_ms: int) -> list[tuple[Replica, Exception]]:
+        """Remove what is due; return for which logs that failed, and how."""
+        failed: list[tuple[Replica, Exception]] = []
+        for replica in replicas:
             try:
-                log.delete_files_due(wall_ms)
+                replica.log.delete_files_due(wall_ms)
             except (KafkaError, OSError) as error:
-                logger.warning("%s: deleted segments were not removed: %s", log.directory, error)
+                failed.append((replica, error))
         for directory in self._directories:
             if directory.failure is not None:
                 continue
@@ -134,6 +147,15 @@ class Maintenance:
                 directory.remove_directories_due(wall_ms)
             except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)
+        return failed
+
+    def _rolled(self) -> list[Replica]:
+        """Return the replicas whose logs have rolled."""
+        return [
+            replica
+            for replica in self._replicas
+            if replica.log.has_unwritten_snapshots and not replica.offline
+        ]
 
     def _to_flush(self, now_ms: int) -> list[Replica]:
         """Return the replicas whose logs are due by flush.messages or flush.ms."""
@@ -155,12 +177,12 @@ class Maintenance:
             self._flushed_ms[replica] = now_ms
         return due
 
-    async def _flush(self, replicas: Sequence[Replica]) -> None:
+    async def _beside_loop(self, replicas: Sequence[Replica], work: Callable[[Log], None]) -> None:
         loop = asyncio.get_running_loop()
         for replica in replicas:
             if not replica.offline:
                 try:
-                    await loop.run_in_executor(self._executor, replica.log.flush)
+                    await loop.run_in_executor(self._executor, work, replica.log)
                 except (KafkaError, OSError) as error:
                     replica.fail_if_storage(error)
 

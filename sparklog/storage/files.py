@@ -121,19 +121,32 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
         OSError: the old file is then still there.
     """
     temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    write_file(temporary, content, sync=sync)
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            if file.write(content) != len(content):
-                raise OSError(f"{temporary} was written only in part")
-            if sync:
-                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
     if sync:
         sync_directory(path.parent)
+
+
+def write_file(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write a whole file, with `sync` onto the disk.
+
+    Raises:
+        OSError: it is not there then.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, "it was written only in part", str(path))
+            if sync:
+                os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def sync_file(path: Path) -> None:

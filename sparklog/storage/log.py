@@ -3,8 +3,9 @@
 Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`,
 `advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
 for one thread at a time, normally the broker's event loop; none of them fsyncs. `open`, `flush`,
-`delete_files_due`, `close` and `rename_for_deletion` may block for long and belong off the loop. `flush`,
-`delete_files_due`, `read` and `offset_for_timestamp` are safe beside an append in another thread.
+`write_snapshots`, `delete_files_due`, `close` and `rename_for_deletion` may block for long and belong off the
+loop. `flush`, `write_snapshots`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
+the former in another thread.
 
 Rule kept: an append is in the log whole or not at all. On the disk for certain is only what lies below
 `recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
@@ -62,6 +63,7 @@ from sparklog.storage.results import (
 from sparklog.storage.retention import count_deletable
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer
 from sparklog.storage.time_lookup import OffsetAndTimestamp
+from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = [
@@ -96,6 +98,7 @@ class Log(LogReads):
         self._lock = Lock()
         self._truncations = 0
         self._metadata_unsynced = True
+        self._snapshots = UnwrittenSnapshots(directory)
         self._closed = False
 
     @classmethod
@@ -343,15 +346,23 @@ class Log(LogReads):
         """Begin a new segment at `base_offset`, which is the log end offset or above."""
         with storage_errors(f"roll {self.segments.active.file.path}"):
             if self.segments.active.size_bytes:
-                self._write_snapshot(base_offset, sync=False)
+                self._snapshots.add(base_offset, encode_snapshot(self.producers))
             self.segments.roll(base_offset, self.config, now_ms)
             self._metadata_unsynced = True
 
-    def _write_snapshot(self, offset: Offset, *, sync: bool) -> None:
-        path = offset_file(self.directory, offset, PRODUCER_SNAPSHOT_SUFFIX)
-        path.write_bytes(encode_snapshot(self.producers))
-        if sync:
-            sync_file(path)
+    @property
+    def has_unwritten_snapshots(self) -> bool:
+        """Whether the log rolled since the last `write_snapshots` or `flush`."""
+        return bool(self._snapshots)
+
+    def write_snapshots(self) -> None:
+        """Write what the log knew of its producers where it rolled. Off the loop.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with storage_errors(f"write a producer snapshot in {self.directory}"):
+            self._snapshots.write()
 
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that reaches to `offset` or above it; return whether anything went.
@@ -375,6 +386,7 @@ class Log(LogReads):
             if self.epochs.truncate_from_end(log_end_offset):
                 self._write_epochs()
             if self.producers.producers:
+                self._snapshots.write()
                 self.producers = self._reload_producers()
         return True
 
@@ -414,6 +426,7 @@ class Log(LogReads):
         with storage_errors(f"empty {self.directory}"):
             self._forget_above(offset)
             self.segments.truncate_fully_and_start_at(offset, self.config)
+            self._snapshots.forget(above=-1)
             for snapshot in snapshot_offsets(self.directory):
                 offset_file(self.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink()
             self.log_start_offset = self.log_end_offset = offset
@@ -426,6 +439,7 @@ class Log(LogReads):
         with self._lock:
             self._truncations += 1
             self.recovery_point = min(self.recovery_point, offset)
+        self._snapshots.forget(above=offset)
 
     def advance_log_start_offset(self, offset: Offset) -> bool:
         """Make records below `offset` unreadable (DeleteRecords, retention at the leader).
@@ -451,7 +465,7 @@ class Log(LogReads):
     def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
         """Drop segments by retention time, size and log start offset; return how many.
 
-        Files are renamed with `.deleted` at once and unlinked by `delete_files_due` after
+        Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
         `file.delete.delay.ms`.
 
         Raises:
@@ -470,17 +484,19 @@ class Log(LogReads):
             self._roll(self.log_end_offset, now_ms)
         if count:
             self.advance_log_start_offset(segments.all[count].base_offset)
-            with storage_errors(f"delete segments of {self.directory}"):
-                segments.drop_first(count, self.config, now_ms)
+            segments.drop_first(count, self.config, now_ms)
+            self._snapshots.forget(below=segments.all[0].base_offset, above=self.log_end_offset)
             self._metadata_unsynced = True
         return count
 
     def delete_files_due(self, now_ms: TimestampMs) -> int:
-        """Unlink files whose delay is over; return how many. Off the loop.
+        """Rename files of dropped segments, unlink those whose delay is over; return how many. Off the loop.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        if self._closed:
+            return 0
         with storage_errors(f"delete files of {self.directory}"):
             return self.segments.delete_files_due(now_ms)
 
@@ -524,12 +540,10 @@ class Log(LogReads):
         if log_end_offset == self.recovery_point and not self._metadata_unsynced:
             return
         with storage_errors(f"flush {self.directory}"):
+            self._snapshots.write()
             for segment in segments:
                 if not segment.synced:
-                    sealed = segment is not segments[-1]
-                    segment.flush(sealed=sealed)
-                    if sealed:
-                        sync_file(offset_file(self.directory, segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX))
+                    segment.flush(sealed=segment is not segments[-1])
             if self._metadata_unsynced:
                 self._metadata_unsynced = False
                 sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
@@ -550,7 +564,8 @@ class Log(LogReads):
         try:
             if clean:
                 with storage_errors(f"close the log in {self.directory}"):
-                    self._write_snapshot(self.log_end_offset, sync=True)
+                    self.segments.rename_dropped()
+                    self._snapshots.add(self.log_end_offset, encode_snapshot(self.producers))
                     self.segments.active.seal()
                     self.segments.active.truncated = True
                     self._metadata_unsynced = True

@@ -1,14 +1,20 @@
 """The segments of one log, oldest first: reading across them, rolling, cutting, dropping.
 
-Rule kept: the tuple of segments is replaced as a whole, never changed, so that who reads beside sees the
-segments before or after a change. Files of dropped segments are renamed with `.deleted` at once and
-unlinked later, when nobody is reading them any more (and by someone who may block).
+Rules kept:
+
+- The tuple of segments is replaced as a whole, never changed, so that who reads beside sees the segments
+  before or after a change.
+- Files of dropped segments are renamed with `.deleted` and unlinked later, by someone who may block
+  (`delete_files_due`), the oldest segment's first: a crash in between leaves a log without a hole. What a
+  truncation drops is renamed at once: it must not come back, and its name may be used again.
 """
 
 import random
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 
 from sparklog.storage.file_region import FileRegion
 from sparklog.storage.files import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file
@@ -26,7 +32,10 @@ class SegmentList:
         self.all = segments
         """At least one, oldest first."""
         self.active = segments[-1]
+        self._dropped: deque[tuple[TimestampMs, Segment]] = deque()
         self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
+        """When the files of dropped segments are to be unlinked."""
+        self._renaming = Lock()
 
     @property
     def size_bytes(self) -> int:
@@ -147,25 +156,37 @@ class SegmentList:
             OSError: files cannot be made or renamed.
         """
         now_ms = self.active.created_ms
+        # One of them may begin where the log is to begin anew.
+        self.rename_dropped()
         self._delete(self.all, config, now_ms)
         self._use((self._create(offset, config, now_ms),))
 
     def drop_first(self, count: int, config: LogConfig, now_ms: TimestampMs) -> None:
-        """Drop the `count` oldest segments, which are not all.
-
-        Raises:
-            OSError: files cannot be renamed.
-        """
+        """Drop the `count` oldest segments, which are not all. Their files stay until `delete_files_due`."""
         removed = self.all[:count]
         self._use(self.all[count:])
-        self._delete(removed, config, now_ms)
+        due_ms = now_ms + config.file_delete_delay_ms
+        self._dropped += ((due_ms, segment) for segment in removed)
 
-    def delete_files_due(self, now_ms: TimestampMs) -> int:
-        """Unlink files whose delay is over; return how many.
+    def rename_dropped(self) -> None:
+        """Rename the files of the segments that `drop_first` dropped.
 
         Raises:
-            OSError: one cannot be unlinked.
+            OSError: files cannot be renamed; the next call tries it again.
         """
+        with self._renaming:
+            while self._dropped:
+                due_ms, segment = self._dropped[0]
+                self._rename([segment], due_ms)
+                self._dropped.popleft()
+
+    def delete_files_due(self, now_ms: TimestampMs) -> int:
+        """Rename the files of dropped segments, unlink those whose delay is over; return how many. Blocks.
+
+        Raises:
+            OSError: one cannot be renamed or unlinked.
+        """
+        self.rename_dropped()
         count = 0
         for entry in [entry for entry in self._to_delete if entry[0] <= now_ms]:
             for path in entry[1]:
@@ -189,7 +210,10 @@ class SegmentList:
         self.active = segments[-1]
 
     def _delete(self, segments: Sequence[Segment], config: LogConfig, now_ms: TimestampMs) -> None:
-        """Rename the files of segments that are no longer used, to be unlinked later."""
+        self._rename(segments, now_ms + config.file_delete_delay_ms)
+
+    def _rename(self, segments: Sequence[Segment], due_ms: TimestampMs) -> None:
+        """Rename the files of segments that are no longer used, to be unlinked when they are due."""
         paths: list[Path] = []
         for segment in segments:
             paths += segment.mark_deleted()
@@ -197,7 +221,7 @@ class SegmentList:
             if snapshot.exists():
                 paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))
         if paths:
-            self._to_delete.append((now_ms + config.file_delete_delay_ms, paths))
+            self._to_delete.append((due_ms, paths))
 
 
 def _base_offset(segment: Segment) -> Offset:

@@ -37,6 +37,7 @@ def crashed_log(tmp_path: Path, batches: int, *, flush_at: int | None = None) ->
         if i == flush_at:
             log.flush()
     content = read_all(log)
+    log.write_snapshots()
     log.close(clean=False)
     return log.directory, content
 
@@ -157,6 +158,21 @@ def test_recovery_rebuilds_indexes_that_do_not_fit(
     assert index_contents(log.directory) == sound
     log = open_log(log.directory, clean=True)
     check_usable(log)
+    log.close()
+
+
+def test_snapshots_of_a_roll_are_written_beside_it_and_none_of_what_was_cut_off(tmp_path: Path) -> None:
+    """One that outlived a truncation would give the log that has grown again the producers of another one."""
+    log = open_log(tmp_path / "t-0")
+    for number in range(60):
+        batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
+        log.append_as_leader(batch, headers_of(batch), 3, START_MS)
+    bases = [segment.base_offset for segment in log.segments.all]
+    assert len(bases) > 3
+    assert (snapshot_offsets(log.directory), log.has_unwritten_snapshots) == ([], True)
+    log.truncate_to(bases[2] + 2)
+    log.write_snapshots()
+    assert (snapshot_offsets(log.directory), log.has_unwritten_snapshots) == (bases[1:3], False)
     log.close()
 
 
