@@ -21,6 +21,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
+from sparklog.wire.stalls import longest_stall
 
 BROKERS = 3
 START_TIMEOUT_S = 120.0
@@ -101,8 +102,12 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
                 raise RuntimeError(f"the cluster did not start:\n{log.read_text()[-4000:]}")
             descendants = psutil.Process(process.pid).children(recursive=True)
             executors = [child for child in descendants if _is_executor(child)]
+            work_directories = {Path(executor.cwd()).parent for executor in executors}
             # Whoever supervises the racks sees to it that a killed broker comes back.
             yield ClusterUnderTest("sparklog", address.group(1), executors, restart=lambda _: None)
+        logs = [log, *(path for work in work_directories for path in work.glob("*/stderr"))]
+        lines = (line for path in logs for line in path.read_text(errors="replace").splitlines())
+        print(f"longest stall of an event loop, of brokers and controller: {longest_stall(lines)}")
 
 
 @contextlib.contextmanager

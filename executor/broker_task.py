@@ -26,6 +26,7 @@ from executor.watched import show_life
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
+from sparklog.wire.loop_lag import run_watched
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
         force=True,
     )
     try:
-        asyncio.run(_serve(assignment))
+        run_watched(_serve(assignment), f"broker {assignment.node_id}")
     except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
         logger.error("refused: %s", refusal)
         return BrokerEnd(assignment.node_id, refusal=str(refusal))

@@ -15,6 +15,7 @@ from typing import Any
 
 from executor.broker import Broker
 from sparklog.config import BrokerConfig
+from sparklog.wire.loop_lag import run_watched
 
 PARENT_POLL_S = 0.5
 
@@ -51,4 +52,4 @@ if __name__ == "__main__":
         level=logging.INFO,
         format=f"%(asctime)s %(levelname)s broker {given['node_id']} %(name)s: %(message)s",
     )
-    asyncio.run(_serve(given))
+    run_watched(_serve(given), f"broker {given['node_id']}")

@@ -39,6 +39,7 @@ from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response
 from sparklog.wire.server import Listener
 
@@ -203,7 +204,7 @@ class ControllerServer:
 
     def _run_thread(self) -> None:
         try:
-            asyncio.run(self._run())
+            run_watched(self._run(), "controller")
         except BaseException as error:  # of a thread: whoever waits for it must see it
             self._fail(error)
         finally:

@@ -21,6 +21,7 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.probe import Probe
+from sparklog.wire.stalls import LongestStall, longest_stall
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
 from tests.chaos.faults import FAULTS, Scene
@@ -157,6 +158,11 @@ class Run:
             f"all in sync again after {observation.back_s:.1f} s"
         )
         return observation
+
+    def longest_stall(self) -> LongestStall:
+        """Return for how long event loops of brokers and controller stood still, by all that was logged."""
+        logs = [self._scene.application.log_path, *self.directory.glob("executors/**/stderr")]
+        return longest_stall(line for log in logs for line in log.read_text(errors="replace").splitlines())
 
     def _make_disks(self, data_directory: Path) -> Mapping[int, Disk]:
         return {

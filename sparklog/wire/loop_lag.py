@@ -1,0 +1,229 @@
+"""How long an event loop stands still, and what it was doing: the loop's lag as a figure.
+
+Everything on a loop waits while one callback runs: answers, heartbeats, the lease. The loop's own selector
+(`TurnSelector`) knows exactly how long the loop was away from it. A thread beside the loop (`LoopWatch`)
+looks ten times a second, and where a turn has lasted for that long, at the loop's stack, which names whoever
+is at it. So nothing is put into the way of a request, and nothing has to be named beforehand. What is told of
+it is said in `stalls`.
+"""
+
+import asyncio
+import gc
+import itertools
+import logging
+import selectors
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sparklog.wire.stalls import Stall, StallLog
+
+__all__ = ["LoopWatch", "TurnSelector", "run_watched"]
+
+logger = logging.getLogger(__name__)
+
+BEAT_S: Final = 0.1
+_BEATS_KEPT: Final = 600
+_FRAMES_TOLD: Final = 8
+
+_Result = TypeVar("_Result")
+
+
+class _Turn(NamedTuple):
+    began_s: float
+    ended_s: float
+
+
+class TurnSelector(selectors.DefaultSelector):
+    """A loop's selector that knows how long each turn of the loop takes, and how late it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn_began_s = time.perf_counter()
+        self.waits = False
+        """Whether the loop waits for something to happen, and so cannot stand still."""
+        self._longest_s = 0.0
+        self._longest = _Turn(0.0, 0.0)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait as selectors do."""
+        called_s = time.perf_counter()
+        if called_s - self.turn_began_s > self._longest_s:
+            self._note(self.turn_began_s, called_s)
+        self.waits = True
+        events = super().select(timeout)
+        self.turn_began_s = woken_s = time.perf_counter()
+        self.waits = False
+        if timeout is not None and woken_s - called_s - max(timeout, 0) > self._longest_s:
+            self._note(called_s + max(timeout, 0), woken_s)
+        return events
+
+    def take_longest(self) -> _Turn:
+        """Return the longest turn since the last call, and begin anew."""
+        longest, self._longest, self._longest_s = self._longest, _Turn(0.0, 0.0), 0.0
+        return longest
+
+    def _note(self, began_s: float, ended_s: float) -> None:
+        self._longest_s = ended_s - began_s
+        self._longest = _Turn(began_s, ended_s)
+
+
+class _Beat(NamedTuple):
+    at_s: float
+    loop_cpu_s: float
+    unscheduled_s: float
+    process_cpu_s: float
+    collecting_s: float
+
+
+class LoopWatch:
+    """Watches one loop from a thread beside it. To be started on the loop's thread."""
+
+    def __init__(self, selector: TurnSelector, say: Callable[[int, str], None]) -> None:
+        self._selector = selector
+        self._say = say
+        self._log = StallLog()
+        self._stopped = threading.Event()
+        self._beats: deque[_Beat] = deque(maxlen=_BEATS_KEPT)
+        self._seen: dict[float, str] = {}
+        """What was seen to run, by when the turn began."""
+        self._collecting_s = 0.0
+        self._collection_began_s = 0.0
+        self._loop_thread = threading.get_ident()
+        self._loop_clock = time.pthread_getcpuclockid(self._loop_thread)
+        self._scheduling = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._thread = threading.Thread(target=self._watch, name="sparklog loop watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        gc.callbacks.append(self._collecting)
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and tell the longest stalls there were."""
+        self._stopped.set()
+        self._thread.join()
+        gc.callbacks.remove(self._collecting)
+        self._beat()
+        self._report()
+        for line in self._log.last_lines():
+            self._say(logging.INFO, line)
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._collection_began_s = time.perf_counter()
+        else:
+            self._collecting_s += time.perf_counter() - self._collection_began_s
+
+    def _watch(self) -> None:
+        report_due_s = time.perf_counter() + 1
+        while not self._stopped.wait(BEAT_S):
+            self._beat()
+            self._look()
+            if self._beats[-1].at_s >= report_due_s:
+                report_due_s = self._beats[-1].at_s + 1
+                self._report()
+
+    def _beat(self) -> None:
+        self._beats.append(
+            _Beat(
+                time.perf_counter(),
+                time.clock_gettime(self._loop_clock),
+                self._unscheduled_s(),
+                time.process_time(),
+                self._collecting_s,
+            )
+        )
+
+    def _unscheduled_s(self) -> float:
+        """Return how long the loop's thread has waited for a processor in all; 0 where no kernel tells."""
+        try:
+            return int(self._scheduling.read_bytes().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def _look(self) -> None:
+        """See what the loop is at, if it has been at it since the last beat."""
+        began_s = self._selector.turn_began_s
+        if self._selector.waits or self._beats[-1].at_s - began_s < BEAT_S:
+            return
+        doing = _doing(sys._current_frames().get(self._loop_thread))
+        if doing is not None and self._selector.turn_began_s == began_s and not self._selector.waits:
+            self._seen[began_s] = doing
+
+    def _report(self) -> None:
+        turn = self._selector.take_longest()
+        stall = self._stall(turn)
+        self._seen = {began_s: doing for began_s, doing in self._seen.items() if began_s > turn.ended_s}
+        for level, line in self._log.take(stall, int(turn.ended_s * 1000)):
+            self._say(level, line)
+
+    def _stall(self, turn: _Turn) -> Stall:
+        """Say what is known of a turn, by the beats around it."""
+        beats = list(self._beats)
+        first = next((beat for beat in reversed(beats) if beat.at_s <= turn.began_s), beats[0])
+        last = next((beat for beat in beats if beat.at_s >= turn.ended_s), beats[-1])
+        within = [turn.began_s, *(beat.at_s for beat in beats), turn.ended_s]
+        within = [at_s for at_s in within if turn.began_s <= at_s <= turn.ended_s]
+        gaps_s = [later - earlier for earlier, later in itertools.pairwise(within)]
+        ms = _ms(turn.ended_s - turn.began_s)
+        loop_cpu_ms = min(ms, _ms(last.loop_cpu_s - first.loop_cpu_s))
+        return Stall(
+            ms,
+            loop_cpu_ms,
+            min(ms - loop_cpu_ms, _ms(last.unscheduled_s - first.unscheduled_s)),
+            min(ms, _ms(last.process_cpu_s - first.process_cpu_s)),
+            _ms(max(gaps_s, default=0.0)),
+            min(ms, _ms(last.collecting_s - first.collecting_s)),
+            self._seen.get(turn.began_s),
+        )
+
+
+def _ms(seconds: float) -> int:
+    return round(1_000 * seconds)
+
+
+def _doing(frame: FrameType | None) -> str | None:
+    """Return the calls within the callback that a loop runs, the outermost first, and where it is."""
+    calls: list[str] = []
+    where: str | None = None
+    while frame is not None and not _is_loop(frame):
+        code = frame.f_code
+        if where is None and "site-packages" not in code.co_filename:
+            where = f"{'/'.join(code.co_filename.split('/')[-3:])}:{frame.f_lineno}"
+        calls.append(code.co_qualname)
+        frame = frame.f_back
+    if frame is None:
+        return None
+    if not calls:
+        # Not a Python function: it has no frame of its own.
+        callback = getattr(frame.f_locals.get("self"), "_callback", None)
+        return getattr(callback, "__qualname__", None) or repr(callback)
+    calls.reverse()
+    told = calls if len(calls) <= _FRAMES_TOLD else [*calls[: _FRAMES_TOLD - 2], "...", *calls[-2:]]
+    return f"{' > '.join(told)} ({where})"
+
+
+def _is_loop(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_qualname == "Handle._run" and code.co_filename.endswith("asyncio/events.py")
+
+
+def run_watched(main: Coroutine[Any, Any, _Result], what: str) -> _Result:
+    """Run `main` as `asyncio.run` does, on a loop that is watched; `what` is named in the lines."""
+    selector = TurnSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        watch = LoopWatch(selector, lambda level, line: logger.log(level, "%s: %s", what, line))
+        watch.start()
+        try:
+            return runner.run(main)
+        finally:
+            watch.stop()
