@@ -139,7 +139,11 @@ class FetchHandler:
         now_ms = self.delayed.now_ms()
         try:
             fetch.reader = reader = self.sessions.begin(
-                body, version, is_follower=fetch.broker_id is not None, now_ms=now_ms
+                body,
+                version,
+                request.connection,
+                is_follower=fetch.broker_id is not None,
+                now_ms=now_ms,
             )
         except KafkaError as error:
             return fetch_response(version, [], self._table, error_code=error.error_code)

@@ -5,6 +5,9 @@ none (and closes the one named); any other must be the next in line. The cache h
 slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
 where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
 request is answered without a session, which every client understands.
+
+A session is not bound to a connection: who reconnects goes on with it. But when the connection of its last
+request ends it is paused, since most never come back: its slot stays, and no partition knows of it.
 """
 
 from random import Random
@@ -13,6 +16,7 @@ from typing import Any, Final
 from executor.replication.delayed import DelayedOperations
 from executor.replication.readers import PartitionKey, Reader, ReadPartition
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.requests import Peer
 
 NO_SESSION_ID: Final = 0
 FULL_EPOCH: Final = 0
@@ -28,7 +32,7 @@ def epoch_after(epoch: int) -> int:
 class FetchSession(Reader):
     """A reader that is remembered between its requests."""
 
-    __slots__ = ("created_ms", "epoch", "last_used_ms", "session_id", "uses_topic_ids")
+    __slots__ = ("connection", "created_ms", "epoch", "last_used_ms", "session_id", "uses_topic_ids")
 
     def __init__(
         self,
@@ -44,6 +48,8 @@ class FetchSession(Reader):
         self.epoch = 1
         """What the next request must carry."""
         self.uses_topic_ids = uses_topic_ids
+        self.connection: Peer | None = None
+        """By which its last request came."""
         self.created_ms = self.last_used_ms = now_ms
 
 
@@ -59,11 +65,15 @@ class FetchSessions:
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
         """Least recently used first."""
+        self._by_connection: dict[Peer, set[FetchSession]] = {}
+        """Which sessions were last used over an open connection."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, body: Any, api_version: int, *, is_follower: bool, now_ms: int) -> Reader:
+    def begin(
+        self, body: Any, api_version: int, connection: Peer, *, is_follower: bool, now_ms: int
+    ) -> Reader:
         """Return the reader a request belongs to, brought up to date with what the request says.
 
         Raises:
@@ -73,12 +83,13 @@ class FetchSessions:
         epoch = body.session_epoch if api_version >= 7 else FINAL_EPOCH
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
             self.remove(session_id)
-            reader: Reader | None = None
+            created = None
             if epoch == FULL_EPOCH:
                 partition_count = sum(len(topic.partitions) for topic in body.topics)
-                reader = self._create(is_follower, api_version >= 13, partition_count, now_ms)
-            if reader is None:
-                reader = Reader(self._delayed, is_follower=is_follower)
+                created = self._create(is_follower, api_version >= 13, partition_count, now_ms)
+            if created is not None:
+                self._use_over(connection, created)
+            reader = created or Reader(self._delayed, is_follower=is_follower)
             _update(reader, body, api_version)
             return reader
         session = self._sessions.get(session_id)
@@ -101,6 +112,8 @@ class FetchSessions:
         session.epoch = epoch_after(epoch)
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
+        if session.connection is not connection:
+            self._use_over(connection, session)
         _update(session, body, api_version)
         if not session.partitions:
             self.remove(session_id)
@@ -114,10 +127,31 @@ class FetchSessions:
             if waiting is not None:
                 waiting.expire()
             session.close()
+            self._leave_connection(session)
 
     def contains(self, reader: Reader) -> bool:
         """Whether `reader` is a session that is still open."""
         return isinstance(reader, FetchSession) and self._sessions.get(reader.session_id) is reader
+
+    def _use_over(self, connection: Peer, session: FetchSession) -> None:
+        self._leave_connection(session)
+        session.connection = connection
+        sessions = self._by_connection.get(connection)
+        if sessions is not None:
+            sessions.add(session)
+        else:
+            self._by_connection[connection] = {session}
+            connection.on_close(lambda: self._connection_closed(connection))
+
+    def _leave_connection(self, session: FetchSession) -> None:
+        if session.connection is not None:
+            self._by_connection[session.connection].discard(session)
+            session.connection = None
+
+    def _connection_closed(self, connection: Peer) -> None:
+        for session in self._by_connection.pop(connection):
+            session.connection = None
+            session.pause()
 
     def _create(
         self, is_follower: bool, uses_topic_ids: bool, partition_count: int, now_ms: int

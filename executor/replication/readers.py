@@ -100,6 +100,12 @@ class Reader:
             partition.unwatch()
             self.changed.pop(key, None)
 
+    def pause(self) -> None:
+        """Be touched by nothing until the next request, which looks at every partition anew."""
+        for key, partition in self.partitions.items():
+            partition.unwatch()
+            self.changed[key] = partition
+
     def close(self) -> None:
         """Read nothing more."""
         for partition in self.partitions.values():

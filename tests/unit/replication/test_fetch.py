@@ -273,6 +273,70 @@ async def test_session_errors_say_what_to_do(brokers: Brokers) -> None:
     assert response.error_code is ErrorCode.fetch_session_id_not_found
 
 
+@with_brokers()
+async def test_session_whose_connection_ended_costs_the_partitions_nothing_until_it_is_used_again(
+    brokers: Brokers,
+) -> None:
+    """Clients come and go; what a thousand of them once fetched is not to slow each append."""
+    topic_id = await brokers.create_topic("t", [(0,), (0,)])
+    replica, other = brokers.replica(0, topic_id, 0), brokers.replica(0, topic_id, 1)
+    sessions = []
+    channels = [await brokers.connect(0) for _ in range(3)]
+    for channel in channels:
+        response = await channel.request(fetch(topic_id, {0: 0, 1: 0}, session_epoch=0))
+        sessions.append(response.session_id)
+    follower = await brokers.connect(0)
+    await follower.request(fetch(topic_id, {0: 0}, session_epoch=0, replica=(7, 1)))
+    held = channels[0].request(
+        fetch(topic_id, {}, session_id=sessions[0], session_epoch=1, max_wait_ms=20_000), timeout_ms=25_000
+    )
+    waiting = asyncio.ensure_future(held)
+    delayed = brokers.brokers[0].replicas._delayed
+    await until(lambda: len(delayed) == 1, "a fetch is held")
+    assert (len(replica.consumer_readers), len(other.consumer_readers)) == (3, 3)
+    assert len(replica.follower_readers) == 1
+    for channel in (*channels, follower):
+        channel.close()
+    await until(lambda: not replica.consumer_readers and not replica.follower_readers, "nobody reads here")
+    assert not other.consumer_readers
+    assert len(delayed) == 0, "the fetch that was held is dropped"
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(), batch()))
+    session = {"session_id": sessions[1]}
+    response = await channel.request(fetch(topic_id, {}, session_epoch=1, **session))
+    assert response.error_code is ErrorCode.none
+    assert {row.partition_index: row.high_watermark for row in rows(response)} == {0: 1, 1: 1}
+    assert (len(replica.consumer_readers), len(other.consumer_readers)) == (1, 1)
+    assert rows(await channel.request(fetch(topic_id, {0: 1, 1: 1}, session_epoch=2, **session))) == []
+    woken = asyncio.ensure_future(
+        channel.request(
+            fetch(topic_id, {}, session_epoch=3, max_wait_ms=20_000, **session), timeout_ms=25_000
+        )
+    )
+    producer = await brokers.connect(0)
+    await producer.request(produce(topic_id, None, batch()))
+    assert [row.partition_index for row in rows(await woken)] == [1]
+
+
+@with_brokers()
+async def test_session_moved_to_another_connection_outlives_the_first(brokers: Brokers) -> None:
+    """The loss of a connection that it has left is nothing to it."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    replica = brokers.replica(0, topic_id)
+    first, second = await brokers.connect(0), await brokers.connect(0)
+    session_id = (await first.request(fetch(topic_id, {0: 0}, session_epoch=0))).session_id
+    await second.request(fetch(topic_id, {}, session_id=session_id, session_epoch=1))
+    listener = brokers.brokers[0].listener
+    open_before = listener.connection_count
+    first.close()
+    await until(lambda: listener.connection_count == open_before - 1, "the first connection is gone")
+    assert len(replica.consumer_readers) == 1
+    second.close()
+    await until(lambda: not replica.consumer_readers, "nobody reads here")
+
+
 @with_brokers(count=2, config={"max.incremental.fetch.session.cache.slots": "1"})
 async def test_session_cache_when_full_serves_without_a_session_and_prefers_followers(
     brokers: Brokers,
