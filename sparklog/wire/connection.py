@@ -3,7 +3,8 @@
 Rules kept:
 - A connection whose answers are not being read, or which has `max_outstanding_requests` unanswered, is not
   read from until that changes; what it may still send fills its own socket buffers.
-- One turn of the loop handles a bounded number of requests of one connection, and receives once.
+- One turn of the loop handles a bounded number of requests of one connection, for a bounded time, and
+  receives once. A request that takes longer goes on in later turns (`turns`), the connection's next wait.
 - A frame's length is believed only up to `max_request_bytes`, and memory follows what was received.
 - When the connection is lost, every `Deferred` of it is abandoned and every coroutine cancelled.
 
@@ -16,6 +17,8 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from time import perf_counter
+from types import GeneratorType
 from typing import Any, Final, Protocol
 
 from sparklog.errors import KafkaError
@@ -27,16 +30,20 @@ from sparklog.wire.frames import (
     MIN_REQUEST_BYTES,
     RequestCodec,
     encode_response_frame,
+    encode_response_frame_in_steps,
     read_request_body,
     read_request_header,
 )
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response
+from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response, Steps
+from sparklog.wire.turns import SHARE_S, LongWork, Turns
 
 logger = logging.getLogger(__name__)
 
 _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
+_NOTED_WORK_S: Final = 0.0002
+"""Shorter turns of a connection are not counted: it would cost them more than it is worth."""
 
 
 class Route:
@@ -56,6 +63,7 @@ class ConnectionOwner(Protocol):
     name: str
     loop: asyncio.AbstractEventLoop
     pool: BufferPool
+    turns: Turns
     max_request_bytes: int
     max_outstanding_requests: int
 
@@ -74,10 +82,18 @@ class _Answer:
 
     __slots__ = ("chunks", "deferred", "task")
 
-    def __init__(self) -> None:
-        self.chunks: list[Chunk] | None = None
+    def __init__(self, chunks: list[Chunk] | None = None) -> None:
+        self.chunks = chunks
         self.deferred: Deferred | None = None
         self.task: asyncio.Future[Any] | None = None
+
+
+def _with_frame(route: Route, request: Request, steps: Steps) -> Steps:
+    """Make an answer in steps, and its bytes too, if it is an entity."""
+    response = yield from steps
+    if not hasattr(response, "__version__"):
+        return response
+    return (yield from encode_response_frame_in_steps(route.codec, request.correlation_id, response))
 
 
 class Connection:
@@ -89,11 +105,13 @@ class Connection:
         "_descriptor",
         "_frame_bytes",
         "_in_turn",
+        "_long_works",
         "_outbox",
         "_owner",
         "_paused",
         "_reader_registered",
         "_received",
+        "_share_ends_s",
         "_socket",
         "_warming",
         "_writer_registered",
@@ -122,6 +140,9 @@ class Connection:
         self._close_callbacks: list[Callable[[], None]] = []
         self._paused = False
         self._in_turn = False
+        self._share_ends_s = 0.0
+        self._long_works: set[LongWork] = set()
+        """What goes on in later turns; nothing more is asked of this connection meanwhile."""
         self._warming = False
         self._reader_registered = True
         self._writer_registered = False
@@ -151,6 +172,8 @@ class Connection:
             loop.remove_writer(self._descriptor)
         self._socket.close()
         self._outbox.clear()
+        for work in self._long_works:
+            work.abandon()
         self._received.release()
         self._owner.connection_closed(self)
         answers, self._answers = self._answers, deque()
@@ -170,6 +193,21 @@ class Connection:
             self._owner.loop.remove_reader(self._descriptor)
             self._reader_registered = False
             return
+        if self._owner.turns.is_over:
+            self._paused = True
+            self._owner.turns.wait(self._take_turn)
+            return
+        self._receive()
+
+    def _take_turn(self) -> None:
+        """Receive, as could not be done in the turn in which there was something to receive."""
+        if self.closed or self._must_pause():
+            return
+        self._paused = False
+        self._register_reader()
+        self._receive()
+
+    def _receive(self) -> None:
         try:
             received_bytes = self._socket.recv_into(self._received.room(self._frame_bytes))
         except (BlockingIOError, InterruptedError):
@@ -189,6 +227,8 @@ class Connection:
         """Handle the whole frames received, as many as one turn allows, then send what is answered."""
         received = self._received
         handled = 0
+        began_s = perf_counter()
+        self._share_ends_s = began_s + SHARE_S
         self._in_turn = True
         while received.end - received.start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
@@ -201,7 +241,10 @@ class Connection:
             if end > received.end:
                 self._frame_bytes = LENGTH.size + size
                 break
-            if handled == _REQUESTS_PER_TURN or self._must_pause():
+            if handled and (handled == _REQUESTS_PER_TURN or perf_counter() > self._share_ends_s):
+                self._paused = True
+                break
+            if self._must_pause():
                 self._paused = True
                 break
             self._frame_bytes = 0
@@ -215,14 +258,20 @@ class Connection:
         if self._outbox:
             self.flush()
         self._in_turn = False
+        worked_s = perf_counter() - began_s
+        if worked_s > _NOTED_WORK_S:
+            self._owner.turns.spent(worked_s)
         if self.closed:
+            return
+        if self._long_works:
+            self._paused = True  # what they work at lies in the buffer
             return
         received.settle()
         if not self._paused:
             self._paused = self._must_pause()
         elif not self._must_pause():
             # Only this turn is over, or what was in the way has left meanwhile.
-            self._owner.loop.call_soon(self._resume)
+            self._owner.turns.wait(self._resume)
 
     def _must_pause(self) -> bool:
         if self._outbox.pending_memory_bytes > _FLUSH_ABOVE_BYTES and not self._writer_registered:
@@ -231,6 +280,7 @@ class Connection:
             self.closed
             or self._writer_registered
             or self._warming
+            or bool(self._long_works)
             or len(self._answers) >= self._owner.max_outstanding_requests
         )
 
@@ -238,10 +288,13 @@ class Connection:
         if self.closed or not self._paused or self._in_turn or self._must_pause():
             return
         self._paused = False
+        self._register_reader()
+        self._handle_received()
+
+    def _register_reader(self) -> None:
         if not self._reader_registered:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
-        self._handle_received()
 
     def _refuse(self, what: str) -> None:
         logger.warning("%s: closing the connection of %s: %s", self._owner.name, self.peer, what)
@@ -265,26 +318,27 @@ class Connection:
                 # The usual case: answered at once, in the version that was asked.
                 chunks = self._encode(route, correlation_id, response)
                 if self._answers:
-                    self._answers.append(answer := _Answer())
-                    answer.chunks = chunks
+                    self._answers.append(_Answer(chunks))
                 else:
                     self._outbox.append(chunks)
             else:
-                self._answer_later(route, request, response)
+                self._answers.append(answer := _Answer())
+                self._answer_later(answer, route, request, response)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
             self._handler_failed(route, correlation_id, error)
-        frame.release()
+        if not self._long_works:
+            frame.release()
 
-    def _answer_later(self, route: Route, request: Request, response: Response) -> None:
-        answer = _Answer()
+    def _answer_later(self, answer: _Answer, route: Route, request: Request, response: Response) -> None:
         correlation_id = request.correlation_id
-        self._answers.append(answer)
         if self.closed:
             # The handler itself had a part in losing the connection.
             if isinstance(response, Deferred):
                 response.abandon()
-            elif isinstance(response, Coroutine):
+            elif isinstance(response, Coroutine | GeneratorType):
                 response.close()
+        elif isinstance(response, GeneratorType):
+            self._answer_in_steps(answer, route, request, response)
         elif isinstance(response, Deferred):
             answer.deferred = response
             response.bind(lambda given: self._answered(answer, route, correlation_id, given))
@@ -323,9 +377,29 @@ class Connection:
         if not self._in_turn:
             self._owner.flush_soon(self)
 
+    def _answer_in_steps(self, answer: _Answer, route: Route, request: Request, steps: Steps) -> None:
+        """Answer with what `steps` return; what this turn has no time for is done in later ones."""
+
+        def finished(response: Response) -> None:
+            self._answer_later(answer, route, request, response)
+            if work in self._long_works:
+                self._long_works.remove(work)
+                frame.release()
+                self._owner.turns.wait(self._resume)
+
+        def failed(error: Exception) -> None:
+            self._handler_failed(route, request.correlation_id, error)
+
+        frame = request.frame
+        work = LongWork(self._owner.turns, _with_frame(route, request, steps), finished, failed)
+        if not work.go_on(self._share_ends_s):
+            self._long_works.add(work)
+
     def _encode(self, route: Route, correlation_id: int, response: Response) -> list[Chunk]:
         if response is NO_RESPONSE:
             return []
+        if type(response) is list:
+            return response  # encoded already
         return encode_response_frame(route.codec, correlation_id, response)
 
     def _handler_failed(self, route: Route, correlation_id: int, error: BaseException) -> None:

@@ -9,7 +9,7 @@ in order, whose lengths add up to the entity's size.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -60,6 +60,18 @@ def encode_entity(entity: Any) -> list[Chunk]:
     pieces: list[Any] = []
     write, may_be_large = _compiled(type(entity))
     write(entity, pieces.append)
+    return _joined(pieces, may_be_large)
+
+
+def encode_entity_in_steps(entity: Any) -> Generator[None, None, list[Chunk]]:
+    """Return what `encode_entity` does, and yield after each item of an array."""
+    pieces: list[Any] = []
+    write, may_be_large = _compiled_in_steps(type(entity))
+    yield from write(entity, pieces.append)
+    return _joined(pieces, may_be_large)
+
+
+def _joined(pieces: list[Any], may_be_large: bool) -> list[Chunk]:
     if may_be_large:
         return _join_small(pieces)
     encoded = b"".join(pieces)
@@ -123,7 +135,18 @@ def _short_string(value: str) -> bytes:
 
 @once_per_type
 def _compiled(entity_type: type[Any]) -> tuple[Callable[[Any, _Append], None], bool]:
-    generated = _EncoderSource(entity_type)
+    return _compile(_EncoderSource(entity_type, in_steps=False))
+
+
+@once_per_type
+def _compiled_in_steps(
+    entity_type: type[Any],
+) -> tuple[Callable[[Any, _Append], Generator[None, None, None]], bool]:
+    return _compile(_EncoderSource(entity_type, in_steps=True))
+
+
+def _compile(generated: "_EncoderSource") -> tuple[Any, bool]:
+    entity_type = generated.entity_type
     code = compile(generated.render(), f"<encoder of {entity_layout(entity_type).name}>", "exec")
     namespace = generated.constants | {
         "varint": encode_varint,
@@ -139,8 +162,10 @@ def _compiled(entity_type: type[Any]) -> tuple[Callable[[Any, _Append], None], b
 class _EncoderSource:
     """The Python source of one encoder; all structs inside are unrolled into one function."""
 
-    def __init__(self, entity_type: type[Any]) -> None:
-        self._entity_type = entity_type
+    def __init__(self, entity_type: type[Any], *, in_steps: bool) -> None:
+        self.entity_type = entity_type
+        self._in_steps = in_steps
+        """Whether the function is a generator, which yields after each item of an array."""
         self._lines: list[str] = []
         self._codes = ""
         """Struct codes of the fixed-size run being gathered, and its arguments."""
@@ -151,9 +176,9 @@ class _EncoderSource:
 
     def render(self) -> str:
         self._lines = ["def write(e, out):"]
-        self._entity(self._entity_type, "e", 1)
+        self._entity(self.entity_type, "e", 1)
         self._flush(1)
-        self._emit(1, "return")
+        self._emit(1, "yield" if self._in_steps else "return")
         return "\n".join(self._lines)
 
     def _emit(self, depth: int, line: str) -> None:
@@ -273,6 +298,8 @@ class _EncoderSource:
         else:
             self._primitive(layout, field, False, item, depth + 1)
         self._flush(depth + 1)
+        if self._in_steps:
+            self._emit(depth + 1, "yield")
 
     def _tags(self, layout: EntityLayout, source: str, depth: int) -> None:
         if not layout.tagged_fields:

@@ -7,7 +7,7 @@ entity; ApiVersions responses always have v0, so that a client can read one befo
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -15,10 +15,10 @@ from kio.index import KioIndexError
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import request_type, response_type
-from sparklog.wire.encoder import Chunk, encode_entity
+from sparklog.wire.encoder import Chunk, encode_entity, encode_entity_in_steps
 from sparklog.wire.guard import MalformedRequestError, decode_entity, skip_tagged_fields
 from sparklog.wire.requests import RawResponse
-from sparklog.wire.versions import downgrade
+from sparklog.wire.versions import downgrade, downgrade_in_steps
 
 LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">hhih")
@@ -122,10 +122,26 @@ def encode_response_frame(codec: RequestCodec, correlation_id: int, response: An
     if type(response) is RawResponse:
         return [LENGTH.pack(len(response.frame)) + response.frame]
     if type(response) is not codec.response_type:
-        response = downgrade(response, codec.api_version)
-        if type(response) is not codec.response_type:
-            raise TypeError(f"{codec.request_type.__name__} answered by {type(response).__name__}")
-    chunks = encode_entity(response)
+        response = _of_version(codec, downgrade(response, codec.api_version))
+    return _response_frame(codec, correlation_id, encode_entity(response))
+
+
+def encode_response_frame_in_steps(
+    codec: RequestCodec, correlation_id: int, response: Any
+) -> Generator[None, None, list[Chunk]]:
+    """Return what `encode_response_frame` does for an entity, and yield after each item of an array."""
+    if type(response) is not codec.response_type:
+        response = _of_version(codec, (yield from downgrade_in_steps(response, codec.api_version)))
+    return _response_frame(codec, correlation_id, (yield from encode_entity_in_steps(response)))
+
+
+def _of_version(codec: RequestCodec, response: Any) -> Any:
+    if type(response) is not codec.response_type:
+        raise TypeError(f"{codec.request_type.__name__} answered by {type(response).__name__}")
+    return response
+
+
+def _response_frame(codec: RequestCodec, correlation_id: int, chunks: list[Chunk]) -> list[Chunk]:
     body_bytes = 0
     for chunk in chunks:
         body_bytes += len(chunk)

@@ -2,15 +2,15 @@
 
 A handler is called on the loop's thread, once for each request, in the order a connection sent them, and may
 return: a response entity of any version; a `Deferred` it keeps and completes later; a coroutine or other
-awaitable, which is run as a task; a `RawResponse`; or `NO_RESPONSE`. Answers leave each connection in the
-order of its requests whatever the order they are completed in.
+awaitable, which is run as a task; a `RawResponse`; `NO_RESPONSE`; or, if it may have much to do, a generator
+(`Steps`). Answers leave each connection in the order of its requests, however they are completed.
 
 Handlers answer their own errors with the error codes of their response. A KafkaError that escapes one says
 that there is no answer to refuse with, and closes that connection, as bad frames do. Any other exception is
 a mistake of the handler's: it is logged with its traceback and closes that connection too.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.wire.apis import ApiKey
@@ -51,6 +51,11 @@ class RawResponse(NamedTuple):
 
 Response: TypeAlias = Any
 """A kio response entity of any version (sent in the request's version), a `RawResponse`, or `NO_RESPONSE`."""
+
+Steps: TypeAlias = Generator[None, None, Any]
+"""An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and
+returns what a handler may return. Other requests are answered between two steps (`turns`), so what was looked
+up before a `yield` may have changed after it; those of the same connection wait for the last step."""
 
 
 class Deferred:
@@ -141,7 +146,7 @@ class Request:
         self.connection = connection
 
 
-Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]
 
 
 class Api(NamedTuple):

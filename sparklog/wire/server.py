@@ -29,6 +29,7 @@ from sparklog.wire.requests import (
     Request,
 )
 from sparklog.wire.socket_settings import SocketSettings
+from sparklog.wire.turns import Turns
 
 __all__ = [
     "NO_RESPONSE",
@@ -70,6 +71,7 @@ class Listener:
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
+        self.turns = Turns(self.loop)
         self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]

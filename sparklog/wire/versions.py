@@ -10,7 +10,7 @@ Produce and Fetch are not meant to be upgraded: they name topics before v13 and 
 only the metadata can translate.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from kio.static.constants import EntityType
@@ -19,6 +19,7 @@ from sparklog.wire.apis import ApiKey, known_versions, request_type, response_ty
 from sparklog.wire.layout import FieldLayout, default_value, entity_layout, once_per_type
 
 _Converter: TypeAlias = Callable[[Any], Any]
+_SteppingConverter: TypeAlias = Callable[[Any], Generator[None, None, Any]]
 _Rule: TypeAlias = Callable[[Any, type[Any], type[Any]], Mapping[str, Any]]
 """(source entity, target type, newer of the two types) -> fields of the target that names do not give."""
 
@@ -48,6 +49,27 @@ def downgrade(entity: Any, version: int) -> Any:
     return _converter(source_type, _sibling_type(source_type, version))(entity)
 
 
+def upgrade_in_steps(entity: Any) -> Generator[None, None, Any]:
+    """Return what `upgrade` does, and yield after each item of an array."""
+    source_type = type(entity)
+    target_type = _newest_type(source_type)
+    if target_type is source_type:
+        return entity
+    return (yield from _converter_in_steps(source_type, target_type)(entity))
+
+
+def downgrade_in_steps(entity: Any, version: int) -> Generator[None, None, Any]:
+    """Return what `downgrade` does, and yield after each item of an array.
+
+    Raises:
+        kio.index.KioIndexError: the API has no such version.
+    """
+    source_type = type(entity)
+    if source_type.__version__ == version:
+        return entity
+    return (yield from _converter_in_steps(source_type, _sibling_type(source_type, version))(entity))
+
+
 @once_per_type
 def _newest_type(entity_type: type[Any]) -> type[Any]:
     newest = known_versions(ApiKey(entity_type.__api_key__)).max_version
@@ -63,6 +85,17 @@ def _sibling_type(entity_type: type[Any], version: int) -> type[Any]:
 @once_per_type
 def _converter(source_type: type[Any], target_type: type[Any]) -> _Converter:
     """Compile the conversion; the types are the same struct of two versions."""
+    converter: _Converter = _compiled(source_type, target_type, in_steps=False)
+    return converter
+
+
+@once_per_type
+def _converter_in_steps(source_type: type[Any], target_type: type[Any]) -> _SteppingConverter:
+    converter: _SteppingConverter = _compiled(source_type, target_type, in_steps=True)
+    return converter
+
+
+def _compiled(source_type: type[Any], target_type: type[Any], *, in_steps: bool) -> Any:
     source_fields = {field.name: field for field in entity_layout(source_type).all_fields}
     namespace: dict[str, Any] = {"target_type": target_type}
     arguments = []
@@ -72,7 +105,7 @@ def _converter(source_type: type[Any], target_type: type[Any]) -> _Converter:
         expression = (
             f"default_{field.name}"
             if source_field is None
-            else _value_expression(source_field, field, namespace)
+            else _value_expression(source_field, field, namespace, in_steps=in_steps)
         )
         arguments.append(f"{field.name}={expression}")
     direction = target_type.__module__.rpartition(".")[2]
@@ -84,17 +117,32 @@ def _converter(source_type: type[Any], target_type: type[Any]) -> _Converter:
     else:
         body = f"target_type({', '.join(arguments)})"
     name = f"<{entity_layout(source_type).name} to v{int(target_type.__version__)}>"
-    converter: _Converter = eval(compile(f"lambda e: {body}", name, "eval"), namespace)
-    return converter
+    lines = (
+        ["def convert(e):", "    yield", f"    return {body}"]
+        if in_steps
+        else [f"convert = lambda e: {body}"]
+    )
+    exec(compile("\n".join(lines), name, "exec"), namespace)
+    return namespace["convert"]
 
 
-def _value_expression(source: FieldLayout, target: FieldLayout, namespace: dict[str, Any]) -> str:
+def _value_expression(
+    source: FieldLayout, target: FieldLayout, namespace: dict[str, Any], *, in_steps: bool
+) -> str:
     value = f"e.{source.name}"
     if target.entity_type is not None:
         assert source.entity_type is not None
         convert = f"convert_{target.name}"
-        namespace[convert] = _converter(source.entity_type, target.entity_type)
-        converted = f"tuple([{convert}(i) for i in {value}])" if target.is_array else f"{convert}({value})"
+        if in_steps:
+            namespace[convert] = _converter_in_steps(source.entity_type, target.entity_type)
+            namespace["convert_each"] = _convert_each
+            steps = f"convert_each({convert}, {value})" if target.is_array else f"{convert}({value})"
+            converted = f"(yield from {steps})"
+        else:
+            namespace[convert] = _converter(source.entity_type, target.entity_type)
+            converted = (
+                f"tuple([{convert}(i) for i in {value}])" if target.is_array else f"{convert}({value})"
+            )
         if source.nullable:
             null = "None" if target.nullable else f"default_{target.name}"
             return f"{null} if {value} is None else {converted}"
@@ -102,6 +150,15 @@ def _value_expression(source: FieldLayout, target: FieldLayout, namespace: dict[
     if source.nullable and not target.nullable and target.kafka_type not in ("uuid", "datetime_i64"):
         return f"default_{target.name} if {value} is None else {value}"
     return value
+
+
+def _convert_each(
+    convert: _SteppingConverter, items: Iterable[Any]
+) -> Generator[None, None, tuple[Any, ...]]:
+    converted = []
+    for item in items:
+        converted.append((yield from convert(item)))
+    return tuple(converted)
 
 
 def _metadata_request(entity: Any, target_type: type[Any], newer_type: type[Any]) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ from kio.serial import entity_writer
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.encoder import encode_entity, encode_to_bytes
-from tests.unit.wire.entities import arbitrary_entity, payload_types
+from sparklog.wire.encoder import encode_entity, encode_entity_in_steps, encode_to_bytes
+from tests.unit.wire.entities import arbitrary_entity, in_one_go, payload_types
 from tests.unit.wire.serving import BytesRegion, fetch_response
 
 
@@ -24,6 +24,7 @@ def test_encoder_of_every_entity_writes_what_kio_writes(api_key: ApiKey) -> None
             expected = io.BytesIO()
             entity_writer(entity_type)(expected, entity)
             assert encode_to_bytes(entity) == expected.getvalue()
+            assert in_one_go(encode_entity_in_steps(entity)) == encode_entity(entity)
 
 
 def test_encoder_of_large_and_filed_records_leaves_them_in_their_own_chunks() -> None:

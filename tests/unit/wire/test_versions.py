@@ -22,8 +22,8 @@ from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseT
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.encoder import encode_to_bytes
-from sparklog.wire.versions import downgrade, upgrade
-from tests.unit.wire.entities import arbitrary_entity, payload_types
+from sparklog.wire.versions import downgrade, downgrade_in_steps, upgrade, upgrade_in_steps
+from tests.unit.wire.entities import arbitrary_entity, in_one_go, payload_types
 
 
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda api_key: api_key.name)
@@ -33,7 +33,9 @@ def test_every_version_of_an_api_upgrades_and_downgrades_to_what_can_be_written(
     newest = known_versions(api_key).max_version
     newest_types = list(payload_types(api_key))[-2:]
     for entity_type in payload_types(api_key):
-        upgraded = upgrade(arbitrary_entity(entity_type, source))
+        entity = arbitrary_entity(entity_type, source)
+        upgraded = upgrade(entity)
+        assert in_one_go(upgrade_in_steps(entity)) == upgraded
         assert type(upgraded) in newest_types
         assert upgraded.__version__ == newest
         encode_to_bytes(upgraded)
@@ -41,7 +43,9 @@ def test_every_version_of_an_api_upgrades_and_downgrades_to_what_can_be_written(
         entity = arbitrary_entity(newest_type, source)
         assert upgrade(entity) is entity
         for version in range(known_versions(api_key).min_version, newest + 1):
-            encode_to_bytes(downgrade(entity, version))
+            downgraded = downgrade(entity, version)
+            encode_to_bytes(downgraded)
+            assert in_one_go(downgrade_in_steps(entity, version)) == downgraded
 
 
 def test_upgrade_of_metadata_v0_without_topics_asks_for_all() -> None:
