@@ -2,7 +2,8 @@
 
 Consumers are answered below what they may read; the newest offset only once the high watermark has
 reached the start of the leader's epoch, since it would seem to go back otherwise (OFFSET_NOT_AVAILABLE,
-KIP-207). Looking a time up reads the log and runs beside the loop. Versions 1 to 11.
+KIP-207). Looking a time up reads the log and runs beside the loop. Negative times are questions of their own;
+each came with a version, and is UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.log import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
@@ -34,6 +36,16 @@ _UNKNOWN: Final = -1
 _READ_COMMITTED: Final = 1
 _DEBUG_CONSUMER: Final = -2
 _FIRST_OFFSET_NOT_AVAILABLE_VERSION: Final = 5
+_EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+_FIRST_VERSIONS: Final = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    _EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""Since when a negative time may be asked for."""
 _NO_THROTTLE: Final = datetime.timedelta(0)
 
 
@@ -62,6 +74,7 @@ class ListOffsetsHandler:
                 try:
                     if (topic.name, partition.partition_index) in duplicates:
                         raise KafkaError(ErrorCode.invalid_request, "the partition is named more than once")
+                    _check_supported(partition.timestamp, request.api_version)
                     found = await self._find(topic.name, partition, body)
                 except KafkaError as error:
                     error_code = error.error_code
@@ -106,7 +119,7 @@ class ListOffsetsHandler:
                 return _Found(start, _UNKNOWN, leader.leader_epoch if epoch is None else epoch)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
                 return await self._find_time(replica, leader, timestamp, end, is_client)
-        # Tiered storage's special times: there is no such tier, so nothing is in it.
+        # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
         return _Found()
 
     async def _find_time(
@@ -119,6 +132,7 @@ class ListOffsetsHandler:
         except KafkaError as error:
             replica.fail_if_storage(error)
             raise
+        replica.leading()  # it may have lost the leadership meanwhile
         if found is None:
             return _Found()
         if found.offset >= end:
@@ -128,6 +142,13 @@ class ListOffsetsHandler:
             found.offset,
             _UNKNOWN if found.timestamp_ms is None else found.timestamp_ms,
             _UNKNOWN if found.leader_epoch is None else found.leader_epoch,
+        )
+
+
+def _check_supported(timestamp: int, api_version: int) -> None:
+    if timestamp < 0 and api_version < _FIRST_VERSIONS.get(timestamp, api_version + 1):
+        raise KafkaError(
+            ErrorCode.unsupported_version, f"ListOffsets {api_version} knows no special time {timestamp}"
         )
 
 

@@ -17,6 +17,7 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, ResourceType
+from sparklog.wire.versions import downgrade
 from tests.unit.replication.brokers import Brokers, until, with_brokers
 from tests.unit.replication.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -225,6 +226,31 @@ async def test_list_offsets_answers_ends_and_times(brokers: Brokers) -> None:
     assert (await ask(-3))[0] is ErrorCode.none
     assert await ask(-5) == (ErrorCode.none, -1)
     assert await ask(-1, 7) == (ErrorCode.unknown_leader_epoch, -1)
+
+
+@with_brokers(count=1)
+async def test_list_offsets_by_a_special_time_of_a_later_version_is_refused(brokers: Brokers) -> None:
+    """-1 would be taken for an answer; the client is to learn that its question was not understood."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch()))
+
+    async def refused_versions(timestamp: int) -> list[int]:
+        refused = []
+        for version in range(1, 12):
+            request = downgrade(list_offsets("t", timestamp), version)
+            (row,) = rows(await channel.request(request))
+            if row.error_code is not ErrorCode.none:
+                assert (row.error_code, row.offset) == (ErrorCode.unsupported_version, -1)
+                refused.append(version)
+        return refused
+
+    assert await refused_versions(-1) == await refused_versions(-2) == []
+    assert await refused_versions(-3) == list(range(1, 7))
+    assert await refused_versions(-4) == list(range(1, 8))
+    assert await refused_versions(-5) == list(range(1, 9))
+    assert await refused_versions(-6) == list(range(1, 11))
+    assert await refused_versions(-7) == await refused_versions(-(2**63)) == list(range(1, 12))
 
 
 @with_brokers(count=2)
