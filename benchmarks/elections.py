@@ -192,7 +192,7 @@ class Survivor:
     async def take(self, batch: bytes) -> dict[str, Cost]:
         """Write, decode and apply a batch; return what each cost."""
         watch = Watch()
-        self._metadata_log.append_as_follower(batch)
+        self._metadata_log.append_as_follower(batch, 0)
         self._metadata_log.flush()
         watch.lap("broker: write and fsync")
         header = read_header(batch)

@@ -20,6 +20,7 @@ Source: KIP-595 (Fetch as replication of the metadata log).
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -159,7 +160,7 @@ class MetadataFollower:
             self._truncate(partition.diverging_epoch)
         else:
             if partition.records:
-                self._log.append_as_follower(partition.records)
+                self._log.append_as_follower(partition.records, time.time_ns() // 1_000_000)
             leader_high_watermark = _known(partition.high_watermark)
             self._voter.appended(leader_high_watermark, self._log.log_end_offset)
             if leader_high_watermark is not None and self._voter.high_watermark is not None:

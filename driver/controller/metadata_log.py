@@ -97,7 +97,7 @@ class MetadataLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        self._log.append_as_follower(records)
+        self._log.append_as_follower(records, _now_ms())
         self.appended_bytes += len(records)
 
     def truncate_to(self, offset: Offset) -> None:

@@ -291,6 +291,7 @@ class Fetcher:
         )
 
     def _take_in(self, response: Any, number: int) -> None:
+        wall_ms = time.time_ns() // 1_000_000
         for topic in response.responses:
             for partition in topic.partitions:
                 key = TopicIdPartition(topic.topic_id, partition.partition_index)
@@ -300,7 +301,7 @@ class Fetcher:
                     continue
                 self._due[key] = None
                 try:
-                    advice = replica.take_fetched(_fetched(partition, asked.fetch))
+                    advice = replica.take_fetched(_fetched(partition, asked.fetch), wall_ms)
                 except (KafkaError, OSError) as error:
                     if not replica.offline:
                         logger.error(

@@ -25,7 +25,7 @@ from executor.replication.partition_follower import (
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers
 from sparklog.storage.log import Log
-from sparklog.types import BrokerId, LeaderEpoch, Offset
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +85,10 @@ class Following:
         """What to ask the leader for, or None until there is new metadata."""
         return self._follower.next_fetch
 
-    def take(self, fetched: FetchedFromLeader) -> BackOff | AwaitMetadata | None:
+    def take(self, fetched: FetchedFromLeader, now_ms: TimestampMs) -> BackOff | AwaitMetadata | None:
         """Take an answer in; return what the fetcher is to do about the partition, if anything.
+
+        `now_ms` is the wall clock's, when the records are appended.
 
         Raises:
             KafkaError: what was fetched is no continuation of the log, or kafka_storage_error.
@@ -102,19 +104,19 @@ class Following:
                 len(fetched.records) > 0,
             )
         )
-        return self._carry_out(effects, fetched.records)
+        return self._carry_out(effects, fetched.records, now_ms)
 
     def _carry_out(
-        self, effects: list[FollowerEffect], records: bytes | memoryview
+        self, effects: list[FollowerEffect], records: bytes | memoryview, now_ms: TimestampMs
     ) -> BackOff | AwaitMetadata | None:
         log = self._log
         advice: BackOff | AwaitMetadata | None = None
         for effect in effects:
             match effect:
                 case AppendToLog():
-                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch))
+                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch), now_ms)
                     appended = RecordsAppended(log.log_end_offset, self._last_epoch())
-                    self._carry_out(self._follower.handle(appended), b"")
+                    self._carry_out(self._follower.handle(appended), b"", now_ms)
                 case MoveHighWatermark():
                     self.high_watermark = effect.high_watermark
                 case AdvanceLogStartOffset():
@@ -128,7 +130,7 @@ class Following:
                         before,
                         log.log_end_offset,
                     )
-                    self._truncated()
+                    self._truncated(now_ms)
                 case TruncateFullyAndStartAt():
                     logger.warning(
                         "%s: [%d, %d) does not continue the leader's log, starting again at its start %d",
@@ -139,15 +141,15 @@ class Following:
                     )
                     log.truncate_fully_and_start_at(effect.offset)
                     self.high_watermark = effect.offset
-                    self._truncated()
+                    self._truncated(now_ms)
                 case BackOff() | AwaitMetadata():
                     advice = effect
         return advice
 
-    def _truncated(self) -> None:
+    def _truncated(self, now_ms: TimestampMs) -> None:
         log = self._log
         after = LogTruncated(log.log_start_offset, log.log_end_offset, self._last_epoch())
-        self._carry_out(self._follower.handle(after), b"")
+        self._carry_out(self._follower.handle(after), b"", now_ms)
 
     def _last_epoch(self) -> LeaderEpoch | None:
         log = self._log

@@ -29,12 +29,15 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL_MS: Final = 1000
 """How often logs are looked at for something to flush and for checkpoints that say too much."""
 
+_LOGS_A_TURN: Final = 100
+
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceIntervals:
     """How often each kind of work is done, in milliseconds."""
 
     retention_ms: int
+    producer_expiration_ms: int
     checkpoints: CheckpointIntervals
     flush_by_time_ms: int
     """How often logs are looked for that are to be flushed by flush.ms."""
@@ -60,7 +63,8 @@ class Maintenance:
         self._checkpoints = LogCheckpoints(
             replicas, directories, directory_of, on_failed, intervals.checkpoints, executor
         )
-        self._retention_due_ms = self._check_due_ms = self._flush_by_time_due_ms = 0
+        self._retention_due_ms = self._producer_expiration_due_ms = 0
+        self._check_due_ms = self._flush_by_time_due_ms = 0
         self._flushed_ms: WeakKeyDictionary[Replica, int] = WeakKeyDictionary()
         """When logs were last flushed, or first seen with something to flush."""
         self._started = False
@@ -70,6 +74,7 @@ class Maintenance:
         """Count the intervals from now on."""
         self._started = True
         self._retention_due_ms = now_ms + self._intervals.retention_ms
+        self._producer_expiration_due_ms = now_ms + self._intervals.producer_expiration_ms
         self._check_due_ms = now_ms
         self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
         self._checkpoints.start(now_ms)
@@ -84,11 +89,14 @@ class Maintenance:
         retention = now_ms >= self._retention_due_ms
         if retention:
             self._retention_due_ms = now_ms + self._intervals.retention_ms
+        expiration = now_ms >= self._producer_expiration_due_ms
+        if expiration:
+            self._producer_expiration_due_ms = now_ms + self._intervals.producer_expiration_ms
         rolled = self._rolled() if looks else []
         to_flush = self._to_flush(now_ms) if looks else []
         checkpoints = self._checkpoints.due(now_ms, compare=looks)
-        if retention or rolled or to_flush or checkpoints:
-            run = self._run(retention, rolled, to_flush, checkpoints)
+        if retention or expiration or rolled or to_flush or checkpoints:
+            run = self._run(retention, expiration, rolled, to_flush, checkpoints)
             self._running = asyncio.get_running_loop().create_task(run)
 
     async def stop(self) -> None:
@@ -99,6 +107,7 @@ class Maintenance:
     async def _run(
         self,
         retention: bool,
+        expiration: bool,
         rolled: Sequence[Replica],
         to_flush: Sequence[Replica],
         checkpoints: Sequence[Checkpoint],
@@ -106,6 +115,8 @@ class Maintenance:
         try:
             if retention:
                 await self._apply_retention()
+            if expiration:
+                await self._forget_idle_producers()
             await self._beside_loop(rolled, Log.write_snapshots)
             await self._beside_loop(to_flush, Log.flush)
             await self._checkpoints.write(checkpoints)
@@ -113,11 +124,10 @@ class Maintenance:
             self._running = None
 
     async def _apply_retention(self) -> None:
-        """Drop old segments and producers of every log, then unlink what was dropped long enough ago."""
+        """Drop old segments of every log, then unlink what was dropped long enough ago."""
         wall_ms = time.time_ns() // 1_000_000
         for replica in [replica for replica in self._replicas if not replica.offline]:
             start_before = replica.log.log_start_offset
-            replica.log.remove_expired_producers(wall_ms)
             try:
                 replica.log.delete_old_segments(wall_ms, replica.high_watermark)
             except (KafkaError, OSError) as error:
@@ -131,6 +141,14 @@ class Maintenance:
         )
         for replica, failure in failed:
             replica.fail_if_storage(failure)
+
+    async def _forget_idle_producers(self) -> None:
+        """Forget the producers that have written nothing for long, some logs a turn of the loop."""
+        wall_ms = time.time_ns() // 1_000_000
+        for number, replica in enumerate(list(self._replicas)):
+            replica.log.remove_expired_producers(wall_ms)
+            if number % _LOGS_A_TURN == _LOGS_A_TURN - 1:
+                await asyncio.sleep(0)
 
     def _remove_files(self, replicas: Sequence[Replica], wall_ms: int) -> list[tuple[Replica, Exception]]:
         """Remove what is due; return for which logs that failed, and how."""

@@ -38,7 +38,15 @@ from sparklog.metadata.image import PartitionRegistration
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.epoch_checks import check_leader_epoch
 from sparklog.storage.log import AppendInfo, Log
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
+from sparklog.types import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TimestampMs,
+    TopicPartition,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -376,7 +384,9 @@ class Replica:
 
     # --- following ------------------------------------------------------------------------------
 
-    def take_fetched(self, fetched: FetchedFromLeader) -> BackOff | AwaitMetadata | None:
+    def take_fetched(
+        self, fetched: FetchedFromLeader, wall_ms: TimestampMs
+    ) -> BackOff | AwaitMetadata | None:
         """Take a leader's answer in; return what the fetcher is to do about the partition, if anything.
 
         Raises:
@@ -387,7 +397,7 @@ class Replica:
         if following is None:
             return None
         try:
-            return following.take(fetched)
+            return following.take(fetched, wall_ms)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise

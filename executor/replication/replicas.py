@@ -126,6 +126,7 @@ class Replicas:
             self.directory_failed,
             MaintenanceIntervals(
                 retention_ms=broker_config.log_retention_check_interval_ms,
+                producer_expiration_ms=broker_config.producer_id_expiration_check_interval_ms,
                 checkpoints=CheckpointIntervals(
                     high_watermarks_ms=broker_config.replica_high_watermark_checkpoint_interval_ms,
                     recovery_points_ms=broker_config.log_flush_offset_checkpoint_interval_ms,

@@ -298,7 +298,15 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         "producer.id.expiration.ms",
         ConfigType.INT,
         86400000,
-        "After how long an idle producer's sequence numbers are forgotten.",
+        "After how long an idle producer's sequence numbers are forgotten: since its last append, whatever "
+        "time its records tell of.",
+        at_least(1),
+    )
+    producer_id_expiration_check_interval_ms: int = config_key(
+        "producer.id.expiration.check.interval.ms",
+        ConfigType.INT,
+        600000,
+        "How often idle producers are looked for.",
         at_least(1),
     )
 

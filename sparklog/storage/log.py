@@ -11,6 +11,7 @@ Rule kept: an append is in the log whole or not at all. On the disk for certain 
 `recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -199,7 +200,7 @@ class Log(LogReads):
             self._roll(base_offset, now_ms)
         if leader_epoch != self.epochs.latest:
             self.assign_leader_epoch(leader_epoch)
-        self._append(parts, position, stamped, view)
+        self._append(parts, position, stamped, view, now_ms)
         return AppendInfo(
             base_offset, offset - 1, now_ms if config.log_append_time else None, self.log_start_offset
         )
@@ -210,10 +211,11 @@ class Log(LogReads):
             known.base_offset, known.last_offset, append_time_ms, self.log_start_offset, duplicate=True
         )
 
-    def append_as_follower(self, records: bytes | memoryview) -> AppendInfo | None:
+    def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
         """Append a leader's batches with the offsets and epochs they have; a partial last batch is left out.
 
-        Returns None when there is not one whole batch. Offsets may have gaps (compaction).
+        `now_ms` is the wall clock's: what producers expire by. Offsets may have gaps (compaction). Returns
+        None when there is not one whole batch.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE (bad CRC, length or magic), OFFSET_OUT_OF_RANGE (the first batch
@@ -250,9 +252,9 @@ class Log(LogReads):
         if self.segments.active.size_bytes + end <= self.config.segment_bytes and not self.segments.must_roll(
             self.config, end, max_timestamp_ms, expected_offset - 1, None
         ):
-            self._append_run(view[:end], headers)
+            self._append_run(view[:end], headers, now_ms)
         else:
-            self._append_over_rolls(view, headers)
+            self._append_over_rolls(view, headers, now_ms)
         return AppendInfo(base_offset, expected_offset - 1, None, self.log_start_offset)
 
     def _note_gaps(self) -> None:
@@ -261,7 +263,7 @@ class Log(LogReads):
             (self.directory / OFFSET_GAPS_MARKER).touch()
         self._may_have_gaps = True
 
-    def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader]) -> None:
+    def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
         """Append batches that do not all go into the active segment."""
         run: list[BatchHeader] = []
         start = end = 0
@@ -272,17 +274,17 @@ class Log(LogReads):
                 active.size_bytes + end - start + size_bytes > self.config.segment_bytes
                 or header.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             ):
-                self._append_run(view[start:end], run)
+                self._append_run(view[start:end], run, now_ms)
                 run, start = [], end
             if not run and self.segments.must_roll(
                 self.config, size_bytes, header.max_timestamp, header.last_offset, None
             ):
-                self._roll(header.base_offset, header.max_timestamp)
+                self._roll(header.base_offset, now_ms)
             run.append(header)
             end += size_bytes
-        self._append_run(view[start:end], run)
+        self._append_run(view[start:end], run, now_ms)
 
-    def _append_run(self, view: memoryview, headers: list[BatchHeader]) -> None:
+    def _append_run(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
         changed = False
         latest = self.epochs.latest
         for header in headers:
@@ -292,10 +294,15 @@ class Log(LogReads):
                 latest = leader_epoch
         if changed:
             self._write_epochs()
-        self._append([view], len(view), headers, view)
+        self._append([view], len(view), headers, view, now_ms)
 
     def _append(
-        self, parts: list[Buffer], total_bytes: int, headers: Sequence[BatchHeader], view: memoryview
+        self,
+        parts: list[Buffer],
+        total_bytes: int,
+        headers: Sequence[BatchHeader],
+        view: memoryview,
+        now_ms: TimestampMs,
     ) -> None:
         active = self.segments.active
         try:
@@ -307,11 +314,10 @@ class Log(LogReads):
             if header.producer_id >= 0:
                 if header.is_control:
                     with storage_errors(f"append to {active.transaction_index.path}"):
-                        apply_batch(
-                            self.producers, header, view[position : position + header.size_bytes], active
-                        )
+                        batch = view[position : position + header.size_bytes]
+                        apply_batch(self.producers, header, batch, active, now_ms)
                 else:
-                    self.producers.update(header)
+                    self.producers.update(header, now_ms)
             position += header.batch_length + 12
         last = headers[-1]
         self.log_end_offset = last.base_offset + last.last_offset_delta + 1
@@ -387,7 +393,7 @@ class Log(LogReads):
                 self._write_epochs()
             if self.producers.producers:
                 self._snapshots.write()
-                self.producers = self._reload_producers()
+                self.producers = self._reload_producers(time.time_ns() // 1_000_000)
         return True
 
     def cut_at(self, offset: Offset, reason: str) -> None:
@@ -408,13 +414,14 @@ class Log(LogReads):
                 keep_copy(segment, 0, reason)
             self.truncate_fully_and_start_at(self.log_start_offset)
 
-    def _reload_producers(self) -> ProducerStates:
+    def _reload_producers(self, now_ms: TimestampMs) -> ProducerStates:
         return load_producers(
             self.directory,
             self.segments.all,
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
             replay_from=self.log_end_offset,
+            now_ms=now_ms,
         )
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:

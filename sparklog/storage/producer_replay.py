@@ -24,7 +24,7 @@ from sparklog.storage.producer_snapshots import CorruptSnapshotError, decode_sna
 from sparklog.storage.producer_states import CompletedTransaction, ProducerStates
 from sparklog.storage.segment import Segment
 from sparklog.storage.transaction_index import AbortedTransactionEntry
-from sparklog.types import Offset
+from sparklog.types import Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,11 @@ _ENTRIES_BEFORE_SNAPSHOT: Final = 128
 
 
 def apply_batch(
-    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview | None, segment: Segment
+    producers: ProducerStates,
+    header: BatchHeader,
+    batch: bytes | memoryview | None,
+    segment: Segment,
+    now_ms: TimestampMs,
 ) -> None:
     """Update `producers`, and the segment's transaction index, by a batch that is in the log.
 
@@ -48,7 +52,7 @@ def apply_batch(
         OSError: the segment cannot be read, or its transaction index not written.
     """
     if not header.is_control:
-        producers.update(header)
+        producers.update(header, now_ms)
         return
     if not header.has_producer_id or header.record_count == 0:
         return
@@ -63,7 +67,7 @@ def apply_batch(
         return
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     completed = producers.end_transaction(
-        header, aborted=control_type == _ABORT, coordinator_epoch=coordinator_epoch
+        header, now_ms, aborted=control_type == _ABORT, coordinator_epoch=coordinator_epoch
     )
     if completed is not None and completed.aborted:
         _index_aborted(segment, completed)
@@ -89,8 +93,12 @@ def load_producers(
     log_start_offset: Offset,
     log_end_offset: Offset,
     replay_from: Offset,
+    now_ms: TimestampMs,
 ) -> ProducerStates:
     """Return the producers as of `log_end_offset`, replaying at least from `replay_from` on.
+
+    What is replayed counts as appended now: when it was, only the last snapshot knows, and a producer that is
+    remembered for too long costs some bytes, one that is forgotten too early its records' uniqueness.
 
     Snapshots that cannot be read are removed; so are those above `log_end_offset`.
 
@@ -105,7 +113,7 @@ def load_producers(
             path.unlink()
         elif offset <= replay_from:
             try:
-                producers = decode_snapshot(path.read_bytes())
+                producers = decode_snapshot(path.read_bytes(), now_ms)
                 start = max(offset, log_start_offset)
                 _complete(producers, segments, start)
                 break
@@ -118,7 +126,7 @@ def load_producers(
         first_position = segment.position_of(start) if start > segment.base_offset else 0
         for _, header in walk_headers(segment.file, first_position, segment.size_bytes):
             if header.producer_id >= 0:
-                apply_batch(producers, header, None, segment)
+                apply_batch(producers, header, None, segment, now_ms)
     return producers
 
 
@@ -130,7 +138,7 @@ def _complete(producers: ProducerStates, segments: Sequence[Segment], offset: Of
     try:
         for segment, start, end in _stretches_before(segments, offset):
             for _, header in walk_headers(segment.file, start, end):
-                recent.update(header)
+                recent.update(header, 0)
     except CorruptBatchError as error:
         logger.warning("Retries of batches before offset %d may not be recognised: %s", offset, error)
         return

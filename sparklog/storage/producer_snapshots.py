@@ -5,6 +5,11 @@ Layout, big-endian: version 1 (int16), CRC-32C of what follows it (uint32), numb
 delta of the last batch (int32), timestamp (int64), coordinator epoch (int32), first offset of the open
 transaction (int64). -1 stands for what is not there. Only the last batch of a producer is kept, as in
 Kafka.
+
+The timestamp is what a producer expires by. Kafka (ProducerStateManager) writes the largest timestamp of its
+last batch there, and forgets producers by it when it reads the file; here it is when that batch was appended.
+Each can read what the other wrote: a Kafka broker keeps a producer of ours as long as it should. A time that
+is not known, or lies ahead of the clock (Kafka's may, or the clock was set back), counts as that of reading.
 """
 
 from pathlib import Path
@@ -15,7 +20,7 @@ from crc32c import crc32c
 
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_of
 from sparklog.storage.producer_states import BatchMetadata, ProducerState, ProducerStates
-from sparklog.types import Offset
+from sparklog.types import Offset, TimestampMs
 
 _VERSION: Final = 1
 _PREFIX: Final = Struct(">hI")
@@ -40,15 +45,15 @@ def encode_snapshot(states: ProducerStates) -> bytes:
             -1 if last is None else last.last_sequence,
             -1 if last is None else last.last_offset,
             0 if last is None else last.offset_delta,
-            -1 if state.last_timestamp_ms is None else state.last_timestamp_ms,
+            state.last_append_ms,
             -1 if state.coordinator_epoch is None else state.coordinator_epoch,
             -1 if state.transaction_first_offset is None else state.transaction_first_offset,
         )
     return _PREFIX.pack(_VERSION, crc32c(entries)) + entries
 
 
-def decode_snapshot(content: bytes) -> ProducerStates:
-    """Return the states that `encode_snapshot` wrote.
+def decode_snapshot(content: bytes, now_ms: TimestampMs) -> ProducerStates:
+    """Return the states that `encode_snapshot`, or Kafka, wrote.
 
     Raises:
         CorruptSnapshotError: another version, a wrong CRC or length.
@@ -68,8 +73,7 @@ def decode_snapshot(content: bytes) -> ProducerStates:
     for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, producer_epoch, last_sequence, last_offset, offset_delta = entry[:5]
         timestamp_ms, coordinator_epoch, transaction_first_offset = entry[5:]
-        state = ProducerState(producer_epoch)
-        state.last_timestamp_ms = timestamp_ms if timestamp_ms >= 0 else None
+        state = ProducerState(producer_epoch, timestamp_ms if 0 <= timestamp_ms <= now_ms else now_ms)
         state.coordinator_epoch = coordinator_epoch if coordinator_epoch >= 0 else None
         state.transaction_first_offset = transaction_first_offset if transaction_first_offset >= 0 else None
         if last_offset >= 0:

@@ -5,7 +5,9 @@ batch before it is appended, `update` with its final header afterwards; `update`
 checked elsewhere (replication, recovery); `end_transaction` for a transaction marker.
 
 Rule kept: per producer the last five batches are remembered, so that a retry of any of the up to five
-requests a producer has in flight is recognised (which is why clients may have no more).
+requests a producer has in flight is recognised (which is why clients may have no more). A producer is
+forgotten by when this replica last appended something of it, whatever its records' timestamps say: these
+are the user's, of any century, and a retry after forgetting would be appended twice.
 """
 
 from collections import deque
@@ -51,16 +53,17 @@ class ProducerState:
     __slots__ = (
         "batches",
         "coordinator_epoch",
-        "last_timestamp_ms",
+        "last_append_ms",
         "producer_epoch",
         "transaction_first_offset",
     )
 
-    def __init__(self, producer_epoch: ProducerEpoch) -> None:
+    def __init__(self, producer_epoch: ProducerEpoch, last_append_ms: TimestampMs) -> None:
         self.producer_epoch = producer_epoch
         self.coordinator_epoch: int | None = None
         """Of the coordinator that wrote the last transaction marker."""
-        self.last_timestamp_ms: TimestampMs | None = None
+        self.last_append_ms = last_append_ms
+        """By the clock of who appended or replayed its last batch: what it expires by."""
         self.transaction_first_offset: Offset | None = None
         """None: no transaction is open."""
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
@@ -148,8 +151,8 @@ class ProducerStates:
             f"producer {header.producer_id} sent sequence {first} after {last_sequence}",
         )
 
-    def update(self, header: BatchHeader) -> None:
-        """Remember a data batch that has been appended; `header` has its final offsets.
+    def update(self, header: BatchHeader, now_ms: TimestampMs) -> None:
+        """Remember a data batch that has been appended (or replayed) now; `header` has its final offsets.
 
         Batches without a producer id and control batches (see `end_transaction`) change nothing.
         """
@@ -158,7 +161,7 @@ class ProducerStates:
             return
         state = self.producers.get(producer_id)
         if state is None:
-            state = self.producers[producer_id] = ProducerState(header.producer_epoch)
+            state = self.producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
         else:
             state.enter_epoch(header.producer_epoch)
         offset_delta = header.last_offset_delta
@@ -172,25 +175,25 @@ class ProducerStates:
                 header.max_timestamp,
             )
         )
-        state.last_timestamp_ms = header.max_timestamp
+        state.last_append_ms = now_ms
         if state.transaction_first_offset is None and header.is_transactional:
             state.transaction_first_offset = header.base_offset
             self._open[header.base_offset] = producer_id
 
     def end_transaction(
-        self, header: BatchHeader, *, aborted: bool, coordinator_epoch: int
+        self, header: BatchHeader, now_ms: TimestampMs, *, aborted: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
         """Remember a transaction marker that has been appended; None if it ended an empty transaction."""
         producer_id = header.producer_id
         state = self.producers.get(producer_id)
         if state is None:
-            state = self.producers[producer_id] = ProducerState(header.producer_epoch)
+            state = self.producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
         else:
             state.enter_epoch(header.producer_epoch)
         first_offset = state.transaction_first_offset
         state.transaction_first_offset = None
         state.coordinator_epoch = coordinator_epoch
-        state.last_timestamp_ms = header.max_timestamp
+        state.last_append_ms = now_ms
         if first_offset is None:
             return None
         self._open.pop(first_offset, None)
@@ -223,8 +226,7 @@ class ProducerStates:
         expired = [
             producer_id
             for producer_id, state in self.producers.items()
-            if state.transaction_first_offset is None
-            and now_ms - (-1 if state.last_timestamp_ms is None else state.last_timestamp_ms) >= expiration_ms
+            if state.transaction_first_offset is None and now_ms - state.last_append_ms >= expiration_ms
         ]
         for producer_id in expired:
             del self.producers[producer_id]

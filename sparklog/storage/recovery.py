@@ -113,6 +113,7 @@ def load_log(
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         replay_from=log_end_offset if scan.checked_from is None else scan.checked_from,
+        now_ms=now_ms,
     )
     producers.remove_expired(now_ms, config.producer_id_expiration_ms)
     missing = missing or what_is_missing(

@@ -50,7 +50,8 @@ def write_log(directory: Path, *, crash: bool) -> None:
             transactional=True,
             leader_epoch=3,
         )
-        + make_marker(base_offset=end + 2, producer_id=1, producer_epoch=0, commit=False, leader_epoch=3)
+        + make_marker(base_offset=end + 2, producer_id=1, producer_epoch=0, commit=False, leader_epoch=3),
+        START_MS,
     )
     log.close(clean=not crash)
     if crash:

@@ -75,10 +75,10 @@ class MemoryLog:
         base_offset = self.log_end_offset
         batch = stamp(base_offset, leader_epoch, header) + bytes(records[STAMP_BYTES:])
         final = header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
-        self._append(batch, final)
+        self._append(batch, final, now_ms)
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
 
-    def append_as_follower(self, records: bytes | memoryview) -> AppendInfo | None:
+    def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
         base_offset = self.log_end_offset
         for position, header in iterate_headers(records):
             if header.base_offset < self.log_end_offset:
@@ -86,12 +86,12 @@ class MemoryLog:
                     ErrorCode.offset_out_of_range,
                     f"offset {header.base_offset} cannot follow {self.log_end_offset}",
                 )
-            self._append(bytes(records[position : position + header.size_bytes]), header)
+            self._append(bytes(records[position : position + header.size_bytes]), header, now_ms)
         if base_offset == self.log_end_offset:
             return None
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
 
-    def _append(self, batch: bytes, header: BatchHeader) -> None:
+    def _append(self, batch: bytes, header: BatchHeader, now_ms: TimestampMs) -> None:
         if self._disk.is_failing:
             raise OSError(errno.EIO, "simulated", self.directory)
         epoch = header.partition_leader_epoch
@@ -102,7 +102,7 @@ class MemoryLog:
         self.log_end_offset = header.next_offset
         self.reached = max(self.reached, self.log_end_offset)
         self.end_offsets.append(self.log_end_offset)
-        self.producers.update(header)
+        self.producers.update(header, now_ms)
 
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
@@ -129,7 +129,7 @@ class MemoryLog:
         """Make the producers' states from the batches, as loading or truncating a log does."""
         self.producers = ProducerStates()
         for header in self.headers:
-            self.producers.update(header)
+            self.producers.update(header, 0)
 
     def lose_unwritten(self, random: Random) -> bool:
         """Lose what a crash of the machine may take, and recover; say whether anything is gone."""

@@ -120,7 +120,8 @@ class FetchLoop:
                     fetched.log_start_offset,
                     fetched.diverging_epoch,
                     fetched.records,
-                )
+                ),
+                self._broker.now_ms,
             )
         except (OSError, KafkaError) as error:
             self._broker.world.tell(key, f"{self._broker.name} refused what it fetched: {error}")

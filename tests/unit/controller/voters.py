@@ -148,7 +148,7 @@ class Voters:
         if partition.diverging_epoch.end_offset >= 0:
             replica.log.truncate_to(partition.diverging_epoch.end_offset)
         elif partition.records:
-            replica.log.append_as_follower(partition.records)
+            replica.log.append_as_follower(partition.records, _now_ms())
             await asyncio.to_thread(replica.log.flush)
         replica.voter.appended(partition.high_watermark, replica.log.log_end_offset)
 

@@ -277,7 +277,7 @@ def with_a_log(path: Path) -> Path:
     directory = LogDirectory.open(path)
     directory.format(MetaProperties("c", 0, UUID(int=500)))
     log = directory.create_log("topic", 0, UUID(int=7), LogConfig(), 0)
-    log.append_as_follower(build_batch([SimpleRecord(value=b"v")], base_offset=0, leader_epoch=0))
+    log.append_as_follower(build_batch([SimpleRecord(value=b"v")], base_offset=0, leader_epoch=0), 0)
     log.close(clean=False)
     directory.close()
     return log.directory

@@ -120,7 +120,7 @@ def test_follower_with_a_copy_on_disk_fetches_on_from_its_end(scene: Scene) -> N
     """A restarted broker has the log already; only what came since travels."""
 
     async def scenario() -> None:
-        scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)))
+        scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)), 0)
         scene.broker_epoch = 2
         scene.answers = [answer(batch(2, 2, registration(2)), 3, leader_epoch=2)]
         async with scene.running(leader_epoch=2):
@@ -136,8 +136,8 @@ def test_follower_truncates_a_tail_that_the_controller_does_not_have(scene: Scen
     """What was fetched from a deposed controller and never committed must go."""
 
     async def scenario() -> None:
-        scene.log.append_as_follower(batch(0, 1, registration(0)))
-        scene.log.append_as_follower(batch(1, 1, topic(0)))
+        scene.log.append_as_follower(batch(0, 1, registration(0)), 0)
+        scene.log.append_as_follower(batch(1, 1, topic(0)), 0)
         scene.broker_epoch = 1
         scene.answers = [
             answer(b"", 0, EpochEndOffset(epoch=1, end_offset=1), leader_epoch=2),
@@ -189,7 +189,7 @@ def test_follower_flushes_before_every_fetch(scene: Scene) -> None:
     """The fetch offset is the vote for what is committed; it must not count what a crash takes away."""
 
     async def scenario() -> None:
-        scene.log.append_as_follower(batch(0, 1, topic(0)))
+        scene.log.append_as_follower(batch(0, 1, topic(0)), 0)
         scene.answers = [answer(batch(1, 1, topic(1)), 0), answer(batch(2, 1, topic(2)), 1)]
         async with scene.running():
             await scene.fetched(3)
@@ -278,7 +278,7 @@ def test_follower_fetches_on_while_an_image_is_acted_on(scene: Scene) -> None:
 def test_replica_that_lost_records_does_not_vote_until_it_has_them_again(tmp_path: Path) -> None:
     """Recovery cuts a damaged log; the next start must not take the short log for all there was."""
     whole = Scene(tmp_path)
-    whole.log.append_as_follower(batch(0, 1, topic(0)) + batch(1, 1, topic(1)) + batch(2, 1, topic(2)))
+    whole.log.append_as_follower(batch(0, 1, topic(0)) + batch(1, 1, topic(1)) + batch(2, 1, topic(2)), 0)
     asyncio.run(whole.replica.close())
     segment = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
     damaged = bytearray(segment.read_bytes())

@@ -143,10 +143,10 @@ def test_follower_gives_up_a_snapshot_when_another_leader_comes(scene: Scene, tm
 def test_broker_that_restarts_begins_with_its_newest_snapshot(tmp_path: Path) -> None:
     """It replays what came after it, and publishes all of it at once."""
     scene = Scene(tmp_path)
-    scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)))
+    scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)), 0)
     image, _ = EMPTY_IMAGE.apply([registration(0), topic(0)], 1, 1)
     scene.replica.snapshots.write(MetadataSnapshot(image, None, 7))
-    scene.log.append_as_follower(batch(2, 1, topic(1)))
+    scene.log.append_as_follower(batch(2, 1, topic(1)), 0)
     scene.log.close()
     scene = Scene(tmp_path)
 

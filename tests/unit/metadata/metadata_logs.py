@@ -57,7 +57,7 @@ def append(log: Log, records: Sequence[MetadataRecord], leader_epoch: LeaderEpoc
     """Append the records as one batch; the log's end is its time."""
     timestamp_ms = START_MS + log.log_end_offset
     values = [SimpleRecord(value=encode_record(record), timestamp_ms=timestamp_ms) for record in records]
-    log.append_as_follower(build_batch(values, base_offset=log.log_end_offset, leader_epoch=leader_epoch))
+    log.append_as_follower(build_batch(values, base_offset=log.log_end_offset, leader_epoch=leader_epoch), 0)
 
 
 def append_topics(log: Log, numbers: Sequence[int], leader_epoch: LeaderEpoch = 1) -> None:

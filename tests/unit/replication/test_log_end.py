@@ -42,7 +42,7 @@ def test_epoch_in_which_nothing_was_written_is_not_that_of_the_last_record(tmp_p
     log.assign_leader_epoch(2)
     assert position_of(log) == EMPTY_LOG
     batches = [build_batch([SimpleRecord(value=b"a")], base_offset=at, leader_epoch=3) for at in (0, 1)]
-    log.append_as_follower(b"".join(batches))
+    log.append_as_follower(b"".join(batches), 0)
     log.assign_leader_epoch(7)
     assert position_of(log) == LogPosition(3, 2)
     log.close()

@@ -9,6 +9,7 @@ from uuid import UUID
 from executor.loss_watch import LossWatch
 from executor.replication.replicas import Replicas
 from sparklog.errors import ErrorCode
+from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import TopicPartition
@@ -202,3 +203,45 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     await replicas.shutdown()
     opened.close()
     assert {path.name: path.read_bytes() for path in directory.glob("*-offset-checkpoint")} == before
+
+
+@with_brokers(
+    count=2,
+    config={"producer.id.expiration.ms": "600000", "producer.id.expiration.check.interval.ms": "60000"},
+)
+async def test_looking_for_idle_producers_goes_by_appends_not_by_records_times(brokers: Brokers) -> None:
+    """Records may be of 1970: a retry after a look was appended a second time, at whoever leads then."""
+    topic_id = await brokers.create_topic("t", [(0, 1)], {"retention.ms": "-1"})
+    old = build_batch([SimpleRecord(None, b"v", (), 0)], producer_id=7, producer_epoch=0, base_sequence=0)
+    (row,) = rows(await (await brokers.connect(0)).request(produce(topic_id, old)))
+    assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
+    for broker_id in (0, 1):
+        log = brokers.replica(broker_id, topic_id).log
+        await until(lambda log=log: log.log_end_offset == 1, "the record at both")
+    clock = Clock(brokers)
+    for later_ms in (1_000, 60_000, 60_000):
+        clock.tick(later_ms)
+        # Written after the producers were looked at, in one run.
+        await clock.written(HIGH_WATERMARKS)
+    for leader in (0, 1):
+        await brokers.elect(topic_id, 0, leader, (0, 1))
+        (row,) = rows(await (await brokers.connect(leader)).request(produce(topic_id, old)))
+        assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
+        assert brokers.replica(leader, topic_id).log.log_end_offset == 1
+
+
+@with_brokers(
+    config={"producer.id.expiration.ms": "1", "producer.id.expiration.check.interval.ms": "60000"},
+)
+async def test_idle_producers_are_forgotten_at_their_own_interval(brokers: Brokers) -> None:
+    """Their memory must be given back, as often as the key says."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    sent = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    await (await brokers.connect(0)).request(produce(topic_id, sent))
+    producers = brokers.replica(0, topic_id).log.producers
+    clock = Clock(brokers)
+    clock.tick(30_000)
+    await clock.written(HIGH_WATERMARKS)
+    assert 7 in producers.producers
+    clock.tick(30_000)
+    await clock.until(lambda: not producers.producers, "the producer to be forgotten")

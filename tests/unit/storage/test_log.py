@@ -153,7 +153,7 @@ def test_append_as_follower_keeps_offsets_epochs_and_gaps(tmp_path: Path) -> Non
         + make_batch(1, base_offset=10, leader_epoch=3)
         + make_batch(1, base_offset=11, leader_epoch=3)
     )
-    assert log.append_as_follower(records + make_batch(1)[:-5]) == AppendInfo(0, 11, None, 0)
+    assert log.append_as_follower(records + make_batch(1)[:-5], START_MS) == AppendInfo(0, 11, None, 0)
     assert read_all(log) == records
     assert log.epochs.entries == ((1, 0), (3, 10))
     result = log.read(5, max_bytes=1, up_to_offset=12)
@@ -181,7 +181,7 @@ def test_append_as_follower_of_wrong_batches_appends_nothing(
     log = open_log(tmp_path)
     fill(log, 2)
     with pytest.raises(KafkaError) as caught:
-        log.append_as_follower(records)
+        log.append_as_follower(records, START_MS)
     assert caught.value.error_code == error_code
     assert (log.log_end_offset, log.epochs.latest) == (4, 0)
     log.close()
@@ -191,7 +191,7 @@ def test_append_as_follower_of_more_than_a_segment_rolls_in_between(tmp_path: Pa
     """A fetch may bring more than one segment holds; segments still begin at batch boundaries."""
     log = open_log(tmp_path)
     records = b"".join(make_batch(1, base_offset=i, value_bytes=500) for i in range(10))
-    log.append_as_follower(records)
+    log.append_as_follower(records, START_MS)
     assert read_all(log) == records
     assert all(path.stat().st_size <= 2000 for path in log.directory.glob("*.log"))
     assert len(segment_bases(log)) > 2
@@ -201,8 +201,8 @@ def test_append_as_follower_of_more_than_a_segment_rolls_in_between(tmp_path: Pa
 def test_append_with_far_offsets_rolls(tmp_path: Path) -> None:
     """Index entries hold offsets relative to the base in 31 bits."""
     log = open_log(tmp_path)
-    log.append_as_follower(make_batch(1, base_offset=2**32))
-    log.append_as_follower(make_batch(1, base_offset=2**32 + 2**31 + 5))
+    log.append_as_follower(make_batch(1, base_offset=2**32), START_MS)
+    log.append_as_follower(make_batch(1, base_offset=2**32 + 2**31 + 5), START_MS)
     assert segment_bases(log) == [2**32, 2**32 + 2**31 + 5]
     log.close()
 
@@ -441,9 +441,9 @@ def test_aborted_transactions_are_found_after_recovery(tmp_path: Path) -> None:
         make_batch(2, base_offset=2, producer_id=2, producer_epoch=0, base_sequence=0, transactional=True),
         make_marker(base_offset=4, producer_id=1, producer_epoch=0, commit=False),
     ]
-    log.append_as_follower(b"".join(data))
+    log.append_as_follower(b"".join(data), START_MS)
     assert log.last_stable_offset(5) == 2
-    log.append_as_follower(make_marker(base_offset=5, producer_id=2, producer_epoch=0, commit=True))
+    log.append_as_follower(make_marker(base_offset=5, producer_id=2, producer_epoch=0, commit=True), START_MS)
     assert log.last_stable_offset(5) == 2, "markers at or above the high watermark do not count"
     assert log.last_stable_offset(6) == 6
     assert log.aborted_transactions(0, 6) == [AbortedTransaction(1, 0)]

@@ -63,7 +63,7 @@ class LogAgainstList(RuleBasedStateMachine):
             self.batches.append((headers_of(stored)[0], stored))
             self.end += gap + 2
             added += stored
-        self.log.append_as_follower(added)
+        self.log.append_as_follower(added, START_MS)
 
     @rule()
     def begin_leader_epoch(self) -> None:

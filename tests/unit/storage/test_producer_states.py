@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader
@@ -15,6 +16,9 @@ from sparklog.storage.producer_snapshots import (
 )
 from sparklog.storage.producer_states import BatchMetadata, Duplicate, Fresh, ProducerStates
 from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker
+
+NOW_MS = 1_800_000_000_000
+"""When everything is appended; the batches' own timestamps are another time's."""
 
 
 def header(
@@ -39,7 +43,7 @@ def states_after(*headers: BatchHeader) -> ProducerStates:
     states = ProducerStates()
     for each in headers:
         assert states.check(each) == Fresh()
-        states.update(each)
+        states.update(each, NOW_MS)
     return states
 
 
@@ -84,7 +88,7 @@ def test_check_fences_old_epochs_and_begins_new_ones_at_zero() -> None:
     assert refusal(states, header(1, producer_epoch=2)) == ErrorCode.invalid_producer_epoch
     assert refusal(states, header(1, producer_epoch=4)) == ErrorCode.out_of_order_sequence_number
     assert states.check(header(0, producer_epoch=4)) == Fresh()
-    states.update(header(0, producer_epoch=4))
+    states.update(header(0, producer_epoch=4), NOW_MS)
     assert states.check(header(1, producer_epoch=4)) == Fresh()
 
 
@@ -99,9 +103,9 @@ def test_check_inside_a_transaction_refuses_what_is_outside_of_it() -> None:
     assert refusal(states, header(1)) == ErrorCode.invalid_txn_state
     assert states.first_unstable_offset(5) == 4
     (marker,) = headers_of(make_marker(base_offset=5, producer_id=1, producer_epoch=1, commit=True))
-    completed = states.end_transaction(marker, aborted=False, coordinator_epoch=3)
+    completed = states.end_transaction(marker, NOW_MS, aborted=False, coordinator_epoch=3)
     assert completed == (1, 4, 5, False, 6)
-    assert states.end_transaction(marker, aborted=False, coordinator_epoch=3) is None
+    assert states.end_transaction(marker, NOW_MS, aborted=False, coordinator_epoch=3) is None
     assert states.first_unstable_offset(5) == 4
     assert states.first_unstable_offset(6) is None
     assert states.check(header(0, producer_epoch=1)) == Fresh()
@@ -110,10 +114,10 @@ def test_check_inside_a_transaction_refuses_what_is_outside_of_it() -> None:
 def test_remove_expired_spares_open_transactions() -> None:
     """State must not grow for ever, nor forget what is still going on."""
     states = states_after(header(0, transactional=True))
-    assert states.remove_expired(START_MS + 10_000, 1000) == 0
+    assert states.remove_expired(NOW_MS + 10_000, 1000) == 0
     states = states_after(header(0))
-    assert states.remove_expired(START_MS + 999, 1000) == 0
-    assert states.remove_expired(START_MS + 1000, 1000) == 1
+    assert states.remove_expired(NOW_MS + 999, 1000) == 0
+    assert states.remove_expired(NOW_MS + 1000, 1000) == 1
     assert states.check(header(55)) == Fresh()
 
 
@@ -122,14 +126,19 @@ def test_snapshot_has_kafkas_bytes() -> None:
     states = states_after(header(0, 3, offset=4), header(3, 2, offset=7))
     content = encode_snapshot(states)
     assert content[:2] == b"\x00\x01"
-    assert content[6:] == struct.pack(">iqhiqiqiq", 1, 1, 0, 4, 8, 1, START_MS + 1, -1, -1)
-    loaded = decode_snapshot(content).producers[1]
-    assert list(loaded.batches) == [BatchMetadata(3, 4, 8, 1, START_MS + 1)]
-    assert (loaded.producer_epoch, loaded.coordinator_epoch, loaded.last_timestamp_ms) == (
-        0,
-        None,
-        START_MS + 1,
-    )
+    assert content[6:] == struct.pack(">iqhiqiqiq", 1, 1, 0, 4, 8, 1, NOW_MS, -1, -1)
+    loaded = decode_snapshot(content, NOW_MS).producers[1]
+    assert list(loaded.batches) == [BatchMetadata(3, 4, 8, 1, NOW_MS)]
+    assert (loaded.producer_epoch, loaded.coordinator_epoch, loaded.last_append_ms) == (0, None, NOW_MS)
+
+
+@pytest.mark.parametrize("written_ms", [-1, NOW_MS + 1, 4_102_444_800_000])
+def test_snapshot_time_that_cannot_be_counts_from_the_reading(written_ms: int) -> None:
+    """Kafka writes records' timestamps there; one of 2100 would be remembered until then."""
+    content = encode_snapshot(states_after(header(0)))
+    body = content[6:].replace(struct.pack(">q", NOW_MS), struct.pack(">q", written_ms))
+    loaded = decode_snapshot(struct.pack(">hI", 1, crc32c(body)) + body, NOW_MS)
+    assert loaded.producers[1].last_append_ms == NOW_MS
 
 
 def test_snapshot_that_is_damaged_is_refused() -> None:
@@ -137,7 +146,7 @@ def test_snapshot_that_is_damaged_is_refused() -> None:
     content = encode_snapshot(states_after(header(0)))
     for damaged in (b"", content[:-1], content + b"x", b"\x00\x09" + content[2:], content[:-1] + b"\x55"):
         with pytest.raises(CorruptSnapshotError):
-            decode_snapshot(damaged)
+            decode_snapshot(damaged, NOW_MS)
 
 
 def test_snapshot_offsets_ignores_other_files(tmp_path: Path) -> None:

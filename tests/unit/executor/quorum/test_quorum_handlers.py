@@ -179,7 +179,7 @@ def test_vote_that_is_refused_takes_the_epoch_over_on_disk(scene: Scene) -> None
     """The refusal, too, says that this voter is in the new epoch."""
 
     async def scenario() -> None:
-        scene.replica.log.append_as_follower(batch(0, 2, count=5))
+        scene.replica.log.append_as_follower(batch(0, 2, count=5), 0)
         assert not (await scene.vote(3, last_epoch=2, end_offset=4)).vote_granted
         assert scene.on_disk == Election(3)
         fenced = await scene.vote(2)
@@ -231,7 +231,7 @@ def test_replica_with_a_log_but_without_an_identity_is_refused(tmp_path: Path) -
     scene = Scene(tmp_path)
 
     async def scenario() -> None:
-        scene.replica.log.append_as_follower(batch(0, 1))
+        scene.replica.log.append_as_follower(batch(0, 1), 0)
 
     run(scene, scenario)
     with pytest.raises(ForeignDirectoryError, match=r"no meta\.properties"):
@@ -276,7 +276,7 @@ def test_log_end_of_a_copy_is_its_last_epoch_and_its_length(scene: Scene) -> Non
     async def scenario() -> None:
         empty = await scene.log_end()
         assert (empty.offset, empty.leader_epoch) == (0, 0)
-        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2))
+        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2), 0)
         full = await scene.log_end()
         assert (full.offset, full.leader_epoch) == (5, 4)
         assert (await scene.log_end(timestamp=0)).error_code is ErrorCode.invalid_request
@@ -289,7 +289,7 @@ def test_copy_is_served_to_its_end_at_once(scene: Scene) -> None:
     """What is not committed yet may be the only copy of what a majority had."""
 
     async def scenario() -> None:
-        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2))
+        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2), 0)
         assert bytes((await scene.fetch(0, -1)).records) == batch(0, 1, count=3) + batch(3, 4, count=2)
         at_end = await scene.fetch(5, 4)
         assert (at_end.error_code, len(at_end.records or b"")) == (ErrorCode.none, 0)
@@ -301,7 +301,7 @@ def test_copy_tells_a_reader_where_their_logs_part(scene: Scene) -> None:
     """A candidate with another tail cuts it and takes this one."""
 
     async def scenario() -> None:
-        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2))
+        scene.replica.log.append_as_follower(batch(0, 1, count=3) + batch(3, 4, count=2), 0)
         parted = await scene.fetch(8, 3)
         assert (parted.diverging_epoch.epoch, parted.diverging_epoch.end_offset) == (1, 3)
         assert (await scene.fetch(9, 5)).error_code is ErrorCode.offset_out_of_range
@@ -317,7 +317,7 @@ def test_describe_quorum_says_what_the_broker_knows(scene: Scene) -> None:
 
     async def scenario() -> None:
         await scene.begin(4)
-        scene.replica.log.append_as_follower(batch(0, 4, count=3))
+        scene.replica.log.append_as_follower(batch(0, 4, count=3), 0)
         asked = describe.TopicData(
             topic_name=CLUSTER_METADATA_TOPIC, partitions=(describe.PartitionData(partition_index=0),)
         )
@@ -337,10 +337,10 @@ def test_copy_that_begins_behind_a_snapshot_is_served_with_it(scene: Scene, tmp_
 
     async def scenario() -> None:
         replica = scene.replica
-        replica.log.append_as_follower(batch(0, 1, count=3))
+        replica.log.append_as_follower(batch(0, 1, count=3), 0)
         replica.snapshots.write(snapshot)
         replica.snapshots.replace_log(snapshot.snapshot_id)
-        replica.log.append_as_follower(batch(3, 4, count=2))
+        replica.log.append_as_follower(batch(3, 4, count=2), 0)
         answered = await scene.fetch(0, -1)
         assert (answered.snapshot_id.end_offset, answered.snapshot_id.epoch) == (3, 1)
         assert len(answered.records or b"") == 0
