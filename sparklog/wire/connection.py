@@ -35,10 +35,9 @@ from sparklog.wire.frames import (
     read_request_header,
 )
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
+from sparklog.wire.rate_limited_log import RateLimitedLog
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response, Steps
 from sparklog.wire.turns import SHARE_S, LongWork, Turns
-
-logger = logging.getLogger(__name__)
 
 _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
@@ -66,6 +65,7 @@ class ConnectionOwner(Protocol):
     turns: Turns
     max_request_bytes: int
     max_outstanding_requests: int
+    log: RateLimitedLog
 
     def route(self, api_key: int, api_version: int) -> Route:
         """Return who handles an API version; raises KafkaError(unsupported_version)."""
@@ -213,8 +213,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            logger.info("%s: connection of %s lost: %s", self._owner.name, self.peer, error)
-            self.close()
+            self._lost(error)
             return
         if received_bytes == 0:
             self.close()
@@ -234,7 +233,9 @@ class Connection:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
             if not MIN_REQUEST_BYTES <= size <= self._owner.max_request_bytes:
                 self.flush()  # what was asked before is answered
-                self._refuse(f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}")
+                self._refuse(
+                    "frame size", f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}"
+                )
                 return
             start = received.start + LENGTH.size
             end = start + size
@@ -296,9 +297,17 @@ class Connection:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
 
-    def _refuse(self, what: str) -> None:
-        logger.warning("%s: closing the connection of %s: %s", self._owner.name, self.peer, what)
+    def _refuse(self, reason: str, what: str) -> None:
+        self._log(logging.WARNING, reason, f"closing the connection of {self.peer}: {what}")
         self.close()
+
+    def _lost(self, error: OSError) -> None:
+        self._log(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
+        self.close()
+
+    def _log(self, level: int, reason: str, line: str, **details: Any) -> None:
+        address = self.peer.rpartition(":")[0]
+        self._owner.log.write(level, address, reason, f"{self._owner.name}: {line}", **details)
 
     # Handling
 
@@ -309,7 +318,7 @@ class Connection:
             body = read_request_body(route.codec, frame, position)
         except KafkaError as error:
             self.flush()  # what was asked before is answered
-            self._refuse(str(error))
+            self._refuse(error.error_code.name, str(error))
             return
         request = Request(route.api_key, api_version, correlation_id, client_id, body, frame, self)
         try:
@@ -406,10 +415,13 @@ class Connection:
         what = f"{route.api_key.name} v{route.codec.api_version} (correlation id {correlation_id})"
         self.flush()  # what was asked before is answered
         if isinstance(error, KafkaError):
-            self._refuse(f"{what}: {error}")
+            self._refuse(f"{route.api_key.name} {error.error_code.name}", f"{what}: {error}")
             return
-        logger.error(
-            "%s: %s from %s failed; closing the connection", self._owner.name, what, self.peer, exc_info=error
+        self._log(
+            logging.ERROR,
+            f"{route.api_key.name} {type(error).__name__}",
+            f"{what} from {self.peer} failed; closing the connection",
+            exc_info=error,
         )
         self.close()
 
@@ -423,11 +435,10 @@ class Connection:
         try:
             flushed = self._outbox.flush()
         except OSError as error:
-            logger.info("%s: connection of %s lost: %s", self._owner.name, self.peer, error)
-            self.close()
+            self._lost(error)
             return
         except RegionTruncatedError as error:
-            self._refuse(str(error))
+            self._refuse("truncated", str(error))
             return
         self.active = True
         loop = self._owner.loop
@@ -450,6 +461,6 @@ class Connection:
     def _warmed(self, read: asyncio.Future[None]) -> None:
         self._warming = False
         if (error := read.exception()) is not None:
-            self._refuse(f"a log file cannot be read: {error}")
+            self._refuse("unreadable", f"a log file cannot be read: {error}")
             return
         self.flush()

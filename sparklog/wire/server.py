@@ -18,6 +18,7 @@ from sparklog.wire.buffers import BufferPool
 from sparklog.wire.connection import Connection, Route
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import request_codec
+from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.wire.requests import (
     NO_RESPONSE,
     Api,
@@ -71,6 +72,7 @@ class Listener:
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
+        self.log = RateLimitedLog(logger, self.loop)
         self.turns = Turns(self.loop)
         self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = max_outstanding_requests
@@ -173,6 +175,7 @@ class Listener:
         for connection in list(self._connections):
             connection.flush()
             connection.close()
+        self.log.close()
         await asyncio.sleep(0)  # cancelled coroutines end before this returns
 
     def route(self, api_key: int, api_version: int) -> Route:
@@ -235,14 +238,21 @@ class Listener:
             except OSError as error:
                 # Out of file descriptors, mostly. The kernel keeps the connection; look again later, because
                 # the listening socket stays readable and would spin the loop.
-                logger.error("%s: cannot accept: %s", self.name, error)
+                self.log.write(
+                    logging.ERROR, ANY_PEER, "cannot accept", f"{self.name}: cannot accept: {error}"
+                )
                 self.loop.remove_reader(self._listening.fileno())
                 self.loop.call_later(_ACCEPT_RETRY_S, self._accept_again)
                 return
             peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
             if exhausted is not None:
-                logger.warning("%s: refusing %s: %s reached", self.name, peer, exhausted)
+                self.log.write(
+                    logging.WARNING,
+                    address[0],
+                    exhausted,
+                    f"{self.name}: refusing {peer}: {exhausted} reached",
+                )
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -261,7 +271,12 @@ class Listener:
                 connection.active = False
                 self._idle_since[connection] = now_s
             elif now_s - self._idle_since[connection] >= max_idle_s:
-                logger.info("%s: closing %s, idle for connections.max.idle.ms", self.name, connection.peer)
+                self.log.write(
+                    logging.INFO,
+                    self._connections[connection],
+                    "idle",
+                    f"{self.name}: closing {connection.peer}, idle for connections.max.idle.ms",
+                )
                 connection.close()
         self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
 
