@@ -2,7 +2,7 @@
 
 `Cluster` finds brokers and leaders, `list_offsets` and `PartitionFetcher` read, `Producer` writes. All of
 them move whole record batches and never look at a record. It is written for bulk transfer by one thread,
-and speaks to any Kafka since 2.8, not only to the cluster inside this application.
+and speaks to any Kafka since 3.7, not only to the cluster inside this application.
 """
 
 from sparklog.client.cluster import Cluster, Leader, Topic

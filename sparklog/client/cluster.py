@@ -1,13 +1,16 @@
 """A cluster as a Spark task sees it: its brokers, topics and leaders, and one connection a broker.
 
 Everything here blocks and belongs to one thread. Order for callers: `topic` (or `topics`) first, then
-`leader` and `channel`; after a retriable error about a partition `forget_leader`, after one about a
-connection `disconnect`, then try again through `retry`, which bounds the attempts by time.
+`leader` and `channel`; after a retriable error about a partition `leader_named` if the answer says who leads
+(KIP-951), else `forget_leader`; after one about a connection `disconnect`; then try again through `retry`,
+which bounds the attempts by time. What is known of a leader never goes back to an older leader epoch,
+whichever broker was asked.
 
-Requests are of fixed versions that name topics by name and that Kafka has had since 2.8; so nothing is
-negotiated, and a topic created anew under an old name is found out by its id (KIP-516).
+Requests are of fixed versions that Kafka has had since 3.7; so nothing is negotiated, and a topic created
+anew under an old name is found out by its id (KIP-516).
 """
 
+import itertools
 import logging
 import random
 import time
@@ -61,6 +64,8 @@ class Cluster:
         self.config = config
         self._brokers: dict[BrokerId, tuple[str, int]] = {}
         self._topics: dict[str, Topic] = {}
+        self._outdated: set[str] = set()
+        """Topics to ask for anew before a leader of theirs is named."""
         self._channels: dict[BrokerId, BlockingChannel] = {}
         self._lost: set[BrokerId] = set()
         """Brokers whose connection was closed for a failure, and that have not been connected to since."""
@@ -89,7 +94,7 @@ class Cluster:
             KafkaError: the name is illegal, or access is denied.
             ApiTimeoutError: no broker answered, or a new topic got no leaders.
         """
-        if (known := self._topics.get(name)) is not None:
+        if (known := self._topics.get(name)) is not None and name not in self._outdated:
             return known
         wait_ms = self.config.unknown_topic_timeout_ms if timeout_ms is None else timeout_ms
 
@@ -114,7 +119,9 @@ class Cluster:
         Raises:
             KafkaError: LEADER_NOT_AVAILABLE (retriable) while there is none; what `topic` raises.
         """
-        topic = self._topics.get(topic_partition.topic)
+        topic = None
+        if topic_partition.topic not in self._outdated:
+            topic = self._topics.get(topic_partition.topic)
         leader = None
         if topic is not None and (learned_after_ms is None or topic.learned_ms >= learned_after_ms):
             leader = topic.leaders.get(topic_partition.partition)
@@ -133,7 +140,31 @@ class Cluster:
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
         """Ask anew who leads `topic_partition`, and its topic's other partitions, when it matters next."""
-        self._topics.pop(topic_partition.topic, None)
+        self._outdated.add(topic_partition.topic)
+
+    def leader_named(
+        self,
+        topic_partition: TopicPartition,
+        named: Leader,
+        addresses: Mapping[BrokerId, tuple[str, int]],
+        *,
+        refused_by: BrokerId,
+    ) -> bool:
+        """Take in who leads a partition, as the broker that does not says it, with brokers' addresses.
+
+        Return whether another broker than that one is now known to lead: only then is there somebody to
+        turn to at once. One that has not heard of its own leadership yet refuses as well.
+        """
+        topic = self._topics.get(topic_partition.topic)
+        known = None if topic is None else topic.leaders.get(topic_partition.partition)
+        if topic is None or known is None or topic_partition.topic in self._outdated:
+            return False
+        if named.leader_epoch > known.leader_epoch and named.broker_id in (self._brokers.keys() | addresses):
+            self._brokers.update(addresses)
+            known = named
+            leaders = {**topic.leaders, topic_partition.partition: named}
+            self._topics[topic_partition.topic] = topic._replace(leaders=leaders)
+        return known.broker_id != refused_by
 
     def channel(self, broker_id: BrokerId) -> BlockingChannel:
         """Return the connection to a broker, made when there is none.
@@ -158,9 +189,9 @@ class Cluster:
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
-        for name, topic in list(self._topics.items()):
+        for name, topic in self._topics.items():
             if any(leader is not None and leader.broker_id == broker_id for leader in topic.leaders.values()):
-                del self._topics[name]
+                self._outdated.add(name)
 
     def any_channel(self) -> tuple[BrokerId, BlockingChannel]:
         """Return a connection to some broker, an existing one if possible.
@@ -199,12 +230,13 @@ class Cluster:
         limit_ms = self.config.api_timeout_ms if timeout_ms is None else timeout_ms
         unknown_ms = self.config.unknown_topic_timeout_ms if unknown_topic_ms is None else unknown_topic_ms
         started = time.monotonic()
-        for pause_ms in self.pauses_ms():
+        for failures in itertools.count():
             try:
                 return attempt()
             except KafkaError as error:
                 if not error.retriable:
                     raise
+                pause_ms = self.pause_ms(failures, error)
                 waited_ms = (time.monotonic() - started) * 1000 + pause_ms
                 if isinstance(error, UnknownTopicError) and waited_ms > unknown_ms:
                     raise
@@ -212,14 +244,13 @@ class Cluster:
                     raise ApiTimeoutError(action, limit_ms, "default.api.timeout.ms", error) from error
                 logger.debug("%s: %s; trying again in %d ms", action, error, pause_ms)
                 time.sleep(pause_ms / 1000)
-        raise AssertionError("pauses do not end")
+        raise AssertionError("counting does not end")
 
-    def pauses_ms(self) -> Iterable[int]:
-        """Yield pauses between attempts, without end: doubling from retry.backoff.ms, jittered by a fifth."""
-        pause_ms: float = self.config.retry_backoff_ms
-        while True:
-            yield int(pause_ms * self._random.uniform(0.8, 1.2))
-            pause_ms = min(pause_ms * 2, self.config.retry_backoff_max_ms)
+    def pause_ms(self, failures: int, error: KafkaError) -> int:
+        """Return how long to wait after `error`, which had so many failures before it; it is jittered."""
+        connection_lost = error.error_code is ErrorCode.network_exception
+        pause_ms = self.config.retry_backoff.pause_ms(failures, connection_lost=connection_lost)
+        return int(pause_ms * self._random.uniform(0.8, 1.2))
 
     def close(self) -> None:
         """Close every connection; unanswered requests are given up."""
@@ -235,9 +266,10 @@ class Cluster:
 
     def _refreshed(self, name: str, *, create: bool) -> Topic:
         """Ask for one topic and remember it."""
-        for topic in self._topics_in(self._ask_any_broker((name,), create=create)):
-            if topic.name == name:
-                self._topics[name] = topic
+        for found in self._topics_in(self._ask_any_broker((name,), create=create)):
+            if found.name == name:
+                topic = self._topics[name] = _with_newest_leaders(found, self._topics.get(name))
+                self._outdated.discard(name)
                 return topic
         raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
 
@@ -313,3 +345,15 @@ class Cluster:
         return BlockingChannel(
             host, port, client_id=self.config.client_id, timeout_s=self.config.request_timeout_ms / 1000
         )
+
+
+def _with_newest_leaders(topic: Topic, known: Topic | None) -> Topic:
+    """Return `topic` with the leaders that are `known` where the broker that was asked is behind."""
+    if known is None or known.topic_id != topic.topic_id:
+        return topic
+    leaders = dict(topic.leaders)
+    for partition, leader in leaders.items():
+        before = known.leaders.get(partition)
+        if leader is not None and before is not None and before.leader_epoch > leader.leader_epoch:
+            leaders[partition] = before
+    return topic._replace(leaders=leaders)

@@ -2,13 +2,14 @@
 
 The names are Kafka's option names with dots as underscores; four defaults differ. A Spark task moves bulk
 data: larger fetches (`max.partition.fetch.bytes`) and larger batches (`batch.size`). A dead broker's
-partitions have new leaders within tens of milliseconds: `retry.backoff.ms` begins with such a pause, and
+partitions have new leaders within tens of milliseconds: `retry.backoff.ms` is such a pause, and
 `default.api.timeout.ms` covers the fencing of one that only hangs.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.client.backoff import RetryBackoff
 from sparklog.records.codecs import Codec
 
 __all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
@@ -29,6 +30,10 @@ class ClientConfig:
     """How long a topic that should exist may be missing from the metadata before it is an error."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
+
+    @property
+    def retry_backoff(self) -> RetryBackoff:
+        return RetryBackoff(self.retry_backoff_ms, self.retry_backoff_max_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,18 @@
 `PartitionFetcher` yields raw batches in offset order: from the batch that contains the start offset to
 the one that reaches the end offset, so the caller cuts the first and the last. The request for what comes
 next is sent before a response is handed over: the broker and the network work while the caller decodes.
-A leader that fails or changes is followed; offsets that are gone raise `OffsetOutOfRangeError`, after
-which `resume_at` continues elsewhere.
+A leader that fails or changes is followed, without a pause when its successor is named (KIP-951). Offsets
+that are gone raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhere.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
-from kio.schema.fetch.v12.response import FetchResponse, PartitionData
+from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v16.response import FetchResponse, PartitionData
 
 from sparklog.client.cluster import Cluster, Leader
 from sparklog.client.config import FetchConfig
@@ -29,7 +29,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import iterate_headers
 from sparklog.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["AbortedTransaction", "FetchedBatches", "PartitionFetcher", "fetch_request", "partitions_of"]
+__all__ = ["AbortedTransaction", "FetchedBatches", "PartitionFetcher"]
 
 
 class AbortedTransaction(NamedTuple):
@@ -46,45 +46,6 @@ class FetchedBatches(NamedTuple):
     next_offset: Offset
     high_watermark: Offset
     aborted_transactions: tuple[AbortedTransaction, ...]
-
-
-def fetch_request(
-    positions: Mapping[TopicPartition, Offset],
-    leaders: Mapping[TopicPartition, Leader],
-    config: FetchConfig,
-) -> FetchRequest:
-    """Return the request that reads several partitions of one broker, each from its position on."""
-    topics: dict[str, list[FetchPartition]] = {}
-    for topic_partition, offset in positions.items():
-        topics.setdefault(topic_partition.topic, []).append(
-            FetchPartition(
-                partition=topic_partition.partition,
-                current_leader_epoch=leaders[topic_partition].leader_epoch,
-                fetch_offset=offset,
-                partition_max_bytes=config.max_partition_bytes,
-            )
-        )
-    return FetchRequest(
-        max_wait=timedelta(milliseconds=config.max_wait_ms),
-        min_bytes=1,
-        max_bytes=config.max_bytes,
-        isolation_level=int(config.read_committed),
-        topics=tuple(FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
-        forgotten_topics_data=(),
-    )
-
-
-def partitions_of(response: FetchResponse) -> Iterator[tuple[TopicPartition, PartitionData]]:
-    """Yield the answer for each partition.
-
-    Raises:
-        KafkaError: the request as a whole failed.
-    """
-    if response.error_code is not ErrorCode.none:
-        raise KafkaError(response.error_code, "the broker refused the fetch")
-    for topic in response.responses:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.topic, partition.partition_index), partition
 
 
 class PartitionFetcher:
@@ -134,7 +95,7 @@ class PartitionFetcher:
         """Wait for batches at the position, trying again whatever can be cured, and move past them."""
         started = time.monotonic()
         failure: KafkaError | None = None
-        pauses_ms = iter(self._cluster.pauses_ms())
+        failures = 0
         while (time.monotonic() - started) * 1000 < self._config.poll_timeout_ms:
             try:
                 fetched = self._attempt()
@@ -148,7 +109,8 @@ class PartitionFetcher:
                 ):
                     raise
                 failure = error
-                time.sleep(next(pauses_ms) / 1000)
+                time.sleep(self._cluster.pause_ms(failures, error) / 1000)
+                failures += 1
                 continue
             if fetched is not None:
                 self.position = fetched.next_offset
@@ -158,22 +120,34 @@ class PartitionFetcher:
         ) from failure
 
     def _attempt(self) -> FetchedBatches | None:
-        """Fetch once; None when the leader had nothing within max.wait."""
+        """Fetch once; None when the leader had nothing within max.wait, or named another leader."""
         if self._requested_from is None:
             self._request()
         assert self._requested_from is not None
-        response = self._cluster.channel(self._requested_from).receive()
+        broker_id = self._requested_from
+        response: FetchResponse = self._cluster.channel(broker_id).receive()
         self._requested_from = None
-        for topic_partition, answer in partitions_of(response):
-            if topic_partition != self._topic_partition:
-                continue
-            if answer.error_code is ErrorCode.offset_out_of_range:
-                raise self._out_of_range()
-            if answer.error_code is not ErrorCode.none:
-                raise KafkaError(
-                    answer.error_code, f"{topic_partition}: fetch at offset {self.position} failed"
-                )
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, "the broker refused the fetch")
+        answer = self._answer(response)
+        if answer.error_code is ErrorCode.none:
             return self._batches(answer)
+        if answer.error_code is ErrorCode.offset_out_of_range:
+            raise self._out_of_range()
+        named = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+        addresses = {node.node_id: (node.host, node.port) for node in response.node_endpoints}
+        if self._cluster.leader_named(self._topic_partition, named, addresses, refused_by=broker_id):
+            return None
+        raise KafkaError(
+            answer.error_code, f"{self._topic_partition}: fetch at offset {self.position} failed"
+        )
+
+    def _answer(self, response: FetchResponse) -> PartitionData:
+        """Return what is said of the one partition that was asked for."""
+        for topic in response.responses:
+            for answer in topic.partitions:
+                if answer.partition_index == self._topic_partition.partition:
+                    return answer
         raise KafkaError(
             ErrorCode.unknown_server_error, f"{self._topic_partition}: the broker's answer lacks it"
         )
@@ -199,11 +173,22 @@ class PartitionFetcher:
 
     def _request(self) -> None:
         leader = self._cluster.leader(self._topic_partition)
-        topic = self._topic_partition.topic
-        if self._topic_id is not None and self._cluster.topic(topic).topic_id not in (self._topic_id, None):
-            raise TopicRecreatedError(topic)
-        request = fetch_request(
-            {self._topic_partition: self.position}, {self._topic_partition: leader}, self._config
+        topic_id = self._cluster.topic(self._topic_partition.topic).topic_id
+        if self._topic_id is not None and topic_id != self._topic_id:
+            raise TopicRecreatedError(self._topic_partition.topic)
+        partition = FetchPartition(
+            partition=self._topic_partition.partition,
+            current_leader_epoch=leader.leader_epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=self._config.max_partition_bytes,
+        )
+        request = FetchRequest(
+            max_wait=timedelta(milliseconds=self._config.max_wait_ms),
+            min_bytes=1,
+            max_bytes=self._config.max_bytes,
+            isolation_level=int(self._config.read_committed),
+            topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
+            forgotten_topics_data=(),
         )
         self._requested_from = leader.broker_id
         self._cluster.channel(leader.broker_id).send(request)

@@ -4,7 +4,8 @@ The rule it keeps (KIP-98, KIP-185): the batches of a partition are acknowledged
 sequence numbers, none is given up while a later one is sent, and a batch keeps its bytes, hence its
 sequence, however often it is sent. So after a failure a partition is held back until nothing of it is in
 flight, and then starts over with its oldest unacknowledged batch; the leader answers for what it already
-has. At most five batches of a partition are in flight, because a leader remembers five; and one until the
+has. It waits a pause before, but not after the first connection it lost, nor when the refusal named another
+leader. At most five batches of a partition are in flight, because a leader remembers five; and one until the
 first is acknowledged, because a leader that has never heard of a producer takes any sequence from it, so a
 second batch would pass where the first failed on a topic that is just being created.
 
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from sparklog.client.backoff import RetryBackoff
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition
 
@@ -69,7 +71,15 @@ _RETRY: Final = Verdict(None)
 class _Queue:
     """The batches of one partition, oldest first."""
 
-    __slots__ = ("batches", "failures", "held_until_ms", "in_flight", "in_flight_limit", "retried_ms")
+    __slots__ = (
+        "batches",
+        "failures",
+        "held_until_ms",
+        "in_flight",
+        "in_flight_limit",
+        "leader_named",
+        "retried_ms",
+    )
 
     def __init__(self) -> None:
         self.batches: deque[PendingBatch] = deque()
@@ -78,8 +88,10 @@ class _Queue:
         """Raised by the first acknowledgement."""
         self.held_until_ms: int | None = None
         """While set, nothing is sent: an earlier send failed."""
+        self.leader_named = False
+        """Whether it is held back for a refusal that named the leader to send to."""
         self.retried_ms: int | None = None
-        """When it was last tried again, if nothing was acknowledged since."""
+        """When it was last tried again without having been told where, if nothing was acknowledged since."""
         self.failures = 0
         """Failures since the last acknowledgement."""
 
@@ -88,7 +100,7 @@ class _Queue:
             if self.in_flight or now_ms < self.held_until_ms:
                 return None
             self.held_until_ms = None
-            self.retried_ms = now_ms
+            self.retried_ms = None if self.leader_named else now_ms
         if self.in_flight >= self.in_flight_limit:
             return None
         return next((batch for batch in self.batches if not batch.in_flight), None)
@@ -97,9 +109,8 @@ class _Queue:
 class ProduceQueues:
     """All partitions' unacknowledged batches."""
 
-    def __init__(self, *, retry_backoff_ms: int, retry_backoff_max_ms: int) -> None:
-        self._retry_backoff_ms = retry_backoff_ms
-        self._retry_backoff_max_ms = retry_backoff_max_ms
+    def __init__(self, retry_backoff: RetryBackoff) -> None:
+        self._retry_backoff = retry_backoff
         self._queues: dict[TopicPartition, _Queue] = {}
         self.pending_bytes = 0
 
@@ -154,9 +165,17 @@ class ProduceQueues:
         self.pending_bytes -= len(batch.data)
 
     def reject(
-        self, batch: PendingBatch, error_code: ErrorCode, error_message: str | None, now_ms: int
+        self,
+        batch: PendingBatch,
+        error_code: ErrorCode,
+        error_message: str | None,
+        now_ms: int,
+        *,
+        leader_named: bool = False,
     ) -> Verdict:
         """The broker answered with an error; return whether the batch is queued again.
+
+        With `leader_named` it said who leads instead (KIP-951), and that one is sent to without a pause.
 
         A sequence that is out of order is no more than the echo of a failure before it, unless the batch is
         the oldest one: then the leader has lost what an earlier one acknowledged.
@@ -173,16 +192,19 @@ class ProduceQueues:
                 )
         elif not error_code.retriable:
             return Verdict(f"{error_code.name.upper()}: {detail}")
-        self._hold(queue, now_ms)
+        pause_ms = 0 if leader_named else self._retry_backoff.pause_ms(queue.failures)
+        self._hold(queue, now_ms + pause_ms, leader_named=leader_named)
         return _RETRY
 
     def hold_back(self, batch: PendingBatch, now_ms: int) -> None:
         """The connection ended before the answer: the broker may or may not have the batch."""
-        self._hold(self._landed(batch), now_ms)
+        queue = self._landed(batch)
+        self._hold(queue, now_ms + self._retry_backoff.pause_ms(queue.failures, connection_lost=True))
 
     def postpone(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Nothing can be sent to the partition at present: it has no leader, or that one is unreachable."""
-        self._hold(self._queues[topic_partition], now_ms)
+        queue = self._queues[topic_partition]
+        self._hold(queue, now_ms + self._retry_backoff.pause_ms(queue.failures))
 
     def retried_ms(self, topic_partition: TopicPartition) -> int | None:
         """Return since when the partition is being tried again; None while its batches are acknowledged.
@@ -216,8 +238,8 @@ class ProduceQueues:
         queue.in_flight -= 1
         return queue
 
-    def _hold(self, queue: _Queue, now_ms: int) -> None:
+    def _hold(self, queue: _Queue, until_ms: int, *, leader_named: bool = False) -> None:
         if queue.held_until_ms is None:
-            pause_ms = min(self._retry_backoff_ms << min(queue.failures, 16), self._retry_backoff_max_ms)
-            queue.held_until_ms = now_ms + pause_ms
+            queue.held_until_ms = until_ms
+            queue.leader_named = leader_named
             queue.failures += 1

@@ -4,6 +4,7 @@ Order for callers: `start` before batches are encoded, because they carry `produ
 and `next_sequence`; `send` for each, in that order; `flush` at the end, whose return means that every
 record is acknowledged. Everything runs on the caller's thread: answers that have come are taken whenever a
 batch is sent, and waited for only when the buffer is full, so that encoding and the brokers' work overlap.
+Who has nothing to send for a while calls `poll` meanwhile.
 """
 
 import logging
@@ -14,10 +15,10 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
-from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
-from kio.schema.produce.v9.response import ProduceResponse
+from kio.schema.produce.v10.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v10.response import ProduceResponse
 
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster import Cluster, Leader
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
@@ -45,10 +46,7 @@ class Producer:
     def __init__(self, cluster: Cluster, config: ProducerConfig) -> None:
         self._cluster = cluster
         self._config = config
-        self._queues = ProduceQueues(
-            retry_backoff_ms=cluster.config.retry_backoff_ms,
-            retry_backoff_max_ms=cluster.config.retry_backoff_max_ms,
-        )
+        self._queues = ProduceQueues(cluster.config.retry_backoff)
         self._in_flight: dict[BrokerId, deque[_SentRequest]] = {}
         """Requests without an answer, oldest first; a broker without any is not in it."""
         self._channels: dict[BrokerId, BlockingChannel] = {}
@@ -93,10 +91,9 @@ class Producer:
             self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
         deadline_ms = _now_ms() + self._config.delivery_timeout_ms
         self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))
-        self._take_answers(wait_ms=0)
-        self._send_sendable()
+        self.poll(wait_ms=0)
         while self._queues.pending_bytes > self._config.buffer_bytes:
-            self._wait_for_progress()
+            self.poll(wait_ms=self._config.delivery_timeout_ms)
 
     def flush(self) -> None:
         """Wait until every batch is acknowledged.
@@ -105,10 +102,14 @@ class Producer:
             DeliveryError: one was refused or not acknowledged in time.
         """
         while len(self._queues):
-            self._wait_for_progress()
+            self.poll(wait_ms=self._config.delivery_timeout_ms)
 
-    def _wait_for_progress(self) -> None:
-        """Wait for an answer, or for the next retry when none is outstanding; then send again."""
+    def poll(self, *, wait_ms: int) -> None:
+        """Take the answers that have come and send what may be sent; wait up to `wait_ms` for either.
+
+        Raises:
+            DeliveryError: a batch was refused or not acknowledged in time.
+        """
         if (overdue := self._queues.overdue(_now_ms())) is not None:
             raise DeliveryError(
                 ErrorCode.request_timed_out,
@@ -117,13 +118,11 @@ class Producer:
                 f"not acknowledged within {self._config.delivery_timeout_ms} ms (delivery.timeout.ms); "
                 f"last failure: {self._last_failure}",
             )
-        release_ms = self._queues.earliest_release_ms()
-        wake_ms = min(
-            [pipeline[0].deadline_ms for pipeline in self._in_flight.values()]
-            + ([] if release_ms is None else [release_ms]),
-            default=_now_ms(),
-        )
-        self._take_answers(wait_ms=max(wake_ms - _now_ms(), 0))
+        now_ms = _now_ms()
+        wake_ms = [now_ms + wait_ms, *(pipeline[0].deadline_ms for pipeline in self._in_flight.values())]
+        if (release_ms := self._queues.earliest_release_ms()) is not None:
+            wake_ms.append(release_ms)
+        self._take_answers(wait_ms=max(min(wake_ms) - now_ms, 0))
         self._send_sendable()
 
     def _take_answers(self, wait_ms: int) -> None:
@@ -197,13 +196,18 @@ class Producer:
             self._connection_lost(broker_id, error)
             return
         batches = {batch.topic_partition: batch for batch in self._answered(broker_id)}
+        addresses = {node.node_id: (node.host, node.port) for node in response.node_endpoints}
         for topic in response.responses:
             for answer in topic.partition_responses:
                 batch = batches.pop(TopicPartition(topic.name, answer.index))
                 if answer.error_code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                     self._acknowledge(batch)
-                else:
-                    self._reject(batch, answer.error_code, answer.error_message)
+                    continue
+                named = Leader(answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+                leader_named = self._cluster.leader_named(
+                    batch.topic_partition, named, addresses, refused_by=broker_id
+                )
+                self._reject(batch, answer.error_code, answer.error_message, leader_named=leader_named)
         for batch in batches.values():
             self._reject(batch, ErrorCode.unknown_server_error, "the broker's answer lacks the partition")
 
@@ -219,13 +223,21 @@ class Producer:
         self.acknowledged[batch.topic_partition] += batch.record_count
         self._queues.acknowledge(batch)
 
-    def _reject(self, batch: PendingBatch, error_code: ErrorCode, error_message: str | None) -> None:
-        verdict = self._queues.reject(batch, error_code, error_message, _now_ms())
+    def _reject(
+        self,
+        batch: PendingBatch,
+        error_code: ErrorCode,
+        error_message: str | None,
+        *,
+        leader_named: bool = False,
+    ) -> None:
+        verdict = self._queues.reject(batch, error_code, error_message, _now_ms(), leader_named=leader_named)
         if verdict.reason is not None:
             raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, verdict.reason)
         self._last_failure = KafkaError(error_code, error_message or f"{batch.topic_partition}")
         logger.debug("%s: %s, sending again", batch.topic_partition, error_code.name)
-        self._cluster.forget_leader(batch.topic_partition)
+        if not leader_named:
+            self._cluster.forget_leader(batch.topic_partition)
 
     def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
         """Everything in flight to the broker is unknown: it is sent again, to whoever leads then."""

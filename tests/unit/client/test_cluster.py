@@ -1,113 +1,11 @@
 """Whom a task's client asks for leaders, and when, over real connections to brokers that play dead."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
-from uuid import UUID
 
-from kio.schema.fetch.v12.request import FetchRequest
-from kio.schema.metadata.v11.response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from kio.schema.fetch.v16.request import FetchRequest
 
 from sparklog.client.cluster import Cluster, Leader
-from sparklog.client.config import ClientConfig
-from sparklog.errors import ErrorCode
-from sparklog.types import BrokerId, TopicPartition
-from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Api, Deferred, Request
-from sparklog.wire.server import Listener
-from tests.unit.wire.serving import run
-
-FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
-Result = TypeVar("Result")
-
-
-class Brokers:
-    """Three brokers that know who leads, and note who was asked; fetches from them stay unanswered."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Listener] = []
-        self.leaders: dict[TopicPartition, Leader] = {FIRST: Leader(0, 1), SECOND: Leader(1, 1)}
-        self.asked: list[BrokerId] = []
-
-    async def listen(self, closing: AsyncExitStack) -> None:
-        for broker_id in range(3):
-            apis = {
-                ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
-                ApiKey.FETCH: Api(12, 12, lambda _: Deferred()),
-            }
-            listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
-            closing.push_async_callback(listener.close)
-            self.listeners.append(listener)
-
-    def client(self) -> Cluster:
-        """Return a client that was given the last broker's address."""
-        address = ("127.0.0.1", self.listeners[-1].port)
-        return Cluster(ClientConfig(bootstrap_servers=(address,), request_timeout_ms=5_000))
-
-    def asked_since(self) -> list[BrokerId]:
-        asked, self.asked = self.asked, []
-        return asked
-
-    def _metadata(self, broker_id: BrokerId) -> Callable[[Request], Any]:
-        def answer(_: Request) -> MetadataResponse:
-            self.asked.append(broker_id)
-            return MetadataResponse(
-                throttle_time=timedelta(0),
-                brokers=tuple(
-                    MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=listener.port, rack=None)
-                    for node_id, listener in enumerate(self.listeners)
-                ),
-                cluster_id="c",
-                controller_id=0,
-                topics=(
-                    MetadataResponseTopic(
-                        error_code=ErrorCode.none,
-                        name="t",
-                        topic_id=UUID(int=1),
-                        is_internal=False,
-                        partitions=tuple(
-                            MetadataResponsePartition(
-                                error_code=ErrorCode.none,
-                                partition_index=partition,
-                                leader_id=leader.broker_id,
-                                leader_epoch=leader.leader_epoch,
-                                replica_nodes=(0, 1, 2),
-                                isr_nodes=(0, 1, 2),
-                                offline_replicas=(),
-                            )
-                            for (_, partition), leader in self.leaders.items()
-                        ),
-                    ),
-                ),
-            )
-
-        return answer
-
-
-@asynccontextmanager
-async def three_brokers() -> AsyncIterator[Brokers]:
-    async with AsyncExitStack() as closing:
-        brokers = Brokers()
-        await brokers.listen(closing)
-        yield brokers
-
-
-def with_client(use: Callable[[Brokers, Cluster], None]) -> None:
-    """Run `use` beside three brokers, in a thread of its own, as it blocks."""
-
-    async def scenario() -> None:
-        async with three_brokers() as brokers:
-            with brokers.client() as client:
-                await asyncio.to_thread(use, brokers, client)
-
-    run(scenario())
+from tests.unit.client.brokers import FIRST, SECOND, Brokers, with_client
 
 
 def test_leader_known_from_before_the_retry_is_asked_for_anew() -> None:
@@ -160,5 +58,54 @@ def test_busy_broker_is_asked_by_another_connection() -> None:
         assert brokers.asked_since() == [1]
         assert client.channel(1) is busy
         assert busy.outstanding == 1
+
+    with_client(use)
+
+
+def test_leader_named_by_a_refusal_is_known_without_asking() -> None:
+    """KIP-951: the broker that was deposed knows its successor, and where to find it."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        brokers.asked_since()
+        moved = {7: ("127.0.0.1", brokers.listeners[2].port)}
+        assert client.leader_named(FIRST, Leader(7, 2), moved, refused_by=0)
+        assert client.leader(FIRST) == Leader(7, 2)
+        assert client.channel(7).peer == f"127.0.0.1:{brokers.listeners[2].port}"
+        assert client.leader(SECOND) == Leader(1, 1)
+        assert brokers.asked_since() == []
+
+    with_client(use)
+
+
+def test_leader_named_that_is_nobody_to_turn_to_is_not_taken() -> None:
+    """An older leader, one without an address and the refuser itself would be asked in vain, for ever."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        assert not client.leader_named(FIRST, Leader(2, 1), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(7, 2), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(-1, -1), {}, refused_by=0)
+        assert client.leader(FIRST) == Leader(0, 1)
+        assert client.leader_named(FIRST, Leader(2, 2), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(0, 1), {}, refused_by=2)
+        assert client.leader(FIRST) == Leader(2, 2)
+        client.forget_leader(FIRST)
+        assert not client.leader_named(FIRST, Leader(1, 3), {}, refused_by=0), "others are asked for as well"
+
+    with_client(use)
+
+
+def test_metadata_of_a_broker_that_is_behind_does_not_bring_an_old_leader_back() -> None:
+    """It would be asked, and would name the new one, for as long as that broker is behind."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        brokers.believed = dict(brokers.leaders)
+        client.leader_named(FIRST, Leader(2, 2), {}, refused_by=0)
+        client.forget_leader(FIRST)
+        brokers.asked_since()
+        assert client.leader(FIRST) == Leader(2, 2)
+        assert len(brokers.asked_since()) == 1
 
     with_client(use)

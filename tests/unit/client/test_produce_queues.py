@@ -2,6 +2,7 @@
 
 import pytest
 
+from sparklog.client.backoff import RetryBackoff
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.errors import ErrorCode
 from sparklog.types import TopicPartition
@@ -15,7 +16,7 @@ class Sender:
     """Takes batches for broker 1, which leads everything."""
 
     def __init__(self, *batches: tuple[TopicPartition, int]) -> None:
-        self.queues = ProduceQueues(retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+        self.queues = ProduceQueues(RetryBackoff(first_ms=100, max_ms=1_000))
         for topic_partition, sequence in batches:
             self.queues.add(PendingBatch(topic_partition, b"x" * 100, 10, sequence, DEADLINE_MS))
 
@@ -93,17 +94,31 @@ def test_retry_after_a_lost_connection_sends_the_same_sequences() -> None:
     assert sender.take_sequences(now_ms=100) == [(FIRST, 10)]
 
 
-def test_retry_pauses_grow_until_an_acknowledgement() -> None:
-    """A cluster in trouble is not hammered."""
+def test_retry_pauses_are_even_at_first_and_grow_until_an_acknowledgement() -> None:
+    """An election takes less than a few pauses; a cluster in trouble is not hammered."""
     sender = Sender((FIRST, 0), (FIRST, 10))
     now_ms = 0
-    for expected_pause_ms in (100, 200, 400, 800, 1_000, 1_000):
+    for expected_pause_ms in (0, *[100] * 9, 200, 400, 800, 1_000, 1_000):
         sender.queues.hold_back(sender.take(now_ms)[0], now_ms)
         assert sender.queues.earliest_release_ms() == now_ms + expected_pause_ms
         now_ms += expected_pause_ms
     sender.queues.acknowledge(sender.take(now_ms)[0])
     sender.queues.hold_back(sender.take(now_ms)[0], now_ms)
-    assert sender.queues.earliest_release_ms() == now_ms + 100
+    assert sender.queues.earliest_release_ms() == now_ms
+
+
+def test_partition_whose_refusal_named_the_leader_is_sent_without_a_pause_and_without_asking() -> None:
+    """KIP-951: what the old leader says is news, and a pause would be all that the failover costs."""
+    sender = Sender(*((FIRST, sequence) for sequence in (0, 10, 20))).known_to_leaders()
+    one, two = sender.take()[0], sender.take()[0]
+    refusal = ErrorCode.not_leader_or_follower
+    assert sender.queues.reject(one, refusal, None, now_ms=50, leader_named=True).retry
+    assert sender.take(now_ms=50) == [], "the second is still on its way"
+    assert sender.queues.reject(two, refusal, None, now_ms=51, leader_named=True).retry
+    (again,) = sender.take(now_ms=51)
+    assert (again.base_sequence, sender.queues.retried_ms(FIRST)) == (10, None)
+    sender.queues.reject(again, refusal, None, now_ms=60)
+    assert sender.queues.earliest_release_ms() == 160, "the next one says nothing new"
 
 
 def test_partition_is_retried_from_the_release_until_an_acknowledgement() -> None:
