@@ -3,7 +3,8 @@
     make bench-failover
     python -m benchmarks.failover --fault kill-executor --faults 10 --alone
 
-A producer of librdkafka's (`benchmarks/probe.py`) writes a record to each of six partitions every 5 ms, and
+A producer (librdkafka's, or with `--producer sparklog` the one that DataFrames are written with, on sparklog
+only; `benchmarks/probe.py`) writes a record to each of six partitions every 5 ms, and
 notes when each is acknowledged. The broker that leads most of them gets SIGKILL, or suffers another of
 `benchmarks/faults.py`; when it is back in every ISR, the next one does. A fault counts with the longest time
 without an acknowledgement that any partition saw, of those that the broker led and of the others. Both
@@ -29,7 +30,7 @@ from confluent_kafka.admin import AdminClient, PartitionMetadata
 from benchmarks.clusters import BROKERS, ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.faults import FAULTS, Fault
 from benchmarks.java_libraries import maven_at_hand
-from benchmarks.probe import Probe
+from benchmarks.probe import LIBRDKAFKA, PRODUCERS, Probe
 
 TOPIC: Final = "failover"
 PARTITIONS: Final = 6
@@ -54,7 +55,11 @@ class Pauses:
 
 
 def failovers(
-    cluster: ClusterUnderTest, fault: Fault, faults: int, client: Mapping[str, object] | None = None
+    cluster: ClusterUnderTest,
+    fault: Fault,
+    faults: int,
+    producer: str = LIBRDKAFKA,
+    client: Mapping[str, object] | None = None,
 ) -> Pauses:
     """Have brokers suffer one after the other; return what that cost. `client` configures the producer."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
@@ -72,7 +77,9 @@ def failovers(
         return len(known) == PARTITIONS and all(len(each.isrs) == BROKERS for each in known.values())
 
     _wait_for(in_sync, "every replica is in sync")
-    with Probe(cluster.bootstrap_servers, TOPIC, PARTITIONS, configuration=client) as probe:
+    with Probe(
+        cluster.bootstrap_servers, TOPIC, PARTITIONS, producer=producer, configuration=client
+    ) as probe:
         _wait_for(lambda: all(probe.acknowledged_s), "every partition is written to")
         time.sleep(WARM_UP_S)
         for _ in range(faults):
@@ -159,23 +166,27 @@ def main() -> int:
     parser.add_argument("--fault", choices=sorted(FAULTS), default="kill", help="what a broker suffers")
     parser.add_argument("--faults", type=int, default=10, help="how often, on each cluster")
     parser.add_argument("--alone", action="store_true", help="measure sparklog only")
+    parser.add_argument("--producer", choices=PRODUCERS, default=LIBRDKAFKA, help="whose client writes")
     parser.add_argument(
         "--client",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a property of the producer, beyond acks=all and idempotence",
+        help="a property of librdkafka's producer, beyond acks=all and idempotence",
     )
     options = parser.parse_args()
     fault = FAULTS[options.fault]
     client = dict(given.split("=", 1) for given in options.client)
-    compare = maven_at_hand() and not options.alone and not fault.needs_executor
+    if options.producer != LIBRDKAFKA and client:
+        parser.error("--client is for librdkafka's producer")
+    alone = options.alone or fault.needs_executor or options.producer != LIBRDKAFKA
+    compare = maven_at_hand() and not alone
     if not compare:
-        print("no baseline: no Maven at hand, or --alone, or Kafka has no executors", file=sys.stderr)
+        print("no baseline: no Maven at hand, or asked for sparklog alone", file=sys.stderr)
 
     def measure(started: AbstractContextManager[ClusterUnderTest]) -> Pauses:
         with started as cluster:
-            return failovers(cluster, fault, options.faults, client)
+            return failovers(cluster, fault, options.faults, options.producer, client)
 
     ours = measure(sparklog_cluster())
     _print_table(fault, ours, measure(apache_kafka_cluster()) if compare else None)

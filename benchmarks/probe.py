@@ -4,8 +4,9 @@
         ...                                   # break something
         probe.longest_gaps_s(since_s)         # on the clock of time.monotonic()
 
-librdkafka, idempotent, acks=all: a record to each partition every 5 ms, whatever happens. Each record's value
-names its partition and its number there (`value_of`), so that who reads it can tell what it is. The process
+librdkafka, or the producer of this project, idempotent, acks=all: a record to each partition every 5 ms,
+whatever happens. Each record's value names its partition and its number there (`value_of`), so that who reads
+it can tell what it is. The process
 is another one because a busy interpreter would show as a pause of the cluster; it ends when its standard
 input does, so never later than whoever started it.
 
@@ -22,14 +23,22 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sparklog import client
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.types import TopicPartition
+
 RECORD_INTERVAL_S: Final = 0.005
+LIBRDKAFKA: Final = "librdkafka"
+SPARKLOG: Final = "sparklog"
+PRODUCERS: Final = (LIBRDKAFKA, SPARKLOG)
 FLUSH_TIMEOUT_S: Final = 120.0
 END_TIMEOUT_S: Final = FLUSH_TIMEOUT_S + 10.0
 
@@ -49,9 +58,10 @@ class Probe:
         partitions: int,
         *,
         record_interval_s: float = RECORD_INTERVAL_S,
+        producer: str = LIBRDKAFKA,
         configuration: Mapping[str, object] | None = None,
     ) -> None:
-        """`configuration` is librdkafka's, beyond what makes it idempotent."""
+        """`configuration` is librdkafka's, beyond what makes it idempotent; `producer` one of `PRODUCERS`."""
         self.acknowledged_s: Sequence[array[float]] = [array("d") for _ in range(partitions)]
         """When records of each partition were acknowledged, on the monotonic clock."""
         self.numbers: Sequence[array[int]] = [array("q") for _ in range(partitions)]
@@ -66,6 +76,7 @@ class Probe:
             {
                 "topic": topic,
                 "partitions": partitions,
+                "producer": producer,
                 "record_interval_s": record_interval_s,
                 "configuration": {
                     "bootstrap.servers": bootstrap_servers,
@@ -134,21 +145,99 @@ class Probe:
                 self.failed.append(rest)
 
 
+OnDelivery = Callable[[KafkaError | None, int | None], None]
+"""Called with the error or the offset, as far as the client tells."""
+
+
+class _Client(Protocol):
+    """What the process needs of a producer."""
+
+    def produce(self, partition: int, value: bytes, on_delivery: OnDelivery) -> None: ...
+
+    def poll(self, timeout_s: float) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class _Librdkafka:
+    """librdkafka's producer."""
+
+    def __init__(self, topic: str, configuration: dict[str, object]) -> None:
+        self._topic = topic
+        self._producer = Producer(configuration)
+
+    def produce(self, partition: int, value: bytes, on_delivery: OnDelivery) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            on_delivery(error, message.offset())
+
+        self._producer.produce(self._topic, value, partition=partition, on_delivery=delivered)
+
+    def poll(self, timeout_s: float) -> None:
+        self._producer.poll(timeout_s)
+
+    def flush(self) -> None:
+        with contextlib.suppress(KafkaException):
+            self._producer.flush(FLUSH_TIMEOUT_S)
+
+
+class _Sparklog:
+    """This project's producer, a batch a record; it tells no offsets, and takes no other configuration."""
+
+    def __init__(self, topic: str, configuration: dict[str, object]) -> None:
+        addresses = client.parse_bootstrap_servers(str(configuration["bootstrap.servers"]))
+        cluster = client.Cluster(client.ClientConfig(bootstrap_servers=addresses))
+        self._topic = topic
+        self._producer = client.Producer(cluster, client.ProducerConfig())
+        self._producer.start()
+        self._waiting: defaultdict[TopicPartition, deque[OnDelivery]] = defaultdict(deque)
+        self._reported: Counter[TopicPartition] = Counter()
+
+    def produce(self, partition: int, value: bytes, on_delivery: OnDelivery) -> None:
+        topic_partition = TopicPartition(self._topic, partition)
+        batch = build_batch(
+            [SimpleRecord(value=value, timestamp_ms=time.time_ns() // 1_000_000)],
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.producer_epoch,
+            base_sequence=self._producer.next_sequence(topic_partition),
+        )
+        self._waiting[topic_partition].append(on_delivery)
+        self._producer.send(topic_partition, batch, record_count=1)
+
+    def poll(self, timeout_s: float) -> None:
+        self._producer.poll(wait_ms=int(1000 * timeout_s))
+        self._report()
+
+    def flush(self) -> None:
+        self._producer.flush()
+        self._report()
+
+    def _report(self) -> None:
+        """Tell of what was acknowledged since: the oldest of each partition, for they are in order."""
+        for topic_partition, count in (self._producer.acknowledged - self._reported).items():
+            for _ in range(count):
+                self._waiting[topic_partition].popleft()(None, None)
+        self._reported = self._producer.acknowledged.copy()
+
+
 class _Producing:
     """What the process does."""
 
     def __init__(
-        self, topic: str, partitions: int, record_interval_s: float, configuration: dict[str, object]
+        self,
+        topic: str,
+        partitions: int,
+        producer: str,
+        record_interval_s: float,
+        configuration: dict[str, object],
     ) -> None:
-        self._topic = topic
+        self._new_client = partial(_Librdkafka if producer == LIBRDKAFKA else _Sparklog, topic, configuration)
         self._produced = [0] * partitions
         self._record_interval_s = record_interval_s
-        self._configuration = configuration
         self._stopping = threading.Event()
 
     def run(self) -> None:
         threading.Thread(target=self._wait_for_the_end, daemon=True).start()
-        producer = Producer(self._configuration)
+        producer: _Client = self._new_client()
         next_s = time.monotonic()
         while not self._stopping.is_set():
             next_s += self._record_interval_s
@@ -156,36 +245,32 @@ class _Producing:
                 self._produce_until(next_s, producer)
             except KafkaException as error:  # the producer has failed for good, what it still had included
                 print("x", error)
-                producer = Producer(self._configuration)
+                producer = self._new_client()
             sys.stdout.flush()
-        with contextlib.suppress(KafkaException):
-            producer.flush(FLUSH_TIMEOUT_S)
+        producer.flush()
         for partition, count in enumerate(self._produced):
             print("p", partition, count)
 
-    def _produce_until(self, next_s: float, producer: Producer) -> None:
+    def _produce_until(self, next_s: float, producer: _Client) -> None:
         for partition in range(len(self._produced)):
             self._produce(producer, partition)
         producer.poll(0)
         while (left_s := next_s - time.monotonic()) > 0:
             producer.poll(left_s)
 
-    def _produce(self, producer: Producer, partition: int) -> None:
+    def _produce(self, producer: _Client, partition: int) -> None:
         number = self._produced[partition]
         delivered = partial(self._delivered, partition, number)
         try:
-            producer.produce(
-                self._topic, value_of(partition, number), partition=partition, on_delivery=delivered
-            )
+            producer.produce(partition, value_of(partition, number), delivered)
         except BufferError:  # of a long pause; the next round has another record
             return
         self._produced[partition] += 1
 
-    def _delivered(self, partition: int, number: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, partition: int, number: int, error: KafkaError | None, offset: int | None) -> None:
         if error is not None:
             print("f", partition, number, error)
             return
-        offset = message.offset()
         print("a", partition, number, -1 if offset is None or offset < 0 else offset, time.monotonic())
 
     def _wait_for_the_end(self) -> None:
