@@ -22,6 +22,9 @@ TOPIC = "flights"
 PARTITIONS = 6
 WRITE_TASKS = 24
 """More than there are slots, so that the write takes a while and has a middle."""
+ROWS_AT_ONCE = 2_000
+BATCH_BYTES = 65_536
+"""Little at once, so that a pause in what is acknowledged is the cluster's and not the writer's."""
 KILL_AT_FRACTION = 0.3
 PICTURE = Path("build/demo.png")
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -62,6 +65,7 @@ def spark_session() -> SparkSession:
         "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
     }.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
@@ -133,7 +137,8 @@ def write_with_kill(story: Story, source: DataFrame, bootstrap_servers: str) -> 
         saboteur = Saboteur(story, acknowledged, consumer)
         saboteur.start(bootstrap_servers, KILL_AT_FRACTION * expected.records)
         try:
-            source.write.format("sparklog").option("topic", TOPIC).mode("append").save()
+            write = source.write.format("sparklog").option("topic", TOPIC)
+            write.option("kafka.batch.size", BATCH_BYTES).mode("append").save()
         finally:
             saboteur.stop()
         seconds = time.monotonic() - acknowledged.started_s

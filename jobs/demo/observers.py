@@ -1,6 +1,8 @@
 """Watch a topic while it is written: what has been acknowledged, and what a consumer has read.
 
-Acknowledged is what lies below the high watermarks: with acks=all that is what producers were promised.
+Acknowledged is what lies below the high watermarks: with acks=all that is what producers were promised. They
+are asked for with the client that DataFrames use: librdkafka asks the leaders of partitions for offsets one
+after the other, and waits for a dead one's until its time is up, which would show as a pause of them all.
 """
 
 import itertools
@@ -10,9 +12,13 @@ import zlib
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConsumedPartition
 
 from jobs.demo.flights import Totals
+from sparklog import client
+from sparklog.errors import KafkaError
+from sparklog.types import TopicPartition
 
 ACKNOWLEDGED_POLL_S = 0.02
 CONSUME_BATCH = 5_000
@@ -23,17 +29,9 @@ class Observer:
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         self.timeline: list[tuple[float, int]] = [(0.0, 0)]
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "demo-observer",
-                "enable.auto.commit": False,
-                "socket.timeout.ms": 5_000,
-                "topic.metadata.refresh.interval.ms": 1_000,
-            }
-        )
-        self._partitions = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
         self.started_s = started_s
+        self._bootstrap_servers = bootstrap_servers
+        self._partitions = [TopicPartition(topic, partition) for partition in range(partitions)]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
@@ -49,7 +47,6 @@ class Observer:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._consumer.close()
 
     @property
     def records(self) -> int:
@@ -68,22 +65,27 @@ class AcknowledgedObserver(Observer):
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)
-        self._high_watermarks = dict.fromkeys(range(partitions), 0)
-        self.advances: dict[int, list[float]] = {partition: [] for partition in range(partitions)}
+        self.advances: dict[TopicPartition, list[float]] = {each: [] for each in self._partitions}
         """When each partition's high watermark was seen to move, in seconds."""
 
     def _run(self) -> None:
-        while not self._stop.wait(ACKNOWLEDGED_POLL_S):
-            for partition in self._partitions:
+        addresses = client.parse_bootstrap_servers(self._bootstrap_servers)
+        high_watermarks = dict.fromkeys(self._partitions, 0)
+        latest = dict.fromkeys(self._partitions, client.SpecialOffset.LATEST)
+        with client.Cluster(client.ClientConfig(bootstrap_servers=addresses)) as cluster:
+            while not self._stop.wait(ACKNOWLEDGED_POLL_S):
                 try:
-                    high_watermark = self._consumer.get_watermark_offsets(partition, timeout=1.0)[1]
-                except KafkaException:
+                    listed = client.list_offsets(cluster, latest)
+                except KafkaError:
                     # Its leader is being replaced; the pause that this makes is what we are here to see.
                     continue
-                if high_watermark > self._high_watermarks[partition.partition]:
-                    self._high_watermarks[partition.partition] = high_watermark
-                    self.advances[partition.partition].append(time.monotonic() - self.started_s)
-            self._note(sum(self._high_watermarks.values()))
+                seen_s = time.monotonic() - self.started_s
+                for partition, (high_watermark, _) in listed.items():
+                    assert high_watermark is not None, "a partition has an end"
+                    if high_watermark > high_watermarks[partition]:
+                        high_watermarks[partition] = high_watermark
+                        self.advances[partition].append(seen_s)
+                self._note(sum(high_watermarks.values()))
 
     def longest_pause_s(self) -> float:
         """Return the longest time between two advances of one partition while it was being written."""
@@ -103,11 +105,20 @@ class ReadingAlong(Observer):
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, started_s: float) -> None:
         super().__init__(bootstrap_servers, topic, partitions, started_s)
         self.totals = Totals(records=0, checksum=0)
-        self._consumer.assign(self._partitions)
 
     def _run(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap_servers,
+                "group.id": "demo-observer",
+                "enable.auto.commit": False,
+                "socket.timeout.ms": 5_000,
+                "topic.metadata.refresh.interval.ms": 1_000,
+            }
+        )
+        consumer.assign([ConsumedPartition(*partition, 0) for partition in self._partitions])
         while not self._stop.is_set():
-            messages = self._consumer.consume(CONSUME_BATCH, timeout=0.1)
+            messages = consumer.consume(CONSUME_BATCH, timeout=0.1)
             values = [value for message in messages if (value := message.value()) and not message.error()]
             if values:
                 self.totals = Totals(
@@ -115,3 +126,4 @@ class ReadingAlong(Observer):
                     checksum=self.totals.checksum + sum(zlib.crc32(value) for value in values),
                 )
                 self._note(self.totals.records)
+        consumer.close()
