@@ -40,8 +40,8 @@ from sparklog.metadata.responses import (
 )
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
-from sparklog.wire.frames import RequestHeader, decode_request, encode_response
-from sparklog.wire.requests import Deferred, Handler, Request, Response
+from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response
+from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
 from sparklog.wire.versions import upgrade
 
 __all__ = ["Handlers", "controller_versions", "now_ms"]
@@ -268,9 +268,9 @@ class Handlers:
             if topic.topic_id == CLUSTER_METADATA_TOPIC_ID and topic.partitions:
                 self._controller.metadata_fetched(replica.replica_id, topic.partitions[0].fetch_offset)
 
-    def _envelope(self, request: Request) -> Response | Deferred:
+    def _envelope(self, request: Request) -> Steps:
         try:
-            header, body = decode_request(request.body.request_data)
+            header, body = yield from decode_request_in_steps(request.body.request_data)
             api_key = self._forwardable(header)
         except KafkaError as error:
             logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)

@@ -40,7 +40,7 @@ from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.loop_lag import run_watched
-from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response
+from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response, Steps
 from sparklog.wire.server import Listener
 
 __all__ = ["ControllerServer"]
@@ -346,7 +346,7 @@ class _Running:
             return roll_call_response(ErrorCode.inconsistent_cluster_id, str(error))
         return roll_call_response(ErrorCode.none)
 
-    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response]:
+    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
         """Answer anything else; a client that comes too early waits, instead of asking again and again.
 
         Raises:
@@ -363,19 +363,9 @@ class _Running:
             )
         return handler(request)
 
-    async def _handle_later(self, request: Request) -> Response:
+    async def _handle_later(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
         await self.serves_clients.wait()
-        answer = self.handle(request)
-        if isinstance(answer, Awaitable):
-            return await answer
-        if not isinstance(answer, Deferred):
-            return answer
-        answered: asyncio.Future[Response] = self.loop.create_future()
-        answer.bind(answered.set_result)
-        try:
-            return await answered
-        finally:
-            answer.abandon()
+        return self.handle(request)
 
 
 def _table(running: _Running) -> dict[ApiKey, Api]:

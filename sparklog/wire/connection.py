@@ -32,8 +32,10 @@ from sparklog.wire.frames import (
     encode_response_frame,
     encode_response_frame_in_steps,
     read_request_body,
+    read_request_body_in_steps,
     read_request_header,
 )
+from sparklog.wire.guard import TooManyItemsError
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response, Steps
@@ -80,12 +82,23 @@ class ConnectionOwner(Protocol):
 class _Answer:
     """The place of one request's answer among those of its connection; None until it is known."""
 
-    __slots__ = ("chunks", "deferred", "task")
+    __slots__ = ("chunks", "deferred", "long_work", "task")
 
     def __init__(self, chunks: list[Chunk] | None = None) -> None:
         self.chunks = chunks
         self.deferred: Deferred | None = None
         self.task: asyncio.Future[Any] | None = None
+        self.long_work: LongWork | None = None
+        """What reads the request, if that takes long: then there is no other until it is answered."""
+
+
+def _long_request(route: Route, request: Request, position: int) -> Steps:
+    """Read a request that is too large to be read in one go, and have it handled."""
+    request.body = yield from read_request_body_in_steps(route.codec, request.frame, position)
+    response = route.handler(request)
+    if isinstance(response, GeneratorType):
+        return (yield from response)
+    return response
 
 
 def _with_frame(route: Route, request: Request, steps: Steps) -> Steps:
@@ -316,6 +329,14 @@ class Connection:
             (api_key, api_version, correlation_id, client_id), position = read_request_header(frame)
             route = self._owner.route(api_key, api_version)
             body = read_request_body(route.codec, frame, position)
+        except TooManyItemsError:
+            request = Request(route.api_key, api_version, correlation_id, client_id, None, frame, self)
+            self._answers.append(answer := _Answer())
+            steps = _long_request(route, request, position)
+            answer.long_work = self._in_steps(answer, route, request, steps)
+            self._long_works.add(answer.long_work)
+            answer.long_work.begin_later()
+            return
         except KafkaError as error:
             self.flush()  # what was asked before is answered
             self._refuse(error.error_code.name, str(error))
@@ -347,33 +368,35 @@ class Connection:
             elif isinstance(response, Coroutine | GeneratorType):
                 response.close()
         elif isinstance(response, GeneratorType):
-            self._answer_in_steps(answer, route, request, response)
+            work = self._in_steps(answer, route, request, response)
+            if not work.go_on(self._share_ends_s):
+                self._long_works.add(work)
         elif isinstance(response, Deferred):
             answer.deferred = response
             response.bind(lambda given: self._answered(answer, route, correlation_id, given))
         elif isinstance(response, Awaitable):
             request.frame = memoryview(bytes(request.frame))
             answer.task = asyncio.ensure_future(response)
-            answer.task.add_done_callback(lambda task: self._task_done(answer, route, correlation_id, task))
+            answer.task.add_done_callback(lambda task: self._task_done(answer, route, request, task))
         else:
             self._answered(answer, route, correlation_id, response)
 
-    def _task_done(
-        self, answer: _Answer, route: Route, correlation_id: int, task: asyncio.Future[Any]
-    ) -> None:
+    def _task_done(self, answer: _Answer, route: Route, request: Request, task: asyncio.Future[Any]) -> None:
         answer.task = None
         if task.cancelled():
             self.close()
         elif (error := task.exception()) is not None:
-            self._handler_failed(route, correlation_id, error)
+            self._handler_failed(route, request.correlation_id, error)
         else:
-            self._answered(answer, route, correlation_id, task.result())
+            self._answer_later(answer, route, request, task.result())
 
     def _answered(self, answer: _Answer, route: Route, correlation_id: int, response: Response) -> None:
         """Put a response into its place, and send it when nothing before it is missing."""
         if self.closed:
             return
         answer.deferred = None
+        if answer.long_work is not None:
+            self._long_works.discard(answer.long_work)
         try:
             answer.chunks = self._encode(route, correlation_id, response)
         except Exception as error:  # as in _handle_frame; and whoever completed this is not to blame
@@ -386,23 +409,24 @@ class Connection:
         if not self._in_turn:
             self._owner.flush_soon(self)
 
-    def _answer_in_steps(self, answer: _Answer, route: Route, request: Request, steps: Steps) -> None:
-        """Answer with what `steps` return; what this turn has no time for is done in later ones."""
+    def _in_steps(self, answer: _Answer, route: Route, request: Request, steps: Steps) -> LongWork:
+        """Return the work of answering with what `steps` return."""
 
         def finished(response: Response) -> None:
+            is_later = work in self._long_works
             self._answer_later(answer, route, request, response)
-            if work in self._long_works:
-                self._long_works.remove(work)
+            if is_later:
                 frame.release()
-                self._owner.turns.wait(self._resume)
+                if answer.long_work is None or answer.chunks is not None:
+                    self._long_works.discard(work)
+                    self._owner.turns.wait(self._resume)
 
         def failed(error: Exception) -> None:
             self._handler_failed(route, request.correlation_id, error)
 
         frame = request.frame
         work = LongWork(self._owner.turns, _with_frame(route, request, steps), finished, failed)
-        if not work.go_on(self._share_ends_s):
-            self._long_works.add(work)
+        return work
 
     def _encode(self, route: Route, correlation_id: int, response: Response) -> list[Chunk]:
         if response is NO_RESPONSE:

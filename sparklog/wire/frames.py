@@ -16,7 +16,12 @@ from kio.index import KioIndexError
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import request_type, response_type
 from sparklog.wire.encoder import Chunk, encode_entity, encode_entity_in_steps
-from sparklog.wire.guard import MalformedRequestError, decode_entity, skip_tagged_fields
+from sparklog.wire.guard import (
+    MalformedRequestError,
+    decode_entity,
+    decode_entity_in_steps,
+    skip_tagged_fields,
+)
 from sparklog.wire.requests import RawResponse
 from sparklog.wire.versions import downgrade, downgrade_in_steps
 
@@ -27,6 +32,11 @@ _RESPONSE_PREFIX_V0: Final = struct.Struct(">ii")
 _RESPONSE_PREFIX_V1: Final = struct.Struct(">iix")
 
 _COPY_BELOW_BYTES: Final = 16_384
+
+MAX_REQUEST_ITEMS_BYTES: Final = 16 << 20
+"""What the items of one request may take as objects: some 70,000 topics or 90,000 partitions."""
+AT_ONCE_ITEMS_BYTES: Final = 256 << 10
+"""What has more, and that is a thousand partitions, is read in steps."""
 
 MIN_REQUEST_BYTES: Final = _REQUEST_HEADER.size
 """The shortest request: a header with a null client id, and no body."""
@@ -98,23 +108,42 @@ def read_request_body(codec: RequestCodec, frame: memoryview | bytes, position: 
 
     Raises:
         MalformedRequestError: it is not such an entity. Bytes after it are ignored, as Kafka does.
+        TooManyItemsError: it is to be read by `read_request_body_in_steps`.
     """
     if codec.request_header_flexible:
         position = skip_tagged_fields(frame, position)
-    body, _ = decode_entity(codec.request_type, frame, position)
+    body, _ = decode_entity(codec.request_type, frame, position, AT_ONCE_ITEMS_BYTES)
     return body
 
 
-def decode_request(frame: bytes | memoryview) -> tuple[RequestHeader, Any]:
+def read_request_body_in_steps(
+    codec: RequestCodec, frame: memoryview | bytes, position: int
+) -> Generator[None, None, Any]:
+    """Return the entity after the header; yield after each item of an array.
+
+    Raises:
+        MalformedRequestError: it is not such an entity.
+        TooManyItemsError: it has more items than one request may have.
+    """
+    if codec.request_header_flexible:
+        position = skip_tagged_fields(frame, position)
+    body, _ = yield from decode_entity_in_steps(codec.request_type, frame, position, MAX_REQUEST_ITEMS_BYTES)
+    return body
+
+
+def decode_request_in_steps(
+    frame: bytes | memoryview,
+) -> Generator[None, None, tuple[RequestHeader, Any]]:
     """Return header and body of a request frame (without its length), as an Envelope carries one.
 
     Raises:
         MalformedRequestError: not such a frame.
+        TooManyItemsError: it has more items than one request may have.
         KafkaError: unsupported_version, when the API or version is unknown.
     """
     header, position = read_request_header(frame)
     codec = request_codec(header.api_key, header.api_version)
-    return header, read_request_body(codec, frame, position)
+    return header, (yield from read_request_body_in_steps(codec, frame, position))
 
 
 def encode_response_frame(codec: RequestCodec, correlation_id: int, response: Any) -> list[Chunk]:

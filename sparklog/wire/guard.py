@@ -3,17 +3,20 @@
 kio's native reader reserves room for as many items as an array claims, and a claim of two thousand million
 ends the process. So for each entity type a small function is compiled that steps over its bytes: fixed-size
 runs in one step, every array claim measured against the bytes that remain, every length and null checked.
-What passes is safe to read, and costs memory in proportion to what was received only.
+
+An item of one byte becomes objects of a hundred, and is some work for whoever answers it. So the walk also
+adds up what the items of arrays take as objects (`item_memory_bytes`), array by array before it steps into
+one, and stops when that exceeds its allowance. What passes is safe to read, and costs no more memory than the
+allowance and a small multiple of the bytes received.
 
 Rule: bytes from a socket or a disk become entities through `decode_entity`, never through kio directly.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
-from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -23,17 +26,28 @@ from sparklog.wire.layout import (
     EntityLayout,
     FieldLayout,
     entity_layout,
+    item_memory_bytes,
     minimum_item_size_bytes,
     minimum_size_bytes,
     once_per_type,
 )
-from sparklog.wire.tolerant import read_tolerantly
+from sparklog.wire.stepping_reader import native_reader, read_in_steps
+from sparklog.wire.turns import in_one_go
 
 ReadableBuffer: TypeAlias = bytes | memoryview
 """Bytes that kio can read: it refuses writable buffers, so a memoryview must be read-only."""
 
-Walker: TypeAlias = Callable[[bytes | bytearray | memoryview, int], int]
-"""(buffer, position) -> the position after the entity, or its complement (`~end`) if it has unknown tags."""
+Walker: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int], int]
+"""(buffer, position, allowance in bytes) -> the position after the entity, or its complement (`~end`) if it
+has unknown tags."""
+
+UNLIMITED: Final = 1 << 62
+"""The allowance for what this cluster wrote itself."""
+
+_TAG_BYTES: Final = 256
+"""What a tagged field counts for: it becomes nothing if it is unknown, but must be stepped over."""
+
+_MAX_HEADER_TAGS: Final = 64
 
 DECODE_ERRORS: Final = (SerialError, ValueError, OverflowError, LookupError)
 """What kio raises for values it cannot represent: text that is no UTF-8, dates beyond the calendar."""
@@ -46,7 +60,16 @@ class MalformedRequestError(KafkaError):
         super().__init__(ErrorCode.invalid_request, message)
 
 
-def check_entity(entity_type: type[Any], buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
+class TooManyItemsError(MalformedRequestError):
+    """The items of an entity's arrays would take more memory than they may."""
+
+
+def check_entity(
+    entity_type: type[Any],
+    buffer: bytes | bytearray | memoryview,
+    position: int = 0,
+    allowance_bytes: int = UNLIMITED,
+) -> int:
     """Return the position just after the `entity_type` that starts at `position`.
 
     `buffer` must end where the frame ends. Tagged fields that the type does not know are stepped over.
@@ -54,28 +77,49 @@ def check_entity(entity_type: type[Any], buffer: bytes | bytearray | memoryview,
     Raises:
         MalformedRequestError: a length is impossible for the bytes that remain, or a null stands where none
             may.
+        TooManyItemsError: its items would take more than `allowance_bytes` of memory.
     """
-    end = walker(entity_type)(buffer, position)
+    end = walker(entity_type)(buffer, position, allowance_bytes)
     return end if end >= 0 else ~end
 
 
-def decode_entity(entity_type: type[Any], buffer: ReadableBuffer, position: int = 0) -> tuple[Any, int]:
+def decode_entity(
+    entity_type: type[Any], buffer: ReadableBuffer, position: int = 0, allowance_bytes: int = UNLIMITED
+) -> tuple[Any, int]:
     """Check and read the `entity_type` at `position`; return it and the position after it.
 
     Unknown tagged fields are ignored, as KIP-482 asks. Byte fields are copied out of `buffer`.
 
     Raises:
         MalformedRequestError: the bytes are not such an entity.
+        TooManyItemsError: its items would take more than `allowance_bytes` of memory.
     """
-    end = walker(entity_type)(buffer, position)
+    end = walker(entity_type)(buffer, position, allowance_bytes)
     try:
         if end < 0:
-            return read_tolerantly(entity_type, buffer, position)
-        entity, size = _reader(entity_type)(buffer, position)
+            return in_one_go(read_in_steps(entity_type, buffer, position, exact=False))
+        entity, size = native_reader(entity_type)(buffer, position)
     except DECODE_ERRORS as error:
         raise MalformedRequestError(f"{entity_layout(entity_type).name} at {position}: {error}") from error
     assert position + size == end, f"the guard and kio disagree about {entity_type}: {position + size}, {end}"
     return entity, end
+
+
+def decode_entity_in_steps(
+    entity_type: type[Any], buffer: ReadableBuffer, position: int, allowance_bytes: int
+) -> Generator[None, None, tuple[Any, int]]:
+    """Return what `decode_entity` does, and yield after the walk and after each item of an array.
+
+    Raises:
+        MalformedRequestError: the bytes are not such an entity.
+        TooManyItemsError: its items would take more than `allowance_bytes` of memory.
+    """
+    end = walker(entity_type)(buffer, position, allowance_bytes)
+    yield
+    try:
+        return (yield from read_in_steps(entity_type, buffer, position, exact=end >= 0))
+    except DECODE_ERRORS as error:
+        raise MalformedRequestError(f"{entity_layout(entity_type).name} at {position}: {error}") from error
 
 
 def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
@@ -83,13 +127,14 @@ def skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) ->
 
     Raises:
         MalformedRequestError: they reach beyond the buffer.
+        TooManyItemsError: there are more than any client sends.
     """
     try:
         if buffer[position] == 0:
             return position + 1
     except IndexError:
         _beyond("header", position, len(buffer))
-    return check_entity(_TaggedFieldsOnly, buffer, position)
+    return check_entity(_TaggedFieldsOnly, buffer, position, _MAX_HEADER_TAGS * _TAG_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +142,6 @@ class _TaggedFieldsOnly:
     """A flexible struct without fields."""
 
     __flexible__ = True
-
-
-@once_per_type
-def _reader(entity_type: type[Any]) -> Callable[[ReadableBuffer, int], tuple[Any, int]]:
-    reader: Callable[[ReadableBuffer, int], tuple[Any, int]] = entity_reader(entity_type)
-    return reader
 
 
 @once_per_type
@@ -117,6 +156,7 @@ def walker(entity_type: type[Any]) -> Walker:
         "null": _null,
         "negative": _negative,
         "too_many": _too_many,
+        "too_much": _too_much,
         "beyond": _beyond,
         "wrong_size": _wrong_size,
     }
@@ -153,6 +193,13 @@ def _too_many(what: str, count: int, position: int, end: int) -> NoReturn:
     )
 
 
+def _too_much(what: str, count: int, position: int, allowance_bytes: int) -> NoReturn:
+    raise TooManyItemsError(
+        f"{what} has {count} items at position {position}, with which it would take more than"
+        f" {allowance_bytes} bytes of memory"
+    )
+
+
 def _beyond(what: str, position: int, end: int) -> NoReturn:
     raise MalformedRequestError(f"{what} ends at position {position} of {end} bytes")
 
@@ -172,7 +219,13 @@ class _WalkerSource:
 
     def render(self) -> str:
         name = entity_layout(self._entity_type).name
-        self._lines = ["def walk(b, p):", "    end = len(b)", "    unknown = False", "    try:"]
+        self._lines = [
+            "def walk(b, p, allowance):",
+            "    left = allowance",
+            "    end = len(b)",
+            "    unknown = False",
+            "    try:",
+        ]
         self._entity(self._entity_type, 2, entity_layout(self._entity_type).name)
         self._step(2)
         self._emit(2, "pass")  # some requests have no fields at all
@@ -265,6 +318,7 @@ class _WalkerSource:
         self._emit(depth, "if n > 0:")
         self._emit(depth + 1, f"if n * {minimum} > end - p:")
         self._emit(depth + 2, f"too_many({path!r}, n, p, end)")
+        self._count(depth + 1, item_memory_bytes(field), path)
         fixed = _fixed_item_size_bytes(field)
         if fixed is not None:
             self._emit(depth + 1, f"p += n * {fixed}")
@@ -274,9 +328,15 @@ class _WalkerSource:
             self._step(depth + 2)
         self._refuse_negative(field.nullable, depth, path)
 
+    def _count(self, depth: int, memory_bytes: int, path: str) -> None:
+        self._emit(depth, f"left -= n * {memory_bytes}")
+        self._emit(depth, "if left < 0:")
+        self._emit(depth + 1, f"too_much({path!r}, n, p, allowance)")
+
     def _tags(self, layout: EntityLayout, depth: int, path: str) -> None:
         self._take_varint(depth, "n")
         self._emit(depth, "if n:")
+        self._count(depth + 1, _TAG_BYTES, path + ".tags")
         after = f"after_{depth}"
         self._emit(depth + 1, "for _ in range(n):")
         inner = depth + 2

@@ -2,7 +2,7 @@
 
 kio's entities (and the record schemas made in their manner) carry the Kafka type and the tag of each field
 in `dataclasses.Field.metadata`, and nullability and arrays in the annotation. The guard, the encoder, the
-tolerant reader and the version converters are all compiled from what is returned here.
+stepping reader and the version converters are all compiled from what is returned here.
 
 Encodings: flexible entities (KIP-482) have compact lengths (varint, one more than the length, 0 for null)
 and end in tagged fields; the others have int16 lengths for strings and int32 for bytes and arrays, -1 for
@@ -164,6 +164,49 @@ def _minimum_field_size_bytes(layout: EntityLayout, field: FieldLayout) -> int:
     if field.entity_type is not None and field.nullable:
         return 1
     return minimum_item_size_bytes(layout, field)
+
+
+_OBJECT_BYTES: Final = 32
+"""Header of a Python object that the garbage collector knows."""
+_REFERENCE_BYTES: Final = 8
+_TUPLE_BYTES: Final = 56
+_VALUE_BYTES: Final = {
+    "bool": 0,
+    "int8": 0,
+    "uint8": 0,
+    "error_code": 0,
+    "string": 64,
+    "bytes": 48,
+    "records": 48,
+    "uuid": 112,
+    "datetime_i64": 64,
+    "timedelta_i32": 48,
+    "timedelta_i64": 48,
+}
+"""What a value takes beside the reference to it, rounded up to what the allocator gives; others are integers.
+
+Strings and bytes without what they hold."""
+_INTEGER_BYTES: Final = 32
+
+
+def item_memory_bytes(field: FieldLayout) -> int:
+    """Return what one item of the array `field`, or its plain value, takes as Python objects (CPython 3.11).
+
+    Without what lies in arrays inside of it, and without what strings and bytes hold.
+
+    >>> from kio.schema.list_offsets.v1.request import ListOffsetsTopic
+    >>> (partitions,) = (f for f in entity_layout(ListOffsetsTopic).fields if f.is_array)
+    >>> item_memory_bytes(partitions)  # an object of two references to integers, and the reference to it
+    120
+    """
+    if field.entity_type is None:
+        assert field.kafka_type is not None
+        return _REFERENCE_BYTES + _VALUE_BYTES.get(field.kafka_type, _INTEGER_BYTES)
+    inner = entity_layout(field.entity_type).all_fields
+    values = sum(
+        _TUPLE_BYTES + _REFERENCE_BYTES if part.is_array else item_memory_bytes(part) for part in inner
+    )
+    return _OBJECT_BYTES + _REFERENCE_BYTES + values
 
 
 _ZERO_VALUES: Final[dict[str, Any]] = {

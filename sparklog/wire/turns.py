@@ -16,15 +16,27 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-__all__ = ["MAX_LONG_REQUESTS", "SHARE_S", "TURN_S", "LongWork", "Turns"]
+__all__ = ["MAX_LONG_REQUESTS", "SHARE_S", "TURN_S", "LongWork", "Turns", "in_one_go"]
+
+Result = TypeVar("Result")
 
 SHARE_S: Final = 0.002
 """How long one connection's requests may be worked at before others go first; a step is always finished."""
 TURN_S: Final = 0.010
 """How much of one turn of the loop goes to the requests of all connections together."""
-MAX_LONG_REQUESTS: Final = 4
+MAX_LONG_REQUESTS: Final = 2
+
+
+def in_one_go(steps: Generator[None, None, Result]) -> Result:
+    """Take all steps at once; return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as last:
+            result: Result = last.value
+            return result
 
 
 class Turns:

@@ -1,7 +1,7 @@
 """Entities of every API and version with arbitrary contents, for round trips."""
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,15 +12,6 @@ from sparklog.wire.apis import ApiKey, known_versions, request_type, response_ty
 from sparklog.wire.layout import FieldLayout, entity_layout
 
 LENGTHS = (0, 1, 5, 200)
-
-
-def in_one_go(steps: Generator[None, None, Any]) -> Any:
-    """Take all steps; return what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as last:
-            return last.value
 
 
 def payload_types(api_key: ApiKey) -> Iterator[type[Any]]:

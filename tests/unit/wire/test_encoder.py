@@ -10,7 +10,8 @@ from kio.serial import entity_writer
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_entity, encode_entity_in_steps, encode_to_bytes
-from tests.unit.wire.entities import arbitrary_entity, in_one_go, payload_types
+from sparklog.wire.turns import in_one_go
+from tests.unit.wire.entities import arbitrary_entity, payload_types
 from tests.unit.wire.serving import BytesRegion, fetch_response
 
 

@@ -15,12 +15,13 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.frames import (
     RequestHeader,
-    decode_request,
+    decode_request_in_steps,
     decode_response,
     encode_response,
     request_encoder,
 )
 from sparklog.wire.guard import MalformedRequestError
+from sparklog.wire.turns import in_one_go
 
 
 def encoded(entity: Any, correlation_id: int, client_id: str | None) -> str:
@@ -59,7 +60,10 @@ def test_request_round_trip(
     )
     frame = bytes.fromhex(encoded(request, correlation_id, client_id))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    assert decode_request(frame[4:]) == (RequestHeader(12, 4, correlation_id, client_id), request)
+    assert in_one_go(decode_request_in_steps(frame[4:])) == (
+        RequestHeader(12, 4, correlation_id, client_id),
+        request,
+    )
 
 
 def test_response_header_with_unknown_tags_is_read() -> None:
@@ -81,10 +85,10 @@ def test_unsupported_api_versions_response_is_read_in_v0() -> None:
 def test_request_of_an_unknown_api_is_an_unsupported_version() -> None:
     """An envelope may carry anything."""
     with pytest.raises(KafkaError) as caught:
-        decode_request(bytes.fromhex("7fff000000000000ffff"))
+        in_one_go(decode_request_in_steps(bytes.fromhex("7fff000000000000ffff")))
     assert caught.value.error_code is ErrorCode.unsupported_version
     with pytest.raises(MalformedRequestError):
-        decode_request(b"\0\0")
+        in_one_go(decode_request_in_steps(b"\0\0"))
 
 
 def test_client_id_that_is_too_long_is_refused_before_anything_is_sent() -> None:

@@ -14,6 +14,7 @@ from kio.schema.describe_topic_partitions.v0.request import (
     TopicRequest,
 )
 from kio.schema.fetch.v12.request import FetchRequest
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v8.request import MetadataRequest as MetadataRequestV8
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.metadata.v12.response import MetadataResponse
@@ -23,8 +24,16 @@ from kio.schema.request_header.v2.header import RequestHeader
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_to_bytes, encode_varint
-from sparklog.wire.guard import MalformedRequestError, check_entity, decode_entity, skip_tagged_fields
+from sparklog.wire.guard import (
+    MalformedRequestError,
+    TooManyItemsError,
+    check_entity,
+    decode_entity,
+    decode_entity_in_steps,
+    skip_tagged_fields,
+)
 from sparklog.wire.layout import minimum_size_bytes
+from sparklog.wire.turns import in_one_go
 from tests.unit.wire.entities import arbitrary_entity, payload_types
 
 ALL_TYPES = [entity_type for api_key in ApiKey for entity_type in payload_types(api_key)]
@@ -40,6 +49,8 @@ def test_guard_of_every_entity_ends_where_its_bytes_end(api_key: ApiKey) -> None
             encoded = encode_to_bytes(entity)
             assert check_entity(entity_type, encoded) == len(encoded)
             assert decode_entity(entity_type, b"before" + encoded, 6) == (entity, 6 + len(encoded))
+            steps = decode_entity_in_steps(entity_type, b"before" + encoded, 6, 1 << 30)
+            assert in_one_go(steps) == (entity, 6 + len(encoded))
 
 
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda api_key: api_key.name)
@@ -133,7 +144,7 @@ def test_guard_of_a_varint_without_end_refuses_it() -> None:
 
 
 def test_guard_of_a_tagged_field_of_another_size_than_it_says_refuses_it() -> None:
-    """kio trusts the field and a tolerant reader trusts the size; they must agree."""
+    """kio trusts the field and the stepping reader trusts the size; they must agree."""
     cluster_id_of_wrong_size = b"\x01" + b"\x00" + b"\x05" + b"\x03ab" + bytes(2)
     fixed = bytes(4 + 4 + 4 + 4 + 1 + 4 + 4) + b"\x01" + b"\x01" + b"\x01"
     with pytest.raises(MalformedRequestError, match="tagged field"):
@@ -157,7 +168,7 @@ def test_decode_of_an_unknown_tagged_field_ignores_it() -> None:
 
 
 def test_decode_of_a_nullable_struct_beside_an_unknown_tagged_field_keeps_it() -> None:
-    """The tolerant reader must know nullable structs as well (KIP-893)."""
+    """The stepping reader must know nullable structs as well (KIP-893)."""
     request = DescribeTopicPartitionsRequest(
         topics=(TopicRequest(name="t"),), cursor=Cursor(topic_name="t", partition_index=4)
     )
@@ -180,3 +191,27 @@ def test_skip_of_tagged_fields_in_a_header_returns_the_position_after_them() -> 
         skip_tagged_fields(b"\x01\x05\x09ab", 0)
     with pytest.raises(MalformedRequestError):
         skip_tagged_fields(b"", 0)
+
+
+def test_items_are_counted_before_the_walk_steps_into_their_array() -> None:
+    """A million and a half empty keys in 1.5 MB would be seconds of work, and 190 bytes of memory each."""
+    keys = 1_500_000
+    encoded = b"\0" + encode_varint(keys + 1) + b"\1" * keys + b"\0"
+    with pytest.raises(TooManyItemsError, match=r"v6.coordinator_keys has 1500000 items .* 16777216 bytes"):
+        check_entity(FindCoordinatorRequest, encoded, 0, 16 << 20)
+    assert check_entity(FindCoordinatorRequest, encoded) == len(encoded)
+
+
+def test_unknown_tagged_fields_are_counted_as_items_are() -> None:
+    """Two bytes each are a step of the walk; fifty million of them fit into one frame."""
+    tags = 1_000_000
+    encoded = b"\0\1" + encode_varint(tags) + b"\x64\0" * tags
+    with pytest.raises(TooManyItemsError, match=r"FindCoordinatorRequest v6.tags has 1000000 items"):
+        check_entity(FindCoordinatorRequest, encoded, 0, 16 << 20)
+
+
+def test_header_with_more_tagged_fields_than_any_client_sends_is_refused() -> None:
+    """The header is walked over before anybody knows which API is asked for."""
+    with pytest.raises(TooManyItemsError):
+        skip_tagged_fields(encode_varint(100_000) + b"\x64\0" * 100_000, 0)
+    assert skip_tagged_fields(encode_varint(20) + b"\x64\0" * 20, 0) == 41

@@ -14,9 +14,10 @@ from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.frames import decode_request, encode_response
+from sparklog.wire.frames import decode_request_in_steps, encode_response
 from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
 from sparklog.wire.socket_settings import SocketSettings
+from sparklog.wire.turns import in_one_go
 from tests.unit.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
@@ -64,7 +65,7 @@ def test_handler_is_given_the_request_as_it_came() -> None:
     seen: list[Any] = []
 
     def handler(request: Request) -> Any:
-        header, body = decode_request(bytes(request.frame))
+        header, body = in_one_go(decode_request_in_steps(bytes(request.frame)))
         seen.append((request.api_key, request.api_version, request.client_id, request.connection.peer))
         assert (header.correlation_id, body) == (request.correlation_id, request.body)
         return answer_heartbeat(request)
@@ -175,7 +176,7 @@ def test_coroutine_answers_keep_the_order_and_may_read_the_frame() -> None:
     async def handler(request: Request) -> Any:
         if request.body.generation_id == 0:
             await released.wait()
-        header, body = decode_request(request.frame)
+        header, body = in_one_go(decode_request_in_steps(request.frame))
         return RawResponse(encode_response(header, heartbeat_response(body.generation_id)))
 
     async def scenario() -> None:

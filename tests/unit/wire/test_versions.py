@@ -22,8 +22,9 @@ from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseT
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.encoder import encode_to_bytes
+from sparklog.wire.turns import in_one_go
 from sparklog.wire.versions import downgrade, downgrade_in_steps, upgrade, upgrade_in_steps
-from tests.unit.wire.entities import arbitrary_entity, in_one_go, payload_types
+from tests.unit.wire.entities import arbitrary_entity, payload_types
 
 
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda api_key: api_key.name)

@@ -1,17 +1,17 @@
-"""Reads entities that carry tagged fields their type does not know.
+"""Reads entities item by item: those that have many, and those with tagged fields their type does not know.
 
-Newer clients may send such fields and older ones must ignore them (KIP-482), but kio's reader refuses them.
-The guard finds them while it walks; only then is this slower reader used. It steps item by item, so it
-reserves nothing in advance; the guard has already checked nulls and lengths.
+kio's reader makes an entity in one go, for which the loop would wait when it has ten thousand items. And it
+refuses unknown tagged fields, which newer clients may send and older ones must ignore (KIP-482). The guard
+has walked over the bytes before, and knows both; it has checked nulls and lengths.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, TypeAlias
 
-from kio.serial import readers
+from kio.serial import entity_reader, readers
 
-from sparklog.wire.layout import BYTES, EntityLayout, FieldLayout, default_value, entity_layout
+from sparklog.wire.layout import BYTES, EntityLayout, FieldLayout, default_value, entity_layout, once_per_type
 
 _Reader: TypeAlias = Callable[[bytes | memoryview, int], tuple[Any, int]]
 """kio's convention: (buffer, position) -> (value, size)."""
@@ -34,12 +34,17 @@ _FIXED_READERS: dict[str, _Reader] = {
 }
 
 
-def read_tolerantly(entity_type: type[Any], buffer: bytes | memoryview, position: int) -> tuple[Any, int]:
-    """Return the entity at `position` without its unknown tagged fields, and the position after it."""
+def read_in_steps(
+    entity_type: type[Any], buffer: bytes | memoryview, position: int, *, exact: bool
+) -> Generator[None, None, tuple[Any, int]]:
+    """Return the entity at `position`, and the position after it; yield after each item of an array.
+
+    `exact` says that it has no tagged fields that its type does not know; otherwise they are left out.
+    """
     layout = entity_layout(entity_type)
     values: dict[str, Any] = {}
     for field in layout.fields:
-        values[field.name], position = _read_field(layout, field, buffer, position)
+        values[field.name], position = yield from _read_field(layout, field, buffer, position, exact)
     if layout.flexible:
         known = {field.tag: field for field in layout.tagged_fields}
         values |= {field.name: default_value(field) for field in layout.tagged_fields}
@@ -49,9 +54,25 @@ def read_tolerantly(entity_type: type[Any], buffer: bytes | memoryview, position
             size_bytes, position = _read_varint(buffer, position)
             if tag in known:
                 field = known[tag]
-                values[field.name], _ = _read_field(layout, field, buffer, position)
+                values[field.name], _ = yield from _read_field(layout, field, buffer, position, exact)
             position += size_bytes
+            yield
     return entity_type(**values), position
+
+
+@once_per_type
+def native_reader(entity_type: type[Any]) -> _Reader:
+    """Return kio's reader, which makes a whole entity; for bytes without unknown tagged fields."""
+    reader: _Reader = entity_reader(entity_type)
+    return reader
+
+
+@once_per_type
+def _has_arrays(entity_type: type[Any]) -> bool:
+    return any(
+        field.is_array or (field.entity_type is not None and _has_arrays(field.entity_type))
+        for field in entity_layout(entity_type).all_fields
+    )
 
 
 def _read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -60,15 +81,15 @@ def _read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_field(
-    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int
-) -> tuple[Any, int]:
+    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, exact: bool
+) -> Generator[None, None, tuple[Any, int]]:
     if not field.is_array:
         if field.entity_type is not None and field.nullable and field.tag is None:
             marker, size = readers.read_int8(buffer, position)
             position += size
             if marker < 0:
                 return None, position
-        return _read_item(layout, field, buffer, position)
+        return (yield from _read_item(layout, field, buffer, position, exact))
     if layout.flexible:
         count, position = _read_varint(buffer, position)
         count -= 1
@@ -79,19 +100,23 @@ def _read_field(
         return None, position
     items = []
     for _ in range(count):
-        item, position = _read_item(layout, field, buffer, position)
+        item, position = yield from _read_item(layout, field, buffer, position, exact)
         items.append(item)
+        yield
     return tuple(items), position
 
 
 def _read_item(
-    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int
-) -> tuple[Any, int]:
-    if field.entity_type is not None:
-        return read_tolerantly(field.entity_type, buffer, position)
-    assert field.kafka_type is not None
-    nullable = field.nullable and not field.is_array
-    reader = _value_reader(field.kafka_type, layout.flexible and not field.legacy_string, nullable)
+    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, exact: bool
+) -> Generator[None, None, tuple[Any, int]]:
+    if field.entity_type is None:
+        assert field.kafka_type is not None
+        nullable = field.nullable and not field.is_array
+        reader = _value_reader(field.kafka_type, layout.flexible and not field.legacy_string, nullable)
+    elif exact and not _has_arrays(field.entity_type):
+        reader = native_reader(field.entity_type)
+    else:
+        return (yield from read_in_steps(field.entity_type, buffer, position, exact=exact))
     value, size = reader(buffer, position)
     return value, position + size
 
