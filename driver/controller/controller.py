@@ -38,6 +38,7 @@ from driver.controller.create_topics import create_topics
 from driver.controller.decision import Decision
 from driver.controller.delete_topics import delete_topics
 from driver.controller.elections import balance, elect_leaders, elect_where_unclean_is_allowed
+from driver.controller.internal_topics import InternalTopicRepair
 from driver.controller.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
@@ -84,6 +85,7 @@ class Controller:
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
         self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
         self._recovery = UncleanRecovery()
+        self._internal_topics = InternalTopicRepair()
 
     @property
     def image(self) -> MetadataImage:
@@ -116,19 +118,24 @@ class Controller:
         if not records and self._unclean_elections.is_due(now_ms):
             records = elect_where_unclean_is_allowed(self._cluster)
         if not records:
-            records = self._recovery.elections(self._cluster, now_ms)
+            records = self._decided_by_logs(now_ms)
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
         """Return what brokers have to be asked about their logs."""
-        return [] if self._stopping else self._recovery.questions(self._cluster, now_ms)
+        if self._stopping:
+            return []
+        return self._recovery.questions(self._cluster, now_ms) + self._internal_topics.questions(
+            self._cluster
+        )
 
     def log_question_answered(
         self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition], now_ms: int
     ) -> Decision:
         """Take in how far a broker's logs reach, by topic and partition; what is missing is asked again."""
         self._recovery.answered(question, positions)
-        return Decision([] if self._stopping else self._recovery.elections(self._cluster, now_ms), None)
+        self._internal_topics.answered(self._cluster, question, positions)
+        return Decision([] if self._stopping else self._decided_by_logs(now_ms), None)
 
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
         """Fence a broker whose process is known to have ended, if it has not registered again since."""
@@ -169,6 +176,11 @@ class Controller:
     ) -> None:
         """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
         self._cluster.image, _ = self._cluster.image.apply(records, last_offset, leader_epoch)
+
+    def _decided_by_logs(self, now_ms: int) -> list[MetadataRecord]:
+        return self._recovery.elections(self._cluster, now_ms) or self._internal_topics.removals(
+            self._cluster
+        )
 
     def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
         return brokers.register(self._cluster, request, now_ms)

@@ -15,6 +15,7 @@ from driver.controller.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import BrokerId
 
 __all__ = ["create_partitions"]
@@ -55,6 +56,12 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
 def _place(
     cluster: Cluster, wanted: CreatePartitionsTopic, load: Load
 ) -> tuple[TopicImage, list[tuple[BrokerId, ...]]]:
+    if is_internal_topic(wanted.name):
+        # Its owner finds by their number in which of them something is.
+        raise KafkaError(
+            ErrorCode.invalid_topic_exception,
+            f"The number of partitions of internal topic {wanted.name} cannot be changed.",
+        )
     topic = cluster.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"There is no topic {wanted.name}.")

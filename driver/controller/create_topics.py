@@ -26,8 +26,8 @@ from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType, TopicRecord
-from sparklog.metadata.topic_names import check_topic_name, collision_key
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
+from sparklog.metadata.topic_names import check_topic_name, collision_key, is_made_by_the_cluster
+from sparklog.types import BrokerId
 
 __all__ = ["MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
 
@@ -108,7 +108,7 @@ def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
 
 def _check_name(cluster: Cluster, name: str, collisions: dict[str, str]) -> None:
     check_topic_name(name)
-    if name == CLUSTER_METADATA_TOPIC:
+    if is_made_by_the_cluster(name):
         raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
     if name in cluster.image.topics.by_name:
         raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")

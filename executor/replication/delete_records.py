@@ -18,6 +18,7 @@ from executor.replication.delayed import DelayedOperations
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import Offset
 from sparklog.wire.server import Deferred, Request
 from sparklog.wire.versions import upgrade
@@ -128,6 +129,10 @@ class DeleteRecordsHandler:
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)
         try:
+            if is_internal_topic(topic):
+                raise KafkaError(
+                    ErrorCode.invalid_topic_exception, f"records of internal topic {topic} cannot be deleted"
+                )
             replica = self._table.find(topic, asked.partition_index)
             if replica.settings.log.compacts and not replica.settings.log.deletes:
                 raise KafkaError(ErrorCode.policy_violation, f"{replica} has cleanup.policy=compact")

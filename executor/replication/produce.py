@@ -196,6 +196,10 @@ class ProduceHandler:
         """Append; return the offset below which all must be committed for acks=all."""
         if records is None:
             raise KafkaError(ErrorCode.invalid_record, "there are no records")
+        if replica.is_internal:
+            raise KafkaError(
+                ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
+            )
         replica.leading()
         settings = replica.settings
         headers = validate_produced(

@@ -11,7 +11,7 @@ nothing and answers KAFKA_STORAGE_ERROR.
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from executor.replication.damage import Damage, RepeatedFetches, UnreadableRanges
@@ -35,6 +35,7 @@ from executor.replication.partition_settings import PartitionSettings
 from executor.replication.readers import ReadPartition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.epoch_checks import check_leader_epoch
 from sparklog.storage.log import AppendInfo, Log
@@ -92,6 +93,8 @@ class Replica:
     ) -> None:
         self.topic_id = topic_id
         self.topic_partition: TopicPartition = log.topic_partition
+        self.is_internal: Final = is_internal_topic(log.topic_partition.topic)
+        """Whether only a coordinator writes here, and no client."""
         self.log = log
         self.settings = settings
         self.history = LogHistory(log)

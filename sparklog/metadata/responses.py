@@ -37,7 +37,12 @@ from sparklog.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
-from sparklog.metadata.topic_names import InvalidTopicNameError, check_topic_name, is_internal_topic
+from sparklog.metadata.topic_names import (
+    InvalidTopicNameError,
+    check_topic_name,
+    is_internal_topic,
+    is_made_by_the_cluster,
+)
 from sparklog.types import BrokerId
 
 __all__ = [
@@ -126,7 +131,10 @@ def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
 
 
 def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:
-    """Return the names that a MetadataRequest asks to be created: legal, not there, creation allowed."""
+    """Return the names that a MetadataRequest asks to be created: legal, not there, creation allowed.
+
+    Internal topics are not among them: asking for one is no reason for its owner to make it.
+    """
     if not request.allow_auto_topic_creation or request.topics is None:
         return ()
     return tuple(
@@ -135,6 +143,7 @@ def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:
         if isinstance(topic, _MissingTopic)
         and topic.name is not None
         and topic.error_code is ErrorCode.unknown_topic_or_partition
+        and not is_made_by_the_cluster(topic.name)
     )
 
 

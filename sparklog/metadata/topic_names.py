@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import CLUSTER_METADATA_TOPIC
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -52,8 +53,13 @@ def is_valid_topic_name(name: str) -> bool:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether the topic belongs to the cluster itself, which clients do not write."""
+    """Whether the topic belongs to a coordinator, which makes it and alone writes it."""
     return name in INTERNAL_TOPICS
+
+
+def is_made_by_the_cluster(name: str) -> bool:
+    """Whether no client may create a topic of the name: an internal topic, or the metadata log."""
+    return name in INTERNAL_TOPICS or name == CLUSTER_METADATA_TOPIC
 
 
 def collision_key(name: str) -> str:

@@ -249,6 +249,18 @@ def test_topics_to_create_are_the_missing_legal_names_if_the_client_agrees() -> 
     assert topics_to_create(image, ALL_TOPICS) == ()
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_internal_topic_that_is_asked_for_is_unknown_and_not_to_be_created(name: str) -> None:
+    """Made by auto-creation it would have one partition, and every group would be in it for ever."""
+    image = image_of(partition())
+    request = asking(name, create=True)
+    assert topics_to_create(image, request) == ()
+    (topic,) = answer(image, request).topics
+    assert (topic.name, topic.error_code) == (name, ErrorCode.unknown_topic_or_partition)
+    assert topic.is_internal
+    assert topics_to_create(image, asking("__cluster_metadata", create=True)) == ()
+
+
 def cluster_request(endpoint_type: int = 1, fenced: bool = False, operations: bool = False) -> Any:
     return DescribeClusterRequest(
         include_cluster_authorized_operations=operations,

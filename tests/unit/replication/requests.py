@@ -5,6 +5,11 @@ import time
 from typing import Any
 from uuid import UUID
 
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from kio.schema.fetch.v17.request import (
     FetchPartition,
     FetchRequest,
@@ -91,6 +96,14 @@ def fetch(
         session_epoch=session_epoch,
         topics=(FetchTopic(topic_id=topic_id, partitions=partitions),) if partitions else (),
         forgotten_topics_data=(ForgottenTopic(topic_id=topic_id, partitions=forgotten),) if forgotten else (),
+    )
+
+
+def delete_records(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
+    """Delete the records of partition 0 below an offset."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=(DeleteRecordsTopic(name=topic, partitions=(partition,)),), timeout=timeout_ms * MILLISECOND
     )
 
 

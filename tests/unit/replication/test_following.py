@@ -3,11 +3,6 @@
 import asyncio
 import logging
 
-from kio.schema.delete_records.v2.request import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderEpochRequest,
@@ -19,7 +14,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.wire.versions import downgrade
 from tests.unit.replication.brokers import Brokers, until, with_brokers
-from tests.unit.replication.requests import MILLISECOND, batch, fetch, produce, rows
+from tests.unit.replication.requests import MILLISECOND, batch, delete_records, fetch, produce, rows
 
 
 def list_offsets(topic: str, timestamp: int, leader_epoch: int = -1) -> ListOffsetsRequest:
@@ -31,13 +26,6 @@ def list_offsets(topic: str, timestamp: int, leader_epoch: int = -1) -> ListOffs
         isolation_level=0,
         topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),),
         timeout=1000 * MILLISECOND,
-    )
-
-
-def delete_records(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    return DeleteRecordsRequest(
-        topics=(DeleteRecordsTopic(name=topic, partitions=(partition,)),), timeout=timeout_ms * MILLISECOND
     )
 
 

@@ -13,7 +13,7 @@ from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from tests.unit.replication.brokers import Brokers, until, with_brokers
-from tests.unit.replication.requests import MILLISECOND, batch, fetch, produce, rows
+from tests.unit.replication.requests import MILLISECOND, batch, delete_records, fetch, produce, rows
 
 
 @with_brokers(count=3)
@@ -150,6 +150,19 @@ async def test_produce_while_the_lease_is_out_is_refused_until_it_is_renewed(bro
     brokers.brokers[0].holds_lease = True
     (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert (row.error_code, row.base_offset) == (ErrorCode.none, 0)
+
+
+@with_brokers(count=1)
+async def test_produce_and_delete_records_of_an_internal_topic_are_refused(brokers: Brokers) -> None:
+    """What its coordinator reads there it takes for its own."""
+    topic_id = await brokers.create_topic("__consumer_offsets", [(0,)], {"cleanup.policy": "compact,delete"})
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(produce(topic_id, batch())))
+    assert (row.error_code, row.base_offset) == (ErrorCode.invalid_topic_exception, -1)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        (row,) = rows(await channel.request(delete_records(topic, 0)))
+        assert (row.error_code, row.low_watermark) == (ErrorCode.invalid_topic_exception, -1)
+    assert brokers.replica(0, topic_id).log.log_end_offset == 0
 
 
 @with_brokers(count=1)
