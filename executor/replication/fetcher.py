@@ -122,6 +122,11 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._replicas)
 
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """What is fetched for."""
+        return tuple(self._replicas.values())
+
     def start(self) -> None:
         """Begin to fetch."""
         self._task = asyncio.get_running_loop().create_task(self._run())

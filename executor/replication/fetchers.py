@@ -52,19 +52,22 @@ class Fetchers:
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}
+        self._leader_unknown: dict[Replica, None] = {}
+        """Followers that are to be added when it is known where their leaders are."""
         self._ended: list[Fetcher] = []
 
     def add(self, replica: Replica) -> None:
         """Fetch for `replica` from the leader it follows now, if that is known where to find."""
         follower = replica.follower
         leader_id = None if follower is None else follower.leader_id
-        if leader_id is None:
+        if leader_id is None or replica.offline:
             return
         slot = self._slot(leader_id, replica)
         fetcher = self._fetchers.get(slot)
         if fetcher is None:
             found = self._table.endpoint(leader_id)
             if found is None:
+                self._leader_unknown[replica] = None
                 return
             endpoint, _ = found
             fetcher = Fetcher(
@@ -83,6 +86,7 @@ class Fetchers:
 
     def remove(self, replica: Replica) -> None:
         """Fetch for `replica` no more."""
+        self._leader_unknown.pop(replica, None)
         slot = self._slots.pop(replica, None)
         if slot is not None:
             self._fetchers[slot].remove(replica)
@@ -100,14 +104,12 @@ class Fetchers:
             if len(fetcher) == 0 or moved:
                 del self._fetchers[slot]
                 self._ended.append(fetcher)
-                replicas = [replica for replica, used in self._slots.items() if used == slot]
-                for replica in replicas:
+                for replica in fetcher.replicas:
                     del self._slots[replica]
                     self.add(replica)
-        # Followers whose leader's address was not known when they were added.
-        for replica in self._table:
-            if replica.follower is not None and replica not in self._slots and not replica.offline:
-                self.add(replica)
+        unknown, self._leader_unknown = self._leader_unknown, {}
+        for replica in unknown:
+            self.add(replica)
         ended, self._ended = self._ended, []
         await asyncio.gather(*(fetcher.stop() for fetcher in ended))
 

@@ -8,13 +8,15 @@ its directory offline.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
+from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import KafkaError
+from sparklog.slices import in_slices
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_keep
 from sparklog.types import Offset, TopicPartition
@@ -45,15 +47,13 @@ class Checkpoint:
         """What the files say."""
         self.due_ms = 0
 
-    def says_too_much(self, replicas: Iterable[Replica]) -> bool:
-        """Whether a file has a higher offset than its replica."""
-        for replica in replicas:
-            written = self.written.get(replica.topic_partition)
-            if written is not None and not replica.offline:
-                offset = self.offset_of(replica)
-                if offset is None or offset < written:
-                    return True
-        return False
+    def says_too_much_of(self, replica: Replica) -> bool:
+        """Whether a file has a higher offset than the replica."""
+        written = self.written.get(replica.topic_partition)
+        if written is None or replica.offline:
+            return False
+        offset = self.offset_of(replica)
+        return offset is None or offset < written
 
 
 class LogCheckpoints:
@@ -61,7 +61,7 @@ class LogCheckpoints:
 
     def __init__(
         self,
-        replicas: Iterable[Replica],
+        replicas: PartitionTable,
         directories: Sequence[LogDirectory],
         directory_of: Callable[[Log], LogDirectory],
         on_failed: Callable[[LogDirectory, Exception], None],
@@ -96,19 +96,22 @@ class LogCheckpoints:
         for kind in self._kinds:
             kind.due_ms = now_ms
 
-    def due(self, now_ms: int, *, compare: bool) -> Sequence[Checkpoint]:
+    def is_due(self, now_ms: int) -> bool:
+        """Whether an interval has passed."""
+        return any(now_ms >= kind.due_ms for kind in self._kinds)
+
+    async def due(self, now_ms: int, *, compare: bool) -> Sequence[Checkpoint]:
         """Return what is to be given to `write`, and count its intervals anew.
 
         With `compare`, the files are also held against the replicas.
         """
-        due = [
-            kind
-            for kind in self._kinds
-            if now_ms >= kind.due_ms or (compare and kind.says_too_much(self._replicas))
-        ]
+        due = {kind for kind in self._kinds if now_ms >= kind.due_ms}
+        if compare:
+            async for part in in_slices(self._replicas):
+                due |= {kind for kind in self._kinds for replica in part if kind.says_too_much_of(replica)}
         for kind in due:
             kind.due_ms = now_ms + kind.interval_ms
-        return due
+        return [kind for kind in self._kinds if kind in due]
 
     async def write_all(self) -> None:
         """Write every file."""
@@ -116,27 +119,31 @@ class LogCheckpoints:
 
     async def write(self, kinds: Sequence[Checkpoint]) -> None:
         """Write the files of these kinds, beside the loop."""
-        replicas: dict[LogDirectory, list[Replica]] = {directory: [] for directory in self._directories}
-        for replica in self._replicas:
-            if not replica.offline:
-                replicas[self._directory_of(replica.log)].append(replica)
         loop = asyncio.get_running_loop()
         for kind in kinds:
+            offsets = await self._offsets(kind)
             written: dict[TopicPartition, Offset] = {}
             failed = False
             for directory in self._directories:
                 if directory.failure is not None:
                     continue
-                offsets = {
-                    replica.topic_partition: offset
-                    for replica in replicas[directory]
-                    if (offset := kind.offset_of(replica)) is not None
-                }
                 try:
-                    await loop.run_in_executor(self._executor, kind.write, directory, offsets)
+                    await loop.run_in_executor(self._executor, kind.write, directory, offsets[directory])
                 except (KafkaError, OSError) as error:
                     failed = True
                     self._on_failed(directory, error)
                 else:
-                    written |= offsets
+                    written |= offsets[directory]
             kind.written = kind.written | written if failed else written
+
+    async def _offsets(self, kind: Checkpoint) -> Mapping[LogDirectory, Mapping[TopicPartition, Offset]]:
+        offsets: dict[LogDirectory, dict[TopicPartition, Offset]] = {
+            directory: {} for directory in self._directories
+        }
+        async for part in in_slices(self._replicas):
+            for replica in part:
+                if replica in self._replicas and not replica.offline:
+                    offset = kind.offset_of(replica)
+                    if offset is not None:
+                        offsets[self._directory_of(replica.log)][replica.topic_partition] = offset
+        return offsets

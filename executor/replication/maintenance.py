@@ -12,15 +12,17 @@ that nothing is done, and the checkpoints stay as they are: written early, they 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from executor.replication.log_checkpoints import Checkpoint, CheckpointIntervals, LogCheckpoints
+from executor.replication.log_checkpoints import CheckpointIntervals, LogCheckpoints
+from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import KafkaError
+from sparklog.slices import in_slices
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 
@@ -28,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 1000
 """How often logs are looked at for something to flush and for checkpoints that say too much."""
-
-_LOGS_A_TURN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Maintenance:
 
     def __init__(
         self,
-        replicas: Iterable[Replica],
+        replicas: PartitionTable,
         directories: Sequence[LogDirectory],
         directory_of: Callable[[Log], LogDirectory],
         on_failed: Callable[[LogDirectory, Exception], None],
@@ -92,11 +92,8 @@ class Maintenance:
         expiration = now_ms >= self._producer_expiration_due_ms
         if expiration:
             self._producer_expiration_due_ms = now_ms + self._intervals.producer_expiration_ms
-        rolled = self._rolled() if looks else []
-        to_flush = self._to_flush(now_ms) if looks else []
-        checkpoints = self._checkpoints.due(now_ms, compare=looks)
-        if retention or expiration or rolled or to_flush or checkpoints:
-            run = self._run(retention, expiration, rolled, to_flush, checkpoints)
+        if retention or expiration or looks or self._checkpoints.is_due(now_ms):
+            run = self._run(retention, expiration, looks, now_ms)
             self._running = asyncio.get_running_loop().create_task(run)
 
     async def stop(self) -> None:
@@ -104,37 +101,27 @@ class Maintenance:
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _run(
-        self,
-        retention: bool,
-        expiration: bool,
-        rolled: Sequence[Replica],
-        to_flush: Sequence[Replica],
-        checkpoints: Sequence[Checkpoint],
-    ) -> None:
+    async def _run(self, retention: bool, expiration: bool, looks: bool, now_ms: int) -> None:
         try:
             if retention:
                 await self._apply_retention()
             if expiration:
                 await self._forget_idle_producers()
-            await self._beside_loop(rolled, Log.write_snapshots)
-            await self._beside_loop(to_flush, Log.flush)
-            await self._checkpoints.write(checkpoints)
+            if looks:
+                rolled, to_flush = await self._look(now_ms)
+                await self._beside_loop(rolled, Log.write_snapshots)
+                await self._beside_loop(to_flush, Log.flush)
+            await self._checkpoints.write(await self._checkpoints.due(now_ms, compare=looks))
         finally:
             self._running = None
 
     async def _apply_retention(self) -> None:
         """Drop old segments of every log, then unlink what was dropped long enough ago."""
         wall_ms = time.time_ns() // 1_000_000
-        for replica in [replica for replica in self._replicas if not replica.offline]:
-            start_before = replica.log.log_start_offset
-            try:
-                replica.log.delete_old_segments(wall_ms, replica.high_watermark)
-            except (KafkaError, OSError) as error:
-                replica.fail_if_storage(error)
-                continue
-            if replica.log.log_start_offset != start_before:
-                replica.log_start_offset_moved()
+        async for part in in_slices(self._replicas):
+            for replica in part:
+                if replica in self._replicas and not replica.offline:
+                    _let_go_of_old(replica, wall_ms)
         replicas = [replica for replica in self._replicas if not replica.offline]
         failed = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._remove_files, replicas, wall_ms
@@ -143,12 +130,11 @@ class Maintenance:
             replica.fail_if_storage(failure)
 
     async def _forget_idle_producers(self) -> None:
-        """Forget the producers that have written nothing for long, some logs a turn of the loop."""
+        """Forget the producers that have written nothing for long."""
         wall_ms = time.time_ns() // 1_000_000
-        for number, replica in enumerate(list(self._replicas)):
-            replica.log.remove_expired_producers(wall_ms)
-            if number % _LOGS_A_TURN == _LOGS_A_TURN - 1:
-                await asyncio.sleep(0)
+        async for part in in_slices(self._replicas):
+            for replica in part:
+                replica.log.remove_expired_producers(wall_ms)
 
     def _remove_files(self, replicas: Sequence[Replica], wall_ms: int) -> list[tuple[Replica, Exception]]:
         """Remove what is due; return for which logs that failed, and how."""
@@ -167,38 +153,38 @@ class Maintenance:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)
         return failed
 
-    def _rolled(self) -> list[Replica]:
-        """Return the replicas whose logs have rolled."""
-        return [
-            replica
-            for replica in self._replicas
-            if replica.log.has_unwritten_snapshots and not replica.offline
-        ]
-
-    def _to_flush(self, now_ms: int) -> list[Replica]:
-        """Return the replicas whose logs are due by flush.messages or flush.ms."""
+    async def _look(self, now_ms: int) -> tuple[list[Replica], list[Replica]]:
+        """Return the replicas whose logs have rolled, and those due by flush.messages or flush.ms."""
         by_time = now_ms >= self._flush_by_time_due_ms
         if by_time:
             self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
-        due = []
-        for replica in self._replicas:
-            log, flush_ms = replica.log, replica.settings.flush_ms
-            if replica.offline or log.recovery_point >= log.log_end_offset:
-                continue
-            if log.flush_due:
-                due.append(replica)
-            elif flush_ms is not None:
-                unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
-                if by_time and unflushed_ms >= flush_ms:
-                    due.append(replica)
-        for replica in due:
-            self._flushed_ms[replica] = now_ms
-        return due
+        rolled, to_flush = [], []
+        async for part in in_slices(self._replicas):
+            for replica in part:
+                if replica.offline:
+                    continue
+                if replica.log.has_unwritten_snapshots:
+                    rolled.append(replica)
+                if self._is_to_be_flushed(replica, now_ms, by_time=by_time):
+                    self._flushed_ms[replica] = now_ms
+                    to_flush.append(replica)
+        return rolled, to_flush
+
+    def _is_to_be_flushed(self, replica: Replica, now_ms: int, *, by_time: bool) -> bool:
+        log, flush_ms = replica.log, replica.settings.flush_ms
+        if log.recovery_point >= log.log_end_offset:
+            return False
+        if log.flush_due:
+            return True
+        if flush_ms is None:
+            return False
+        unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
+        return by_time and unflushed_ms >= flush_ms
 
     async def _beside_loop(self, replicas: Sequence[Replica], work: Callable[[Log], None]) -> None:
         loop = asyncio.get_running_loop()
         for replica in replicas:
-            if not replica.offline:
+            if replica in self._replicas and not replica.offline:
                 try:
                     await loop.run_in_executor(self._executor, work, replica.log)
                 except (KafkaError, OSError) as error:
@@ -208,3 +194,15 @@ class Maintenance:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""
         if self._started:
             await self._checkpoints.write_all()
+
+
+def _let_go_of_old(replica: Replica, wall_ms: int) -> None:
+    """Drop the segments that the topic's retention lets go."""
+    start_before = replica.log.log_start_offset
+    try:
+        replica.log.delete_old_segments(wall_ms, replica.high_watermark)
+    except (KafkaError, OSError) as error:
+        replica.fail_if_storage(error)
+        return
+    if replica.log.log_start_offset != start_before:
+        replica.log_start_offset_moved()

@@ -4,7 +4,7 @@ Requests of older versions name a topic, newer ones its id; a name may mean anot
 the next, an id never does (KIP-516).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TypeVar
 from uuid import UUID
 
@@ -29,8 +29,16 @@ class PartitionTable:
         for partitions in self._by_id.values():
             yield from partitions.values()
 
+    def __contains__(self, replica: Replica) -> bool:
+        """Whether this is still the replica of its partition."""
+        return self.get(replica.topic_id, replica.topic_partition.partition) is replica
+
     def __len__(self) -> int:
         return sum(map(len, self._by_id.values()))
+
+    def of_topic(self, topic_id: UUID) -> Collection[Replica]:
+        """Return this broker's replicas of a topic."""
+        return self._by_id.get(topic_id, {}).values()
 
     def add(self, replica: Replica) -> None:
         """Make a replica found; another of the same topic name and an older id is replaced."""

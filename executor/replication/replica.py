@@ -176,14 +176,16 @@ class Replica:
     def resign(self) -> None:
         """Lead and follow nothing; whoever waits or reads here is told so."""
         self.leader = self.follower = None
-        self._fail_waiting(self._not_leader())
+        if self._waiting_appends:
+            self._fail_waiting(self._not_leader())
         self._wake_all_readers()
 
     def suspend(self) -> None:
         """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
         if not self.suspended:
             self.suspended = True
-            self._fail_waiting(self._not_leader())
+            if self._waiting_appends:
+                self._fail_waiting(self._not_leader())
             self._wake_all_readers()
 
     def resume(self) -> None:

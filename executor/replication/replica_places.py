@@ -63,7 +63,8 @@ class ReplicaPlaces:
     def __init__(self, broker_id: BrokerId, assign: Callable[[TopicIdPartition, UUID], None]) -> None:
         self._broker_id = broker_id
         self._assign = assign
-        self._lies_in: dict[TopicIdPartition, UUID | None] = {}
+        self._lies_in: dict[UUID, dict[int, UUID | None]] = {}
+        """By topic id and partition; None for one that cannot be opened."""
         self._damaged: set[TopicIdPartition] = set()
         self._undeclared: set[TopicIdPartition] = set()
         self.own_directories: tuple[UUID, ...] = ()
@@ -76,7 +77,7 @@ class ReplicaPlaces:
 
     def opened(self, key: TopicIdPartition, directory_id: UUID, *, damaged: bool) -> None:
         """The replica lies in that directory; `damaged`: it lacks something it had."""
-        self._lies_in[key] = directory_id
+        self._lies_in.setdefault(key.topic_id, {})[key.partition] = directory_id
         if damaged:
             self.damaged(key)
 
@@ -87,25 +88,29 @@ class ReplicaPlaces:
 
     def lost(self, key: TopicIdPartition) -> None:
         """The replica cannot be opened, or its files can no longer be used."""
-        self._lies_in[key] = None
+        self._lies_in.setdefault(key.topic_id, {})[key.partition] = None
         self._undeclared.add(key)
 
     def forget(self, key: TopicIdPartition) -> None:
         """The partition is no longer this broker's."""
-        self._lies_in.pop(key, None)
+        of_topic = self._lies_in.get(key.topic_id, {})
+        of_topic.pop(key.partition, None)
+        if not of_topic:
+            self._lies_in.pop(key.topic_id, None)
         self._damaged.discard(key)
         self._undeclared.discard(key)
 
     def forget_topic(self, topic_id: UUID) -> None:
         """The topic is gone."""
-        for key in [key for key in self._lies_in if key.topic_id == topic_id]:
-            self.forget(key)
+        for partition in tuple(self._lies_in.get(topic_id, ())):
+            self.forget(TopicIdPartition(topic_id, partition))
 
     def image_changed(self, key: TopicIdPartition, registration: PartitionRegistration) -> None:
         """Compare what the metadata says of a partition with what is so; have the difference told."""
-        if key not in self._lies_in:
+        of_topic = self._lies_in.get(key.topic_id, {})
+        if key.partition not in of_topic:
             return
-        broker_id, lies_in = self._broker_id, self._lies_in[key]
+        broker_id, lies_in = self._broker_id, of_topic[key.partition]
         if registration.replicas == (broker_id,) and lies_in is not None:
             # No other replica has more: what is missing is lost, and to wait for it brings nothing.
             self._damaged.discard(key)

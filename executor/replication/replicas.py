@@ -6,14 +6,16 @@ give to this broker is set aside as stray. Requests may be handled from then on.
 hundred milliseconds. `shutdown()` stops fetchers, flushes, writes checkpoints and closes the logs; the
 caller then writes the clean-shutdown markers and unlocks the directories.
 
-Logs are created, recovered and deleted off the loop; roles change on it, in one step for all partitions
-of an image.
+Logs are created, recovered and deleted off the loop; roles change on it. Whatever is done for many replicas
+is done in slices, so that requests and heartbeats are served in between, by replicas some of which obey the
+new image already. What must keep together is one replica's (its role and settings of one image), and what
+must not come early comes after all slices of what goes before (`_apply_configs`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 from typing import Any, Final
@@ -44,7 +46,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
 from sparklog.quorum.log_position import LogPosition
+from sparklog.slices import in_slices
 from sparklog.storage.files import is_disk_error
+from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import (
     BrokerEpoch,
@@ -58,6 +62,8 @@ from sparklog.wire.server import Request
 
 logger = logging.getLogger(__name__)
 
+OPENED_TOGETHER: Final = 64
+"""How many logs are opened or deleted side by side: enough for the threads that do it."""
 _LOGGED_ROLES: Final = 100
 """The most partitions of one metadata change whose new roles are logged one by one."""
 
@@ -98,9 +104,12 @@ class Replicas:
         self._places = ReplicaPlaces(node_id, assign)
         self._on_directory_failed = on_directory_failed
         self._brokers: dict[BrokerId, BrokerStatus] = {}
+        self._default_settings = PartitionSettings.of(topic_config(broker_config, {}))
         self._settings: dict[str, PartitionSettings] = {}
+        """Of the topics with a configuration of their own."""
         self._wants_tick: dict[Replica, None] = {}
         self._isr_check_due_ms = 0
+        self._isr_check: asyncio.Task[None] | None = None
         self._holds_lease = holds_lease
         self._leads = True
         self._has_image = False
@@ -202,69 +211,78 @@ class Replicas:
         first = not self._has_image
         self._has_image = True
         self._table.image = image
-        now_ms = self._delayed.now_ms()
         if delta.changed_brokers or first:
-            self._apply_brokers(image, now_ms)
+            await self._apply_brokers(image)
         reconfigured = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
         for name in reconfigured:
             self._settings.pop(name, None)
         await self._delete(image, delta)
         changed: list[tuple[TopicImage, int]] = []
-        for topic, partition in _changed_partitions(image, delta, everything=first):
-            replica = self._table.get(topic.topic_id, partition)
-            if self._node_id in topic.partitions[partition].replicas:
-                changed.append((topic, partition))
-            elif replica is not None:
-                await self._drop(replica)
-            else:
-                self._places.forget(TopicIdPartition(topic.topic_id, partition))
+        async for part in in_slices(_changed_partitions(image, delta, everything=first)):
+            for topic, partition in part:
+                replica = self._table.get(topic.topic_id, partition)
+                if self._node_id in topic.partitions[partition].replicas:
+                    changed.append((topic, partition))
+                elif replica is not None:
+                    await self._drop(replica)
+                else:
+                    self._places.forget(TopicIdPartition(topic.topic_id, partition))
         self._places.own_directories = tuple(
             directory.meta.directory_id for directory in self._store.online if directory.meta is not None
         )
         await self._open_missing(changed)
         in_new_epoch: list[Replica] = []
-        for topic, partition in changed:
-            replica = self._table.get(topic.topic_id, partition)
-            if replica is not None and not replica.offline:
-                leader_epoch = replica.leader_epoch
-                settings = self._settings_of(image, topic.name)
-                self._change_role(replica, topic.partitions[partition], settings)
-                if replica.leader_epoch != leader_epoch:
-                    in_new_epoch.append(replica)
-            key = TopicIdPartition(topic.topic_id, partition)
-            self._places.image_changed(key, topic.partitions[partition])
+        async for part in in_slices(changed):
+            for topic, partition in part:
+                replica = self._table.get(topic.topic_id, partition)
+                if replica is not None and not replica.offline:
+                    leader_epoch = replica.leader_epoch
+                    settings = self._settings_of(image, topic.name)
+                    self._change_role(replica, topic.partitions[partition], settings)
+                    if replica.leader_epoch != leader_epoch:
+                        in_new_epoch.append(replica)
+                key = TopicIdPartition(topic.topic_id, partition)
+                self._places.image_changed(key, topic.partitions[partition])
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
-        self._apply_configs(image, reconfigured, self._delayed.now_ms())
+        await self._apply_configs(image, reconfigured)
         _log_roles(in_new_epoch)
         if first:
             await self._store.remove_strays()
             self._maintenance.start(self._delayed.now_ms())
         await self._fetchers.reconcile()
 
-    def _apply_brokers(self, image: MetadataImage, now_ms: int) -> None:
+    async def _apply_brokers(self, image: MetadataImage) -> None:
         self._brokers = {
             broker.broker_id: BrokerStatus(broker.broker_epoch, broker.fenced, broker.in_controlled_shutdown)
             for broker in image.brokers.values()
         }
-        for replica in self._table:
-            replica.handle(BrokersChanged(self._brokers, now_ms))
+        async for part in in_slices(self._table):
+            for replica in part:
+                replica.handle(BrokersChanged(self._brokers, self._delayed.now_ms()))
         self._delete_records.brokers_changed()
 
-    def _apply_configs(self, image: MetadataImage, topics: Collection[str], now_ms: int) -> None:
+    async def _apply_configs(self, image: MetadataImage, topics: Iterable[str]) -> None:
         """Obey changed topic configurations; who has changed its role knows its own already."""
-        if topics:
-            for replica in self._table:
-                if replica.topic_partition.topic in topics and not replica.offline:
-                    replica.reconfigure(self._settings_of(image, replica.topic_partition.topic), now_ms)
+        for name in topics:
+            topic = image.topics.by_name.get(name)
+            if topic is None:
+                continue
+            settings = self._settings_of(image, name)
+            async for part in in_slices(self._table.of_topic(topic.topic_id)):
+                for replica in part:
+                    if not replica.offline:
+                        replica.reconfigure(settings, self._delayed.now_ms())
 
     async def _delete(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        for topic_id, name in delta.deleted_topics.items():
-            if name not in image.topics.by_name:
-                self._settings.pop(name, None)
-            for replica in [replica for replica in self._table if replica.topic_id == topic_id]:
-                await self._drop(replica)
-            self._places.forget_topic(topic_id)
+        gone = [replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id)]
+        async for part in in_slices(gone, OPENED_TOGETHER):
+            await asyncio.gather(*(self._drop(replica) for replica in part))
+        async for topics in in_slices(delta.deleted_topics.items()):
+            for topic_id, name in topics:
+                self._places.forget_topic(topic_id)
+                if name not in image.topics.by_name:
+                    self._settings.pop(name, None)
 
     async def _drop(self, replica: Replica) -> None:
         """The replica is no longer this broker's."""
@@ -279,13 +297,13 @@ class Replicas:
 
     async def _open_missing(self, partitions: Sequence[tuple[TopicImage, int]]) -> None:
         """Open the logs that are not open yet, side by side."""
-        await asyncio.gather(
-            *(
-                self._open(topic, partition)
-                for topic, partition in partitions
-                if self._table.get(topic.topic_id, partition) is None
-            )
-        )
+        missing = [
+            (topic, partition)
+            for topic, partition in partitions
+            if self._table.get(topic.topic_id, partition) is None
+        ]
+        async for part in in_slices(missing, OPENED_TOGETHER):
+            await asyncio.gather(*(self._open(topic, partition) for topic, partition in part))
 
     async def _open(self, topic: TopicImage, partition: int) -> None:
         settings = self._settings_of(self._table.image, topic.name)
@@ -339,15 +357,17 @@ class Replicas:
         self._delete_records.low_watermark_moved(replica)
 
     def _settings_of(self, image: MetadataImage, topic: str) -> PartitionSettings:
+        own = image.topic_configs(topic)
+        if not own:
+            return self._default_settings
         settings = self._settings.get(topic)
         if settings is None:
-            settings = PartitionSettings.of(topic_config(self._config, image.topic_configs(topic)))
-            self._settings[topic] = settings
+            settings = self._settings[topic] = PartitionSettings.of(topic_config(self._config, own))
         return settings
 
-    def _settings_for_unknown(self, topic: str) -> Any:
+    def _settings_for_unknown(self, _: str) -> LogConfig:
         """What a log is loaded with before the first image: the broker's defaults."""
-        return PartitionSettings.of(topic_config(self._config, {})).log
+        return self._default_settings.log
 
     # --- what replicas ask for ------------------------------------------------------------------
 
@@ -427,14 +447,17 @@ class Replicas:
     def tick(self, now_ms: int) -> None:
         """Check lease and ISRs, start the maintenance that is due. `now_ms` is the loop's monotonic time."""
         self._obey_lease()
-        if now_ms >= self._isr_check_due_ms:
-            self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
-            to_check = list(self._table)
-        else:
-            to_check = list(self._wants_tick)
-        self._wants_tick.clear()
-        for replica in to_check:
-            replica.handle(Ticked(now_ms))
+        if self._isr_check is not None and self._isr_check.done():
+            self._isr_check.result()
+            self._isr_check = None
+        if self._isr_check is None:
+            is_due = now_ms >= self._isr_check_due_ms
+            if is_due:
+                self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
+            to_check = tuple(self._table if is_due else self._wants_tick)
+            self._wants_tick.clear()
+            if to_check:
+                self._isr_check = asyncio.get_running_loop().create_task(_check_isrs(to_check, now_ms))
         self._maintenance.tick(now_ms)
 
     def _obey_lease(self) -> None:
@@ -458,6 +481,8 @@ class Replicas:
     async def shutdown(self) -> None:
         """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""
         await self._fetchers.stop()
+        if self._isr_check is not None:
+            await asyncio.gather(self._isr_check, return_exceptions=True)
         for replica in self._table:
             replica.resign()
         self._delayed.expire_all()
@@ -475,6 +500,12 @@ class Replicas:
         await self._maintenance.write_checkpoints()
         self._executor.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
+
+
+async def _check_isrs(replicas: Iterable[Replica], now_ms: int) -> None:
+    async for part in in_slices(replicas):
+        for replica in part:
+            replica.handle(Ticked(now_ms))
 
 
 def _key(replica: Replica) -> TopicIdPartition:
