@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from types import GeneratorType
 from typing import Any, Final
 
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
@@ -42,7 +43,7 @@ from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response
 from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
-from sparklog.wire.versions import upgrade
+from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["Handlers", "controller_versions", "now_ms"]
 
@@ -182,8 +183,13 @@ class Handlers:
             raise KafkaError(ErrorCode.not_controller, "the beginning of its epoch is not committed yet")
         return image
 
-    def _query(self, request: Request) -> Response:
-        return self._queries[request.api_key](upgrade(request.body), request.api_version)
+    def _query(self, request: Request) -> Steps:
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from self._answered(request.api_key, body, request.api_version))
+
+    def _answered(self, api_key: ApiKey, body: Any, version: int) -> Steps:
+        answer = self._queries[api_key](body, version)
+        return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
     def _metadata(self, request: Any, version: int) -> Response:
         image = self._image()
@@ -219,16 +225,18 @@ class Handlers:
             controllers=[ControllerNode(CONTROLLER_ID, self._endpoint)],
         )
 
-    def _describe_configs(self, request: Any, _: int) -> Response:
+    def _describe_configs(self, request: Any, _: int) -> Steps:
         return describe_configs_response(self._image(), self._config, request)
 
-    def _describe_topic_partitions(self, request: Any, _: int) -> Response:
+    def _describe_topic_partitions(self, request: Any, _: int) -> Steps:
         try:
-            return describe_topic_partitions_response(
-                self._image(),
-                request,
-                self._listener_name,
-                max_partitions=self._config.max_request_partition_size_limit,
+            return (
+                yield from describe_topic_partitions_response(
+                    self._image(),
+                    request,
+                    self._listener_name,
+                    max_partitions=self._config.max_request_partition_size_limit,
+                )
             )
         except KafkaError as error:
             logger.info("DescribeTopicPartitions is refused: %s", error)
@@ -276,7 +284,8 @@ class Handlers:
             logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
             return EnvelopeResponse(response_data=None, error_code=error.error_code)
         if api_key in self._queries:
-            reply = self._queries[api_key](upgrade(body), header.api_version)
+            newest = yield from upgrade_in_steps(body)
+            reply = yield from self._answered(api_key, newest, header.api_version)
             return _enveloped(header, reply)
         deferred = Deferred()
         self._commits.submit(

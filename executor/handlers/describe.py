@@ -18,8 +18,8 @@ from sparklog.metadata.responses import (
     describe_topic_partitions_response,
 )
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request, Response
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["DescribeHandlers"]
 
@@ -53,15 +53,17 @@ class DescribeHandlers:
             controller_id=self_if_live(image, self._node_id),
         )
 
-    def topic_partitions(self, request: Request) -> Response:
+    def topic_partitions(self, request: Request) -> Steps:
         """Answer one page of DescribeTopicPartitions."""
-        body = upgrade(request.body)
+        body = yield from upgrade_in_steps(request.body)
         try:
-            return describe_topic_partitions_response(
-                self._image(),
-                body,
-                self._listener_name,
-                max_partitions=self._config.max_request_partition_size_limit,
+            return (
+                yield from describe_topic_partitions_response(
+                    self._image(),
+                    body,
+                    self._listener_name,
+                    max_partitions=self._config.max_request_partition_size_limit,
+                )
             )
         except KafkaError as error:
             return DescribeTopicPartitionsResponse(
@@ -74,6 +76,7 @@ class DescribeHandlers:
                 ),
             )
 
-    def configs(self, request: Request) -> Response:
+    def configs(self, request: Request) -> Steps:
         """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""
-        return describe_configs_response(self._image(), self._config, upgrade(request.body))
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from describe_configs_response(self._image(), self._config, body))

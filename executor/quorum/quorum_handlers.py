@@ -28,8 +28,8 @@ from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
-from sparklog.wire.requests import Api, Request
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Api, Request, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["QuorumHandlers"]
 
@@ -144,24 +144,23 @@ class QuorumHandlers:
             leader_epoch=election.leader_epoch,
         )
 
-    def list_offsets(self, request: Request) -> Any:
+    def list_offsets(self, request: Request) -> Steps:
         """Answer ListOffsets: where logs end here, committed or not, and the leader epoch of the last record.
 
         Of the metadata log for candidates; of others for an unclean recovery (KIP-966), of replicas that need
         not lead.
         """
-        return list_offsets_response.ListOffsetsResponse(
-            throttle_time=timedelta(),
-            topics=tuple(
-                list_offsets_response.ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        self._latest_offset(topic.name, partition) for partition in topic.partitions
-                    ),
-                )
-                for topic in upgrade(request.body).topics
-            ),
-        )
+        topics = []
+        for topic in (yield from upgrade_in_steps(request.body)).topics:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append(self._latest_offset(topic.name, partition))
+                yield
+            topics.append(
+                list_offsets_response.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
+            )
+            yield
+        return list_offsets_response.ListOffsetsResponse(throttle_time=timedelta(), topics=tuple(topics))
 
     def _latest_offset(self, topic: str, partition: Any) -> Any:
         number = partition.partition_index

@@ -18,20 +18,21 @@ from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.wire.server import Request
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
 
 _NO_THROTTLE: Final = datetime.timedelta(0)
 
 
-def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> DescribeLogDirsResponse:
+def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Steps:
     """Answer for the partitions the request names, or for all; directories appear in any case."""
-    body = upgrade(request.body)
+    body = yield from upgrade_in_steps(request.body)
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
     by_directory: dict[int, dict[str, list[Any]]] = {}
-    for replica in table:
+    for replica in list(table):
+        yield
         if wanted is None or tuple(replica.topic_partition) in wanted:
             topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
             topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))

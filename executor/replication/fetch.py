@@ -13,6 +13,7 @@ import asyncio
 import datetime
 import logging
 from asyncio import Future
+from collections.abc import Generator
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -30,12 +31,14 @@ from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.epoch_checks import divergence
 from sparklog.storage.file_region import FileRegion
 from sparklog.types import BrokerEpoch, BrokerId, Offset
-from sparklog.wire.server import Deferred, Request
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.turns import in_one_go
 
 logger = logging.getLogger(__name__)
 
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _READ_COMMITTED: Final = 1
+_PARTITIONS_AT_ONCE: Final = 100
 
 
 class Fetch:
@@ -147,8 +150,23 @@ class FetchHandler:
             )
         except KafkaError as error:
             return fetch_response(version, [], self._table, error_code=error.error_code)
-        partitions = self.read(fetch, now_ms)
         max_wait_ms = body.max_wait // _MILLISECOND
+        if len(reader.changed) > _PARTITIONS_AT_ONCE:
+            return self._handle_in_steps(fetch, now_ms, max_wait_ms)
+        return self._answer_or_wait(fetch, self.read(fetch, now_ms), now_ms, max_wait_ms)
+
+    def _handle_in_steps(self, fetch: Fetch, now_ms: int, max_wait_ms: int) -> Steps:
+        partitions = yield from self._read_in_steps(fetch, now_ms)
+        answer = self._answer_or_wait(fetch, partitions, now_ms, max_wait_ms)
+        if fetch.reader.waiting is fetch:
+            # What has changed since its partition was looked at has woken nobody.
+            self.delayed.wake(fetch)
+        return answer
+
+    def _answer_or_wait(
+        self, fetch: Fetch, partitions: list[FetchedPartition], now_ms: int, max_wait_ms: int
+    ) -> Any:
+        reader = fetch.reader
         if max_wait_ms <= 0 or not reader.partitions or fetch.is_enough(partitions):
             return self.answer(fetch, partitions)
         for partition in partitions:
@@ -209,19 +227,24 @@ class FetchHandler:
         `first_at_ms` is the time of the request, when it is read for it the first time: then a follower's
         offsets are taken as its progress.
         """
+        return in_one_go(self._read_in_steps(fetch, first_at_ms))
+
+    def _read_in_steps(
+        self, fetch: Fetch, first_at_ms: int | None
+    ) -> Generator[None, None, list[FetchedPartition]]:
         reader = fetch.reader
         left_bytes = fetch.max_bytes
         if fetch.broker_id is None:
             left_bytes = min(left_bytes, self._max_response_bytes)
         is_first_batch = True
-        in_session = self.sessions.contains(reader)
         found: list[FetchedPartition] = []
         for read in list(reader.changed.values()):
+            yield
             fetched = FetchedPartition(read)
             try:
                 replica = read.replica or self._table.find(*read.key)
                 fetched.replica = replica
-                if in_session:
+                if self.sessions.contains(reader):
                     read.watch(replica)
                 self._read_partition(fetch, fetched, replica, first_at_ms, left_bytes, is_first_batch)
             except KafkaError as error:

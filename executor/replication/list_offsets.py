@@ -29,8 +29,8 @@ from sparklog.storage.log import (
     MAX_TIMESTAMP,
 )
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
-from sparklog.wire.server import Request
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
 
 _UNKNOWN: Final = -1
 _READ_COMMITTED: Final = 1
@@ -55,6 +55,19 @@ class _Found(NamedTuple):
     leader_epoch: LeaderEpoch = _UNKNOWN
 
 
+class _LookUp(NamedTuple):
+    """A time that is still to be looked up."""
+
+    replica: Replica
+    leader: PartitionLeader
+    timestamp: TimestampMs
+    end: Offset
+    is_client: bool
+
+
+_Outcome = _Found | KafkaError | OSError
+
+
 class ListOffsetsHandler:
     """Answers ListOffsets requests."""
 
@@ -62,42 +75,50 @@ class ListOffsetsHandler:
         self._table = table
         self._executor = executor
 
-    async def handle(self, request: Request) -> ListOffsetsResponse:
-        """Answer each partition on its own."""
-        body = upgrade(request.body)
+    def handle(self, request: Request) -> Steps:
+        """Answer each partition on its own; times are looked up when all others are known."""
+        body = yield from upgrade_in_steps(request.body)
         duplicates = _named_twice(body)
-        topics = []
+        topics: list[tuple[str, list[Any]]] = []
+        by_time: list[tuple[list[Any], int, _LookUp]] = []
         for topic in body.topics:
-            rows = []
+            rows: list[Any] = []
+            topics.append((topic.name, rows))
             for partition in topic.partitions:
-                error_code, found = ErrorCode.none, _Found()
+                yield
+                found: _Outcome | _LookUp
                 try:
                     if (topic.name, partition.partition_index) in duplicates:
                         raise KafkaError(ErrorCode.invalid_request, "the partition is named more than once")
                     _check_supported(partition.timestamp, request.api_version)
-                    found = await self._find(topic.name, partition, body)
-                except KafkaError as error:
-                    error_code = error.error_code
-                    if (
-                        error_code == ErrorCode.offset_not_available
-                        and request.api_version < _FIRST_OFFSET_NOT_AVAILABLE_VERSION
-                    ):
-                        error_code = ErrorCode.leader_not_available
-                except OSError:
-                    error_code = ErrorCode.kafka_storage_error
-                rows.append(
-                    ListOffsetsPartitionResponse(
-                        partition_index=partition.partition_index,
-                        error_code=error_code,
-                        timestamp=found.timestamp_ms,
-                        offset=found.offset,
-                        leader_epoch=found.leader_epoch,
-                    )
-                )
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
-        return ListOffsetsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+                    found = self._find(topic.name, partition, body)
+                except (KafkaError, OSError) as error:
+                    found = error
+                if isinstance(found, _LookUp):
+                    by_time.append((rows, len(rows), found))
+                    rows.append(partition.partition_index)
+                else:
+                    rows.append(_row(partition.partition_index, found, request.api_version))
+        if by_time:
+            return self._answer_by_time(topics, by_time, request.api_version)
+        return _response(topics)
 
-    async def _find(self, topic: str, partition: Any, body: Any) -> _Found:
+    async def _answer_by_time(
+        self,
+        topics: list[tuple[str, list[Any]]],
+        by_time: "list[tuple[list[Any], int, _LookUp]]",
+        version: int,
+    ) -> ListOffsetsResponse:
+        for rows, place, look_up in by_time:
+            found: _Outcome
+            try:
+                found = await self._find_time(*look_up)
+            except (KafkaError, OSError) as error:
+                found = error
+            rows[place] = _row(rows[place], found, version)
+        return _response(topics)
+
+    def _find(self, topic: str, partition: Any, body: Any) -> "_Found | _LookUp":
         replica = self._table.find(topic, partition.partition_index)
         requested_epoch = partition.current_leader_epoch
         is_client = body.replica_id < 0 and body.replica_id != _DEBUG_CONSUMER
@@ -118,7 +139,7 @@ class ListOffsetsHandler:
                 epoch = log.epochs.epoch_at(start)
                 return _Found(start, _UNKNOWN, leader.leader_epoch if epoch is None else epoch)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                return await self._find_time(replica, leader, timestamp, end, is_client)
+                return _LookUp(replica, leader, timestamp, end, is_client)
         # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
         return _Found()
 
@@ -150,6 +171,32 @@ def _check_supported(timestamp: int, api_version: int) -> None:
         raise KafkaError(
             ErrorCode.unsupported_version, f"ListOffsets {api_version} knows no special time {timestamp}"
         )
+
+
+def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPartitionResponse:
+    found = outcome if isinstance(outcome, _Found) else _Found()
+    if isinstance(outcome, _Found):
+        error_code = ErrorCode.none
+    elif isinstance(outcome, KafkaError):
+        error_code = outcome.error_code
+        if error_code == ErrorCode.offset_not_available and api_version < _FIRST_OFFSET_NOT_AVAILABLE_VERSION:
+            error_code = ErrorCode.leader_not_available
+    else:
+        error_code = ErrorCode.kafka_storage_error
+    return ListOffsetsPartitionResponse(
+        partition_index=partition,
+        error_code=error_code,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _response(topics: list[tuple[str, list[Any]]]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        throttle_time=_NO_THROTTLE,
+        topics=tuple(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)) for name, rows in topics),
+    )
 
 
 def _check_available(replica: Replica, leader: PartitionLeader, is_client: bool) -> None:

@@ -11,8 +11,8 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 
 from executor.replication.partition_table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.server import Request
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
 
 _NO_THROTTLE: Final = datetime.timedelta(0)
 
@@ -23,19 +23,18 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, table: PartitionTable) -> None:
         self._table = table
 
-    def handle(self, request: Request) -> OffsetForLeaderEpochResponse:
+    def handle(self, request: Request) -> Steps:
         """Answer each partition on its own; -1 where the epoch is unknown here."""
-        body = upgrade(request.body)
-        return OffsetForLeaderEpochResponse(
-            throttle_time=_NO_THROTTLE,
-            topics=tuple(
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=tuple(self._end(topic.topic, partition) for partition in topic.partitions),
-                )
-                for topic in body.topics
-            ),
-        )
+        body = yield from upgrade_in_steps(request.body)
+        topics = []
+        for topic in body.topics:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append(self._end(topic.topic, partition))
+                yield
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+            yield
+        return OffsetForLeaderEpochResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
 
     def _end(self, topic: str, asked: Any) -> EpochEndOffset:
         try:

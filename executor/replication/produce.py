@@ -23,13 +23,15 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader, validate_produced
 from sparklog.records.recompress import recompress
 from sparklog.types import Offset
-from sparklog.wire.server import NO_RESPONSE, Deferred, Request
+from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
+from sparklog.wire.turns import in_one_go
 
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 
 _UNKNOWN: Final = -1
+_PARTITIONS_AT_ONCE: Final = 16
 _PRODUCE: Final = 0
 _NO_THROTTLE: Final = datetime.timedelta(0)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -139,6 +141,13 @@ class ProduceHandler:
 
     def handle(self, request: Request) -> Any:
         """Append and answer, or return what will be answered when the replicas in sync have it."""
+        steps = self._handle_in_steps(request)
+        topics = request.body.topic_data
+        if sum([len(topic.partition_data) for topic in topics]) > _PARTITIONS_AT_ONCE:
+            return steps
+        return in_one_go(steps)
+
+    def _handle_in_steps(self, request: Request) -> Steps:
         body = request.body
         version = request.api_version
         refusal = _refusal(body)
@@ -171,6 +180,7 @@ class ProduceHandler:
                             produced.settled = True
                         else:
                             watched.append(replica)
+                yield
         if watched:
             assert waiting is not None
             waiting.wait(partitions, watched, now_ms + body.timeout // _MILLISECOND)
@@ -235,7 +245,11 @@ class ProduceHandler:
     # --- responses ------------------------------------------------------------------------------
 
     def response(self, partitions: list[ProducedPartition], version: int) -> Any:
-        """Return the response entity of `version`."""
+        """Return the response entity of `version`, or the steps in which it is made."""
+        steps = self._response_in_steps(partitions, version)
+        return in_one_go(steps) if len(partitions) <= _PARTITIONS_AT_ONCE else steps
+
+    def _response_in_steps(self, partitions: list[ProducedPartition], version: int) -> Steps:
         types = _types(version)
         topics: dict[UUID | str | None, list[Any]] = {}
         leaders: dict[int, Any] = {}
@@ -256,6 +270,7 @@ class ProduceHandler:
                 **extra,
             )
             topics.setdefault(produced.topic, []).append(row)
+            yield
         name_field = "topic_id" if version >= 13 else "name"
         extra = {"node_endpoints": tuple(leaders.values())} if leaders else {}
         return types.response(

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
+from types import GeneratorType
 from typing import Any, Final
 from uuid import UUID
 
@@ -58,7 +59,7 @@ from sparklog.types import (
     TopicIdPartition,
     TopicPartition,
 )
-from sparklog.wire.server import Request
+from sparklog.wire.requests import Request, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -155,31 +156,44 @@ class Replicas:
     def handle_produce(self, request: Request) -> Any:
         """Answer Produce 3 to 13."""
         self._obey_lease()
-        return self._produce.handle(request)
+        return self._under_lease(self._produce.handle(request))
 
     def handle_fetch(self, request: Request) -> Any:
         """Answer Fetch 4 to 18."""
         self._obey_lease()
-        return self._fetch.handle(request)
+        return self._under_lease(self._fetch.handle(request))
 
     def handle_list_offsets(self, request: Request) -> Any:
         """Answer ListOffsets 1 to 11."""
         self._obey_lease()
-        return self._list_offsets.handle(request)
+        return self._under_lease(self._list_offsets.handle(request))
 
     def handle_offset_for_leader_epoch(self, request: Request) -> Any:
         """Answer OffsetForLeaderEpoch 2 to 4."""
         self._obey_lease()
-        return self._offset_for_leader_epoch.handle(request)
+        return self._under_lease(self._offset_for_leader_epoch.handle(request))
 
     def handle_delete_records(self, request: Request) -> Any:
         """Answer DeleteRecords 0 to 2."""
         self._obey_lease()
-        return self._delete_records.handle(request)
+        return self._under_lease(self._delete_records.handle(request))
 
     def handle_describe_log_dirs(self, request: Request) -> Any:
         """Answer DescribeLogDirs 1 to 5."""
         return describe_log_dirs(request, self._table, self._store)
+
+    def _under_lease(self, answer: Any) -> Any:
+        """Have the lease looked at before each step of an answer that is made in steps."""
+        return self._steps_under_lease(answer) if isinstance(answer, GeneratorType) else answer
+
+    def _steps_under_lease(self, steps: Steps) -> Steps:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as last:
+                return last.value
+            yield
+            self._obey_lease()
 
     def replica(self, topic_id: UUID, partition: int) -> Replica | None:
         """Return this broker's replica of a partition, if it has one."""

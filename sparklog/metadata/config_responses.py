@@ -6,7 +6,8 @@ Its synonyms are all of these places that have one, the deciding place first. Se
 Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -29,38 +30,49 @@ DYNAMIC_TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 
+_BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+"""One way to write each, so that nobody is described more than once."""
+
 
 def describe_configs_response(
     image: MetadataImage, broker_config: BrokerConfig, request: Any
-) -> DescribeConfigsResponse:
-    """Return the answer to a DescribeConfigsRequest of version 4.
+) -> Generator[None, None, DescribeConfigsResponse]:
+    """Return the answer to a DescribeConfigsRequest of version 4; yield after each resource.
 
+    A resource that is named more than once is described once, with the keys that were asked for first.
     `broker_config` is that of the answering node. One with a `node_id` describes only itself; the
     controller's, which has none, stands for every registered broker. A resource that cannot be described
     has an error of its own.
     """
-    return DescribeConfigsResponse(
-        throttle_time=timedelta(0),
-        results=tuple(_describe(image, broker_config, resource, request) for resource in request.resources),
-    )
+    results: dict[tuple[int, str], DescribeConfigsResult] = {}
+    described: _Described = {}
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        if key not in results:
+            results[key] = _describe(image, broker_config, resource, request, described)
+        yield
+    return DescribeConfigsResponse(throttle_time=timedelta(0), results=tuple(results.values()))
+
+
+_Described = dict[Hashable, tuple[DescribeConfigsResourceResult, ...]]
+"""Topics that are configured alike share what describes them: most of a thousand are."""
 
 
 def _describe(
-    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any, described: _Described
 ) -> DescribeConfigsResult:
     error_code, error_message = ErrorCode.none, None
-    entries: Iterable[DescribeConfigsResourceResult] = ()
+    configs: tuple[DescribeConfigsResourceResult, ...] = ()
     try:
         match resource.resource_type:
             case ResourceType.TOPIC:
-                entries = _topic_entries(image, broker_config, resource, request)
+                configs = _topic_configs(image, broker_config, resource, request, described)
             case ResourceType.BROKER:
-                entries = _broker_entries(image, broker_config, resource, request)
+                configs = tuple(_broker_entries(image, broker_config, resource, request))
             case other:
                 raise KafkaError(ErrorCode.invalid_request, f"resource type {other} cannot be described")
-        configs = tuple(entries)
     except KafkaError as error:
-        configs, error_code, error_message = (), error.error_code, error.message
+        error_code, error_message = error.error_code, error.message
     return DescribeConfigsResult(
         error_code=error_code,
         error_message=error_message,
@@ -70,14 +82,24 @@ def _describe(
     )
 
 
-def _topic_entries(
-    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
-) -> Iterator[DescribeConfigsResourceResult]:
+def _topic_configs(
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any, described: _Described
+) -> tuple[DescribeConfigsResourceResult, ...]:
     name = resource.resource_name
     check_topic_name(name)
     if name not in image.topics.by_name:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {name} does not exist")
     overrides = image.topic_configs(name)
+    alike = (frozenset(overrides.items()), resource.configuration_keys)
+    configs = described.get(alike)
+    if configs is None:
+        configs = described[alike] = tuple(_topic_entries(overrides, broker_config, resource, request))
+    return configs
+
+
+def _topic_entries(
+    overrides: Mapping[str, str], broker_config: BrokerConfig, resource: Any, request: Any
+) -> Iterator[DescribeConfigsResourceResult]:
     config = topic_config(broker_config, overrides)
     for key in _asked_keys(TOPIC_KEYS.values(), resource):
         synonyms = []
@@ -95,7 +117,7 @@ def _broker_entries(
     if not name:
         # The dynamic defaults of all brokers, and a broker's configuration is static here.
         return
-    if not (name.isascii() and name.isdecimal()):
+    if not _BROKER_ID.fullmatch(name):
         raise KafkaError(ErrorCode.invalid_request, f"a broker id must be a number, not {name!r}")
     broker_id = int(name)
     if broker_config.node_id is None:

@@ -15,7 +15,7 @@ from kio.schema.find_coordinator.v6 import FindCoordinatorResponse
 from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Request, Response
+from sparklog.wire.requests import Request, Response, Steps
 
 __all__ = ["handle_find_coordinator"]
 
@@ -32,25 +32,11 @@ class CoordinatorType(IntEnum):
     SHARE = 2
 
 
-def handle_find_coordinator(request: Request) -> Response:
+def handle_find_coordinator(request: Request) -> Response | Steps:
     """Answer that there is no coordinator, for each key asked for."""
     body: Any = request.body
     if request.api_version >= FIRST_BATCHED_VERSION:
-        error_code, message = _refusal(body.key_type, request.api_version)
-        return FindCoordinatorResponse(
-            throttle_time=timedelta(0),
-            coordinators=tuple(
-                Coordinator(
-                    key=key,
-                    node_id=NO_BROKER,
-                    host="",
-                    port=-1,
-                    error_code=error_code,
-                    error_message=message,
-                )
-                for key in body.coordinator_keys
-            ),
-        )
+        return _refused_keys(body, *_refusal(body.key_type, request.api_version))
     # Version 0 knows groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
     error_code, message = _refusal(key_type, request.api_version)
@@ -62,6 +48,18 @@ def handle_find_coordinator(request: Request) -> Response:
         host="",
         port=-1,
     )
+
+
+def _refused_keys(body: Any, error_code: ErrorCode, message: str) -> Steps:
+    coordinators = []
+    for key in body.coordinator_keys:
+        yield
+        coordinators.append(
+            Coordinator(
+                key=key, node_id=NO_BROKER, host="", port=-1, error_code=error_code, error_message=message
+            )
+        )
+    return FindCoordinatorResponse(throttle_time=timedelta(0), coordinators=tuple(coordinators))
 
 
 def _refusal(key_type: int, api_version: int) -> tuple[ErrorCode, str]:

@@ -9,7 +9,7 @@ Source: Kafka's KRaftMetadataCache, KafkaApis and DescribeTopicPartitionsRequest
 KIP-700, KIP-919, KIP-966.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -211,8 +211,10 @@ def describe_cluster_response(
 
 def describe_topic_partitions_response(
     image: MetadataImage, request: Any, listener_name: str, *, max_partitions: int
-) -> DescribeTopicPartitionsResponse:
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """Return one page of the answer to a DescribeTopicPartitionsRequest: topics by name, then partitions.
+
+    Yields after each topic and each partition.
 
     `max_partitions` is max.request.partition.size.limit; the request may ask for fewer a page.
 
@@ -232,6 +234,7 @@ def describe_topic_partitions_response(
     described: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
     for name in names:
+        yield
         if left == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -242,17 +245,17 @@ def describe_topic_partitions_response(
             continue
         first = cursor.partition_index if cursor is not None and name == first_topic else 0
         end = min(len(topic.partitions), first + left)
-        partitions = tuple(
-            _described_partition(image, topic.partitions[index], index, listener_name)
-            for index in range(first, end)
-        )
+        partitions = []
+        for index in range(first, end):
+            yield
+            partitions.append(_described_partition(image, topic.partitions[index], index, listener_name))
         described.append(
             DescribeTopicPartitionsResponseTopic(
                 error_code=ErrorCode.none,
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=is_internal_topic(name),
-                partitions=partitions,
+                partitions=tuple(partitions),
                 topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )

@@ -95,18 +95,17 @@ class _Answer:
 def _long_request(route: Route, request: Request, position: int) -> Steps:
     """Read a request that is too large to be read in one go, and have it handled."""
     request.body = yield from read_request_body_in_steps(route.codec, request.frame, position)
-    response = route.handler(request)
-    if isinstance(response, GeneratorType):
-        return (yield from response)
-    return response
+    return route.handler(request)
 
 
-def _with_frame(route: Route, request: Request, steps: Steps) -> Steps:
+def _with_frame(route: Route, correlation_id: int, steps: Steps) -> Steps:
     """Make an answer in steps, and its bytes too, if it is an entity."""
-    response = yield from steps
+    response: Response = steps
+    while isinstance(response, GeneratorType):
+        response = yield from response
     if not hasattr(response, "__version__"):
         return response
-    return (yield from encode_response_frame_in_steps(route.codec, request.correlation_id, response))
+    return (yield from encode_response_frame_in_steps(route.codec, correlation_id, response))
 
 
 class Connection:
@@ -395,6 +394,9 @@ class Connection:
         if self.closed:
             return
         answer.deferred = None
+        if isinstance(response, GeneratorType):
+            self._answered_in_steps(answer, route, correlation_id, response)
+            return
         if answer.long_work is not None:
             self._long_works.discard(answer.long_work)
         try:
@@ -425,8 +427,23 @@ class Connection:
             self._handler_failed(route, request.correlation_id, error)
 
         frame = request.frame
-        work = LongWork(self._owner.turns, _with_frame(route, request, steps), finished, failed)
+        work = LongWork(
+            self._owner.turns, _with_frame(route, request.correlation_id, steps), finished, failed
+        )
         return work
+
+    def _answered_in_steps(self, answer: _Answer, route: Route, correlation_id: int, steps: Steps) -> None:
+        def finished(chunks: Response) -> None:
+            self._long_works.remove(work)
+            self._answered(answer, route, correlation_id, chunks)
+            self._owner.turns.wait(self._resume)
+
+        def failed(error: Exception) -> None:
+            self._handler_failed(route, correlation_id, error)
+
+        work = LongWork(self._owner.turns, _with_frame(route, correlation_id, steps), finished, failed)
+        self._long_works.add(work)
+        work.begin_later()
 
     def _encode(self, route: Route, correlation_id: int, response: Response) -> list[Chunk]:
         if response is NO_RESPONSE:

@@ -16,6 +16,7 @@ from sparklog.metadata.image import (
     TopicsImage,
 )
 from sparklog.metadata.responses import describe_configs_response
+from sparklog.wire.turns import in_one_go
 
 TOPIC, STATIC, DEFAULT = 1, 4, 5
 FLIGHTS: Final = TopicImage("flights", UUID(int=1), {})
@@ -50,7 +51,7 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    (result,) = describe_configs_response(IMAGE, config, request).results
+    (result,) = in_one_go(describe_configs_response(IMAGE, config, request)).results
     assert (result.resource_type, result.resource_name) == (resource_type, name)
     return result
 

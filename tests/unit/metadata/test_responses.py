@@ -33,6 +33,7 @@ from sparklog.metadata.responses import (
     metadata_response,
     topics_to_create,
 )
+from sparklog.wire.turns import in_one_go
 
 FLIGHTS: Final = UUID(int=100)
 PLANES: Final = UUID(int=200)
@@ -315,7 +316,9 @@ def pages(image: MetadataImage, *names: str, limit: int) -> list[list[tuple[str,
             response_partition_limit=limit,
             cursor=cursor,
         )
-        response = describe_topic_partitions_response(image, request, LISTENER, max_partitions=2000)
+        response = in_one_go(
+            describe_topic_partitions_response(image, request, LISTENER, max_partitions=2000)
+        )
         seen.append(
             [
                 (topic.name, topic.error_code, [item.partition_index for item in topic.partitions])
@@ -357,7 +360,7 @@ def test_describe_topic_partitions_shows_the_elr() -> None:
     """It is the one answer that has them (KIP-966)."""
     request = DescribeTopicPartitionsRequest(topics=(TopicRequest(name="flights"),))
     image = image_of(partition(isr=(1,), elr=(2,), last_known_elr=(3,)))
-    response = describe_topic_partitions_response(image, request, LISTENER, max_partitions=2000)
+    response = in_one_go(describe_topic_partitions_response(image, request, LISTENER, max_partitions=2000))
     (item,) = response.topics[0].partitions
     assert (item.isr_nodes, item.eligible_leader_replicas, item.last_known_elr) == ((1,), (2,), (3,))
     assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
@@ -370,7 +373,9 @@ def test_describe_topic_partitions_with_an_impossible_cursor_is_refused(cursor: 
         topics=(TopicRequest(name="planes"),), cursor=Cursor(topic_name=cursor[0], partition_index=cursor[1])
     )
     with pytest.raises(KafkaError) as caught:
-        describe_topic_partitions_response(image_of(partition()), request, LISTENER, max_partitions=2000)
+        in_one_go(
+            describe_topic_partitions_response(image_of(partition()), request, LISTENER, max_partitions=2000)
+        )
     assert caught.value.error_code is ErrorCode.invalid_request
 
 
@@ -379,7 +384,9 @@ def test_describe_topic_partitions_with_a_cursor_beyond_the_topic_goes_on_behind
     request = DescribeTopicPartitionsRequest(
         topics=(), cursor=Cursor(topic_name="flights", partition_index=2**31 - 1)
     )
-    response = describe_topic_partitions_response(image_of(partition()), request, LISTENER, max_partitions=9)
+    response = in_one_go(
+        describe_topic_partitions_response(image_of(partition()), request, LISTENER, max_partitions=9)
+    )
     assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [
         ("flights", 0),
         ("planes", 1),
