@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check serve bench bench-failover simulate chaos package lock clean
+.PHONY: help demo test check serve bench bench-failover simulate chaos package lock clean quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -14,17 +14,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Spark's scripts and JVM find their home and Java through these; every recipe that starts Spark sources them.
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
+# Where the archive of Spark's classes lies, and the properties that name it; gone, all goes on without.
+SPARK_ARCHIVE := $(VENV)/spark
+# For JVMs that only serve: what the second compiler costs never comes back.
+SHORT_LIVED_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## the main job: flights through a three-broker cluster, one broker killed on the way
+demo: quick-start  ## the main job: flights through a three-broker cluster, one broker killed on the way
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
 
-serve: $(READY)  ## a three-broker cluster on this machine until Ctrl-C
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit jobs/serve.py conf/broker.properties
+serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit --properties-file "$$SPARK_PROPERTIES_FILE" \
+		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
-test: $(READY)  ## lint, format, types, layers, then every test
+test: quick-start  ## lint, format, types, layers, then every test
 	@$(MAKE) --no-print-directory check
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
@@ -34,10 +39,10 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
+bench: quick-start  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
 
-bench-failover: $(READY)  ## kill brokers under a producer, of ours and of Apache Kafka
+bench-failover: quick-start  ## kill brokers under a producer, of ours and of Apache Kafka
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.failover
 
 SEEDS ?= 1000
@@ -47,7 +52,7 @@ simulate: $(READY)  ## whole clusters in simulated time: SEEDS=n of them, FROM=s
 
 MINUTES ?= 5
 COUNT ?= 10
-chaos: $(READY)  ## break a running cluster for MINUTES=n, or FAULT=name COUNT=n times; SEED=n
+chaos: quick-start  ## break a running cluster for MINUTES=n, or FAULT=name COUNT=n times; SEED=n
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m tests.chaos --minutes $(MINUTES) \
 		$(if $(FAULT),--fault $(FAULT) --count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
@@ -67,6 +72,12 @@ lock: $(READY)  ## write the locked requirements anew from pyproject.toml
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
+# What only saves time, made once and looked after at each start: compiled modules and the archive of Spark's classes.
+quick-start: $(READY)
+	@$(BIN)/python -m compileall -qq sparklog driver executor jobs || true
+	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m jobs.class_archive --defaults conf/spark-defaults.conf \
+		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
+
 $(READY): requirements.txt requirements-java.txt pyproject.toml
 	@[[ -n "$(PYTHON)" ]] || { echo "sparklog needs Python 3.11 or newer; none is on the PATH" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once; a few minutes)"
@@ -83,6 +94,9 @@ $(READY): requirements.txt requirements-java.txt pyproject.toml
 	fi; \
 	{ echo "export JAVA_HOME='$$home'"; \
 	  echo "export SPARK_HOME='$$($(BIN)/python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')'"; \
-	  echo "export SPARK_CONF_DIR='$(abspath conf)' SPARK_LOCAL_IP=127.0.0.1"; \
+	  echo "export SPARK_CONF_DIR='$(abspath $(SPARK_ARCHIVE))/none' SPARK_LOCAL_IP=127.0.0.1"; \
+	  echo "export SPARK_PROPERTIES_FILE='$(abspath $(SPARK_ARCHIVE))/spark-defaults.conf'"; \
+	  echo "[[ -f \$$SPARK_PROPERTIES_FILE ]] || SPARK_PROPERTIES_FILE='$(abspath conf)/spark-defaults.conf'"; \
+	  echo 'export PYSPARK_SUBMIT_ARGS="--properties-file '"'\$$SPARK_PROPERTIES_FILE'"' pyspark-shell"'; \
 	  echo "export PYSPARK_PYTHON='$(abspath $(BIN))/python' PATH='$(abspath $(BIN))':\$$PATH"; } > $(SPARK_ENVIRONMENT)
 	@touch $@

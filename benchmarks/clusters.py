@@ -85,6 +85,7 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
         log = Path(directory) / "serve.log"
         command = [
             str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
+            *("--properties-file", os.environ["SPARK_PROPERTIES_FILE"]),
             *("--master", "local-cluster[3,1,1024]"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),

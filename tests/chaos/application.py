@@ -198,7 +198,7 @@ class Application:
             },
         }
         return [
-            str(SPARK_HOME / "bin" / "spark-submit"),
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--properties-file", spark_properties_file()),
             *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
             str(REPOSITORY / "jobs" / "serve.py"),
             str(self._properties),
@@ -209,12 +209,16 @@ class Application:
             **os.environ,
             MARK: self._run,
             "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_CONF_DIR": str(REPOSITORY / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(REPOSITORY),
             "TMPDIR": str(self._directory / "scratch"),
         }
+
+
+def spark_properties_file() -> str:
+    """Return what make has Spark's JVMs begin with: the archive of their classes, if it was made."""
+    return os.environ.get("SPARK_PROPERTIES_FILE") or str(REPOSITORY / "conf" / "spark-defaults.conf")
 
 
 def _arguments(process: psutil.Process) -> list[str]:

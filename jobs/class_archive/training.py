@@ -1,0 +1,94 @@
+"""The application whose classes are archived: it does a little of all that a cluster and its users do.
+
+`jobs/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive holds
+what one JVM has loaded and is to serve drivers and executors. So the work is done twice, by executors and
+then by the driver itself, in local mode; and at last the driver loads what only the executors' logs name.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+import sparklog
+
+STANDALONE_MAINS = (
+    "org.apache.spark.deploy.Client",
+    "org.apache.spark.deploy.master.Master",
+    "org.apache.spark.deploy.worker.DriverWrapper",
+    "org.apache.spark.deploy.worker.Worker",
+)
+LOADED = re.compile(r"([\w.$]+) source: (?:file|jrt|shared)")
+"""A line of -Xlog:class+load, undecorated; classes made at run time have other names or sources."""
+GENERATED = re.compile(r"\$\$Lambda|\$Proxy|GeneratedMethodAccessor|GeneratedConstructorAccessor")
+
+
+def main(class_logs: Path) -> None:
+    """Work; `class_logs` is where the JVMs log which classes they load."""
+    with _session("local-cluster[2,1,512]") as spark:
+        _use(spark)
+    with _session("local[2]") as spark:
+        _use(spark)
+        _load_missing(spark, class_logs)
+
+
+@contextlib.contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
+    session = SparkSession.builder.master(master).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _use(spark: SparkSession) -> None:
+    with sparklog.start(spark, racks=1):
+        table = pa.table({"at": ["2013-07-01 10:00:00"] * 100, "key": ["a", "b"] * 50, "number": range(100)})
+        rows = spark.createDataFrame(table)
+        records = rows.select(
+            "key",
+            F.to_json(F.struct(*rows.columns)).alias("value"),
+            F.to_timestamp("at").alias("timestamp"),
+        ).repartition(2)
+        records.persist()
+        records.agg(F.count("value"), F.sum(F.crc32(F.col("value").cast("binary")))).first()
+        records.write.format("sparklog").option("topic", "training").mode("append").save()
+        topic = spark.read.format("sparklog").option("subscribe", "training").load()
+        parsed = F.from_json(F.col("value").cast("string"), "key string, number long").alias("row")
+        (
+            topic.where(F.unix_millis("timestamp") > 0)
+            .select(parsed)
+            .groupBy("row.key")
+            .agg(F.count("*"), F.round(F.avg("row.number"), 6))
+            .orderBy("key")
+            .collect()
+        )
+
+
+def _load_missing(spark: SparkSession, class_logs: Path) -> None:
+    virtual_machine: Any = spark.sparkContext._jvm
+    loader = virtual_machine.java.lang.ClassLoader.getSystemClassLoader()
+    driver, executors = _classes(class_logs.glob("driver-*")), _classes(class_logs.glob("executor-*"))
+    for name in sorted(executors - driver) + list(STANDALONE_MAINS):
+        # What was made at run time under an ordinary name, or is not to be had here.
+        with contextlib.suppress(Py4JJavaError):
+            virtual_machine.java.lang.Class.forName(name, False, loader)
+
+
+def _classes(logs: Iterator[Path]) -> set[str]:
+    found = set()
+    for log in logs:
+        with log.open() as lines:
+            found |= {match[1] for line in lines if (match := LOADED.match(line))}
+    return {name for name in found if not GENERATED.search(name)}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
