@@ -1,10 +1,10 @@
 """The checkpoint files of the data directories: when they are written, and what they say.
 
-Each kind has an interval of its own. A file that says too little costs time after a crash, so that may wait.
-One that says too much would have recovery trust what was never fsynced, or a topic that was made again begin
-where its predecessor did; it is written as soon as that is seen (`due` compares every second or so): after a
-truncation, and when a log came to be under a name that a file still has. A file that cannot be written takes
-its directory offline.
+Each kind has an interval of its own. A file that says too little costs time after a crash, so that may wait,
+unless it costs a whole segment. One that says too much would have recovery trust what was never fsynced, or a
+topic that was made again begin where its predecessor did. Both are written as soon as that is seen (`due`
+compares every second or so): after what rolled has been flushed, after a truncation, and when a log came to
+be under a name that a file still has. A file that cannot be written takes its directory offline.
 """
 
 import asyncio
@@ -38,22 +38,33 @@ class CheckpointIntervals:
 class Checkpoint:
     """One kind of checkpoint, over all directories."""
 
-    def __init__(self, interval_ms: int, offset_of: Callable[[Replica], Offset | None], write: Write) -> None:
+    def __init__(
+        self,
+        interval_ms: int,
+        offset_of: Callable[[Replica], Offset | None],
+        write: Write,
+        is_far_behind: Callable[[Replica, Offset], bool] = lambda replica, written: False,
+    ) -> None:
         self.interval_ms = interval_ms
         self.offset_of = offset_of
         """What a file is to say of a replica; `None` for nothing."""
+        self._is_far_behind = is_far_behind
+        """Whether what a file says of a replica is so little that it costs much."""
         self.write: Final = write
         self.written: dict[TopicPartition, Offset] = {}
         """What the files say."""
         self.due_ms = 0
 
-    def says_too_much_of(self, replica: Replica) -> bool:
-        """Whether a file has a higher offset than the replica."""
-        written = self.written.get(replica.topic_partition)
-        if written is None or replica.offline:
+    def is_wrong_about(self, replica: Replica) -> bool:
+        """Whether a file has a higher offset than the replica, or one that is far too low."""
+        if replica.offline:
             return False
-        offset = self.offset_of(replica)
-        return offset is None or offset < written
+        written = self.written.get(replica.topic_partition)
+        if written is not None:
+            offset = self.offset_of(replica)
+            if offset is None or offset < written:
+                return True
+        return self._is_far_behind(replica, written or 0)
 
 
 class LogCheckpoints:
@@ -78,6 +89,7 @@ class LogCheckpoints:
                 intervals.recovery_points_ms,
                 lambda replica: replica.log.recovery_point,
                 LogDirectory.write_recovery_points,
+                _costs_a_segment,
             ),
             Checkpoint(
                 intervals.log_start_offsets_ms,
@@ -108,7 +120,7 @@ class LogCheckpoints:
         due = {kind for kind in self._kinds if now_ms >= kind.due_ms}
         if compare:
             async for part in in_slices(self._replicas):
-                due |= {kind for kind in self._kinds for replica in part if kind.says_too_much_of(replica)}
+                due |= {kind for kind in self._kinds for replica in part if kind.is_wrong_about(replica)}
         for kind in due:
             kind.due_ms = now_ms + kind.interval_ms
         return [kind for kind in self._kinds if kind in due]
@@ -147,3 +159,8 @@ class LogCheckpoints:
                     if offset is not None:
                         offsets[self._directory_of(replica.log)][replica.topic_partition] = offset
         return offsets
+
+
+def _costs_a_segment(replica: Replica, recovery_point: Offset) -> bool:
+    """Whether recovery from there would read what is on the disk of segments that are written to no more."""
+    return recovery_point < replica.log.segments.active.base_offset <= replica.log.recovery_point

@@ -1,9 +1,8 @@
 """What logs need from time to time: retention, flushing, checkpoints, forgotten files.
 
 `tick` starts what is due. Retention decides on the loop (it changes the log) and renames and unlinks beside
-it; producer snapshots, fsyncs and checkpoint files are written beside it, one run at a time, so that a slow
-disk delays the next run and nothing else. Nobody who appends waits for a flush: what makes a record safe is
-its replicas.
+it; checkpoint files are written beside it, one run at a time, so that a slow disk delays the next run and
+nothing else. Flushes have runs of their own (`log_flushes`): a checkpoint does not wait for a gigabyte.
 
 Order for the caller: `start` when every log of the directories has its replica or was set aside. Before
 that nothing is done, and the checkpoints stay as they are: written early, they would leave logs out.
@@ -16,9 +15,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from executor.replication.log_checkpoints import CheckpointIntervals, LogCheckpoints
+from executor.replication.log_flushes import LogFlushes
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import KafkaError
@@ -29,7 +28,7 @@ from sparklog.storage.log_directory import LogDirectory
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 1000
-"""How often logs are looked at for something to flush and for checkpoints that say too much."""
+"""How often checkpoints are held against the logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +58,11 @@ class Maintenance:
         self._directories = directories
         self._intervals = intervals
         self._executor = executor
-        self._check_interval_ms = min(CHECK_INTERVAL_MS, intervals.flush_by_time_ms)
+        self._flushes = LogFlushes(replicas, directory_of, intervals.flush_by_time_ms, executor)
         self._checkpoints = LogCheckpoints(
             replicas, directories, directory_of, on_failed, intervals.checkpoints, executor
         )
-        self._retention_due_ms = self._producer_expiration_due_ms = 0
-        self._check_due_ms = self._flush_by_time_due_ms = 0
-        self._flushed_ms: WeakKeyDictionary[Replica, int] = WeakKeyDictionary()
-        """When logs were last flushed, or first seen with something to flush."""
+        self._retention_due_ms = self._producer_expiration_due_ms = self._check_due_ms = 0
         self._started = False
         self._running: asyncio.Task[None] | None = None
 
@@ -76,16 +72,19 @@ class Maintenance:
         self._retention_due_ms = now_ms + self._intervals.retention_ms
         self._producer_expiration_due_ms = now_ms + self._intervals.producer_expiration_ms
         self._check_due_ms = now_ms
-        self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
+        self._flushes.start(now_ms)
         self._checkpoints.start(now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Start what is due, unless the last run has not ended."""
-        if not self._started or self._running is not None:
+        """Start what is due, unless the last run of its kind has not ended."""
+        if not self._started:
+            return
+        self._flushes.tick(now_ms)
+        if self._running is not None:
             return
         looks = now_ms >= self._check_due_ms
         if looks:
-            self._check_due_ms = now_ms + self._check_interval_ms
+            self._check_due_ms = now_ms + CHECK_INTERVAL_MS
         retention = now_ms >= self._retention_due_ms
         if retention:
             self._retention_due_ms = now_ms + self._intervals.retention_ms
@@ -97,7 +96,8 @@ class Maintenance:
             self._running = asyncio.get_running_loop().create_task(run)
 
     async def stop(self) -> None:
-        """Wait for the run under way."""
+        """Wait for the runs under way."""
+        await self._flushes.stop()
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
 
@@ -107,10 +107,6 @@ class Maintenance:
                 await self._apply_retention()
             if expiration:
                 await self._forget_idle_producers()
-            if looks:
-                rolled, to_flush = await self._look(now_ms)
-                await self._beside_loop(rolled, Log.write_snapshots)
-                await self._beside_loop(to_flush, Log.flush)
             await self._checkpoints.write(await self._checkpoints.due(now_ms, compare=looks))
         finally:
             self._running = None
@@ -152,43 +148,6 @@ class Maintenance:
             except (KafkaError, OSError) as error:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)
         return failed
-
-    async def _look(self, now_ms: int) -> tuple[list[Replica], list[Replica]]:
-        """Return the replicas whose logs have rolled, and those due by flush.messages or flush.ms."""
-        by_time = now_ms >= self._flush_by_time_due_ms
-        if by_time:
-            self._flush_by_time_due_ms = now_ms + self._intervals.flush_by_time_ms
-        rolled, to_flush = [], []
-        async for part in in_slices(self._replicas):
-            for replica in part:
-                if replica.offline:
-                    continue
-                if replica.log.has_unwritten_snapshots:
-                    rolled.append(replica)
-                if self._is_to_be_flushed(replica, now_ms, by_time=by_time):
-                    self._flushed_ms[replica] = now_ms
-                    to_flush.append(replica)
-        return rolled, to_flush
-
-    def _is_to_be_flushed(self, replica: Replica, now_ms: int, *, by_time: bool) -> bool:
-        log, flush_ms = replica.log, replica.settings.flush_ms
-        if log.recovery_point >= log.log_end_offset:
-            return False
-        if log.flush_due:
-            return True
-        if flush_ms is None:
-            return False
-        unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
-        return by_time and unflushed_ms >= flush_ms
-
-    async def _beside_loop(self, replicas: Sequence[Replica], work: Callable[[Log], None]) -> None:
-        loop = asyncio.get_running_loop()
-        for replica in replicas:
-            if replica in self._replicas and not replica.offline:
-                try:
-                    await loop.run_in_executor(self._executor, work, replica.log)
-                except (KafkaError, OSError) as error:
-                    replica.fail_if_storage(error)
 
     async def write_checkpoints(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""

@@ -3,12 +3,14 @@
 Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`,
 `advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
 for one thread at a time, normally the broker's event loop; none of them fsyncs. `open`, `flush`,
-`write_snapshots`, `delete_files_due`, `close` and `rename_for_deletion` may block for long and belong off the
-loop. `flush`, `write_snapshots`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
+`flush_rolled`, `delete_files_due`, `close` and `rename_for_deletion` may block for long and belong off the
+loop. `flush`, `flush_rolled`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
 the former in another thread.
 
 Rule kept: an append is in the log whole or not at all. On the disk for certain is only what lies below
-`recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
+`recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do). Whoever
+keeps logs calls `flush_rolled` when a log `has_rolled`, so that a start after a crash reads no more than what
+was active.
 """
 
 import time
@@ -98,9 +100,13 @@ class Log(LogReads):
         # Guards the recovery point against a truncation during a flush.
         self._lock = Lock()
         self._truncations = 0
+        self._flushing = Lock()
         self._metadata_unsynced = True
+        self._is_new = False
+        """The directory's own name may not be on the disk yet."""
         self._snapshots = UnwrittenSnapshots(directory)
         self._closed = False
+        self._given_up = False
 
     @classmethod
     def open(
@@ -126,6 +132,7 @@ class Log(LogReads):
         """
         partition_of(directory.name)
         with storage_errors(f"open the log in {directory}"):
+            is_new = not directory.exists()
             directory.mkdir(parents=True, exist_ok=True)
             metadata = directory / PARTITION_METADATA
             stored_id = read_topic_id(metadata)
@@ -145,7 +152,9 @@ class Log(LogReads):
                 stop=stop,
                 now_ms=now_ms,
             )
-            return cls(directory, config, stored_id or topic_id, loaded)
+            log = cls(directory, config, stored_id or topic_id, loaded)
+            log._is_new = is_new
+            return log
 
     # Appending
 
@@ -356,20 +365,6 @@ class Log(LogReads):
             self.segments.roll(base_offset, self.config, now_ms)
             self._metadata_unsynced = True
 
-    @property
-    def has_unwritten_snapshots(self) -> bool:
-        """Whether the log rolled since the last `write_snapshots` or `flush`."""
-        return bool(self._snapshots)
-
-    def write_snapshots(self) -> None:
-        """Write what the log knew of its producers where it rolled. Off the loop.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        with storage_errors(f"write a producer snapshot in {self.directory}"):
-            self._snapshots.write()
-
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that reaches to `offset` or above it; return whether anything went.
 
@@ -523,41 +518,74 @@ class Log(LogReads):
         limit = self.config.flush_messages
         return limit is not None and self.log_end_offset - self.recovery_point >= limit
 
+    @property
+    def has_rolled(self) -> bool:
+        """Whether a segment that is written to no more lies above the recovery point: call `flush_rolled`."""
+        return self.recovery_point < min(self.segments.active.base_offset, self.log_end_offset)
+
     def flush(self) -> None:
         """fsync what lies above the recovery point and move it to where the log ended at the call.
 
         A failure is final: the system may have dropped what it could not write and call the next fsync good.
+        Nothing is flushed of a log that was closed without.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, from the first failure on always.
         """
-        if self._flush_failed is not None:
-            raise self._flush_failed
-        try:
-            self._flush()
-        except KafkaError as error:
-            self._flush_failed = error
-            raise
+        self._flush(with_active=True)
 
-    def _flush(self) -> None:
+    def flush_rolled(self) -> None:
+        """`flush` all but the active segment, and move the recovery point to where that one begins.
+
+        Raises:
+            KafkaError: as `flush`.
+        """
+        self._flush(with_active=False)
+
+    def _flush(self, *, with_active: bool) -> None:
+        # One at a time: the recovery point must not pass what another thread is about to fsync.
+        with self._flushing:
+            if self._given_up:
+                return
+            if self._flush_failed is not None:
+                raise self._flush_failed
+            try:
+                self._sync(with_active=with_active)
+            except KafkaError as error:
+                if self._given_up:
+                    # The directory was renamed meanwhile, or the disk has failed: nobody counts on this log.
+                    return
+                self._flush_failed = error
+                raise
+
+    def _sync(self, *, with_active: bool) -> None:
         with self._lock:
             truncations = self._truncations
-            log_end_offset = self.log_end_offset
+            end_offset = self.log_end_offset
             segments = self.segments.all
-        if log_end_offset == self.recovery_point and not self._metadata_unsynced:
+        if not with_active:
+            end_offset = min(end_offset, segments[-1].base_offset)
+        if end_offset <= self.recovery_point and not (with_active and self._metadata_unsynced):
             return
+        unsynced = [segment for segment in segments if not segment.synced]
+        if not with_active:
+            unsynced = [segment for segment in unsynced if segment is not segments[-1]]
         with storage_errors(f"flush {self.directory}"):
             self._snapshots.write()
-            for segment in segments:
-                if not segment.synced:
-                    segment.flush(sealed=segment is not segments[-1])
+            for segment in unsynced:
+                segment.flush(sealed=segment is not segments[-1])
             if self._metadata_unsynced:
                 self._metadata_unsynced = False
                 sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
                 sync_directory(self.directory)
+            if self._is_new:
+                sync_directory(self.directory.parent)
+                self._is_new = False
         with self._lock:
             if truncations == self._truncations:
-                self.recovery_point = max(self.recovery_point, log_end_offset)
+                for segment in unsynced:
+                    segment.flushed(sealed=segment is not segments[-1])
+                self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self, *, clean: bool = True) -> None:
         """Flush, write the producer snapshot, trim the indexes and close; `clean=False` only closes.
@@ -568,6 +596,7 @@ class Log(LogReads):
         if self._closed:
             return
         self._closed = True
+        self._given_up = not clean
         try:
             if clean:
                 with storage_errors(f"close the log in {self.directory}"):

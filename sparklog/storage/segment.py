@@ -404,7 +404,7 @@ class Segment:
         """fsync the log and, of a `sealed` segment, the indexes.
 
         An active segment's indexes are checked and completed by recovery, unless a truncation left entries
-        that look right and are not.
+        that look right and are not. Unless it was truncated meanwhile, `flushed` is called afterwards.
 
         Raises:
             OSError: as fsync raises.
@@ -413,6 +413,9 @@ class Segment:
         if sealed or self.truncated:
             for index in (self.offset_index, self.time_index, self.transaction_index):
                 sync_file(index.path)
+
+    def flushed(self, *, sealed: bool) -> None:
+        """Note that what the segment was at the beginning of a `flush` is on the disk."""
         self.truncated = False
         self.synced = sealed
 

@@ -1,9 +1,11 @@
 """What happens to logs as time passes: flushes, checkpoints. Time is what the tests say."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from uuid import UUID
 
 from executor.loss_watch import LossWatch
@@ -31,15 +33,16 @@ class NoProposals:
 
 
 class Clock:
-    """Ticks of broker 0."""
+    """Ticks of a broker."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, broker_id: int = 0) -> None:
         self.brokers = brokers
+        self.broker_id = broker_id
         self.now_ms = int(asyncio.get_running_loop().time() * 1000)
 
     def tick(self, later_ms: int = 0) -> None:
         self.now_ms += later_ms
-        self.brokers.brokers[0].replicas.tick(self.now_ms)
+        self.brokers.brokers[self.broker_id].replicas.tick(self.now_ms)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Tick until it holds: a tick does nothing while what an earlier one started has not ended."""
@@ -245,3 +248,75 @@ async def test_idle_producers_are_forgotten_at_their_own_interval(brokers: Broke
     assert 7 in producers.producers
     clock.tick(30_000)
     await clock.until(lambda: not producers.producers, "the producer to be forgotten")
+
+
+ROLLING = {"segment.bytes": "1048576", "max.message.bytes": "2000000"}
+SELDOM = {
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": FAR,
+}
+
+
+async def roll(brokers: Brokers, topic_id: UUID, segments: int) -> None:
+    """Append until the leader's log has that many segments more."""
+    wanted = len(brokers.replica(0, topic_id).log.segments.all) + segments
+    while len(brokers.replica(0, topic_id).log.segments.all) < wanted:
+        channel = await brokers.connect(0)
+        (row,) = rows(await channel.request(produce(topic_id, batch(1, b"x" * 500_000))))
+        assert row.error_code is ErrorCode.none
+
+
+@with_brokers(count=2, config=SELDOM)
+async def test_segment_that_rolled_is_flushed_and_the_checkpoint_says_so_soon(brokers: Brokers) -> None:
+    """At leaders and followers: whichever is killed, its next start checks the active segment and no more."""
+    topic_id = await brokers.create_topic("t", [(0, 1)], ROLLING)
+    await roll(brokers, topic_id, 3)
+    for broker_id in (0, 1):
+        log = brokers.replica(broker_id, topic_id).log
+        clock = Clock(brokers, broker_id)
+        await until(lambda log=log: len(log.segments.all) == 4, "the segments")
+        base_offset = log.segments.active.base_offset
+        path = brokers.brokers[broker_id].directory.path / RECOVERY_POINTS
+        clock.tick(1000)
+        await clock.until(lambda log=log: not log.has_rolled, "the flush")
+
+        def says(path: Path = path) -> int | None:
+            return read_offsets(path).get(TopicPartition("t", 0)) if path.exists() else None
+
+        clock.tick(1000)
+        await clock.until(lambda says=says, base=base_offset: says() == base, "the checkpoint")
+        assert log.recovery_point == base_offset < log.log_end_offset
+
+
+@with_brokers(config=SELDOM)
+async def test_disk_that_takes_long_to_flush_delays_no_append_and_no_checkpoint(brokers: Brokers) -> None:
+    """However many segments roll meanwhile, one flush is under way and nothing waits in a line."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 3, ROLLING)
+    clock = Clock(brokers)
+    may_end, real, under_way = Event(), os.fdatasync, []
+
+    def slow(descriptor: int) -> None:
+        under_way.append(descriptor)
+        may_end.wait(20)
+        real(descriptor)
+
+    os.fdatasync = slow
+    try:
+        await roll(brokers, topic_id, 1)
+        clock.tick(1000)
+        await clock.until(lambda: bool(under_way), "a flush")
+        for _ in range(3):
+            await roll(brokers, topic_id, 2)
+            clock.tick(1000)
+            await clock.written(HIGH_WATERMARKS)
+        assert len(under_way) == 1
+    finally:
+        may_end.set()
+        os.fdatasync = real
+    log = brokers.replica(0, topic_id).log
+
+    def flushed() -> bool:
+        clock.tick(1000)
+        return not log.has_rolled
+
+    await until(flushed, "the recovery point to catch up")

@@ -60,7 +60,7 @@ class Kept:
         self.headers = headers_of(self.content)
         self.epochs = log.epochs.entries
         self.stop = stop
-        log.write_snapshots()
+        log.flush_rolled()
         log.close(clean=stop is PreviousStop.CLEAN)
         self.recovery_point = log.log_end_offset if stop is PreviousStop.CLEAN else 0
         self._pristine = log.directory

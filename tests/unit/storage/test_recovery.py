@@ -37,7 +37,7 @@ def crashed_log(tmp_path: Path, batches: int, *, flush_at: int | None = None) ->
         if i == flush_at:
             log.flush()
     content = read_all(log)
-    log.write_snapshots()
+    log.flush_rolled()
     log.close(clean=False)
     return log.directory, content
 
@@ -169,10 +169,10 @@ def test_snapshots_of_a_roll_are_written_beside_it_and_none_of_what_was_cut_off(
         log.append_as_leader(batch, headers_of(batch), 3, START_MS)
     bases = [segment.base_offset for segment in log.segments.all]
     assert len(bases) > 3
-    assert (snapshot_offsets(log.directory), log.has_unwritten_snapshots) == ([], True)
+    assert (snapshot_offsets(log.directory), log.has_rolled) == ([], True)
     log.truncate_to(bases[2] + 2)
-    log.write_snapshots()
-    assert (snapshot_offsets(log.directory), log.has_unwritten_snapshots) == (bases[1:3], False)
+    log.flush_rolled()
+    assert (snapshot_offsets(log.directory), log.has_rolled) == (bases[1:3], False)
     log.close()
 
 
