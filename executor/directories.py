@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 
 from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.files import is_disk_error, partition_of, storage_errors
+from sparklog.storage.files import partition_of, storage_errors, system_error
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 __all__ = ["DataDirectories"]
@@ -56,7 +56,7 @@ class DataDirectories:
                 try:
                     opened.append(LogDirectory.open(path))
                 except KafkaError as error:
-                    if path == metadata_path or not is_disk_error(error):
+                    if path == metadata_path or system_error(error) is None:
                         raise
                     failure = error
                     logger.critical("starting without the log directory %s: %s", path, error)

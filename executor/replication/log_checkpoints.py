@@ -4,10 +4,11 @@ Each kind has an interval of its own. A file that says too little costs time aft
 unless it costs a whole segment. One that says too much would have recovery trust what was never fsynced, or a
 topic that was made again begin where its predecessor did. Both are written as soon as that is seen (`due`
 compares every second or so): after what rolled has been flushed, after a truncation, and when a log came to
-be under a name that a file still has. A file that cannot be written takes its directory offline.
+be under a name that a file still has. A file that the disk refuses takes its directory offline.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_kee
 from sparklog.types import Offset, TopicPartition
 
 __all__ = ["Checkpoint", "CheckpointIntervals", "LogCheckpoints"]
+
+logger = logging.getLogger(__name__)
 
 Write = Callable[[LogDirectory, Mapping[TopicPartition, Offset]], None]
 
@@ -143,7 +146,10 @@ class LogCheckpoints:
                     await loop.run_in_executor(self._executor, kind.write, directory, offsets[directory])
                 except (KafkaError, OSError) as error:
                     failed = True
-                    self._on_failed(directory, error)
+                    if directory.is_failed_by(error):
+                        self._on_failed(directory, error)
+                    else:
+                        logger.warning("%s: a checkpoint is written later: %s", directory.path, error)
                 else:
                     written |= offsets[directory]
             kind.written = kind.written | written if failed else written

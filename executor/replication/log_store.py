@@ -15,7 +15,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.files import is_disk_error
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
@@ -122,7 +121,7 @@ class LogStore:
                 _wall_ms(),
             )
         except KafkaError as error:
-            if is_disk_error(error):
+            if directory.is_failed_by(error):
                 self._on_failed(directory, error)
             raise
         finally:
@@ -172,13 +171,18 @@ class LogStore:
         return directory
 
     async def _beside_loop(self, directory: LogDirectory, work: Callable[[], object]) -> None:
-        """Do something to a directory that is online; if its disk fails, so does the directory."""
+        """Do something to a directory that is online; it fails with its disk, and with nothing else."""
         if directory.failure is not None:
             return
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except (KafkaError, OSError) as error:
-            self._on_failed(directory, error)
+            if directory.is_failed_by(error):
+                self._on_failed(directory, error)
+            else:
+                # Not closed, or not removed: the next start looks after it.
+                logger.error("%s: %s", directory.path, error)
+                directory.has_unclosed_logs = True
 
     def _least_used(self) -> LogDirectory:
         online = self.online

@@ -38,6 +38,7 @@ from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.epoch_checks import check_leader_epoch
+from sparklog.storage.files import may_pass
 from sparklog.storage.log import AppendInfo, Log
 from sparklog.types import (
     BrokerEpoch,
@@ -412,8 +413,15 @@ class Replica:
     # --- both -----------------------------------------------------------------------------------
 
     def fail_if_storage(self, error: BaseException) -> None:
-        """Take the replica offline if `error` came from its files."""
+        """Take the replica offline if `error` came from its files.
+
+        A refusal that says nothing of the disk (no descriptors, no memory, a file that somebody else took)
+        leaves it as it is, as long as its log is.
+        """
         if isinstance(error, KafkaError) and error.error_code != ErrorCode.kafka_storage_error:
+            return
+        if may_pass(error) and self.log.is_intact:
+            logger.warning("%s: refused, and may be tried again: %s", self, error)
             return
         if not self.offline:
             logger.error("%s: offline after an I/O error in %s: %s", self, self.log.directory, error)

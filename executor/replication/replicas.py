@@ -48,7 +48,6 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
 from sparklog.quorum.log_position import LogPosition
 from sparklog.slices import in_slices
-from sparklog.storage.files import is_disk_error
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import (
@@ -424,7 +423,7 @@ class Replicas:
         if self._table.get(*key) is replica:
             self._fetchers.remove(replica)
             self._note_failure(replica, error, key, directory)
-        if is_disk_error(error):
+        if directory.is_failed_by(error):
             self.directory_failed(directory, error)
 
     def _note_failure(
@@ -432,7 +431,7 @@ class Replicas:
     ) -> None:
         registration = self._table.image.topics.partition(replica.topic_id, replica.topic_partition.partition)
         told = None if registration is None else registration.directory_of(self._node_id)
-        if not is_disk_error(error) or directory.meta is None or told != directory.meta.directory_id:
+        if not directory.is_failed_by(error) or directory.meta is None or told != directory.meta.directory_id:
             # The controller does not learn of it by the directory.
             self._places.lost(key)
             if registration is not None:

@@ -28,17 +28,21 @@ _CRC_WINDOW_BYTES: Final = 1024 * 1024
 _TORN_BYTES_LOOKED_AT: Final = 64 * 1024 * 1024
 
 
-def header_at(file: LogFile, position: int, end: int) -> BatchHeader:
+def header_at(file: LogFile, position: int, end: int, *, cached_only: bool = False) -> BatchHeader:
     """Return the header of the batch that lies at `position` and ends at or below `end`.
 
     Raises:
         CorruptBatchError: there is no such batch.
+        NotCachedError: with `cached_only`, it would have to come from the disk.
         OSError: the file cannot be read.
     """
-    return _sound_header(file, os.pread(file.fileno(), HEADER_BYTES, position), 0, position, end)
+    window = file.pread(HEADER_BYTES, position, cached_only=cached_only)
+    return _sound_header(file, window, 0, position, end)
 
 
-def _sound_header(file: LogFile, window: bytes, window_position: int, position: int, end: int) -> BatchHeader:
+def _sound_header(
+    file: LogFile, window: bytes | bytearray, window_position: int, position: int, end: int
+) -> BatchHeader:
     if len(window) - window_position < HEADER_BYTES:
         raise CorruptBatchError(f"{file.path} has no whole batch header at position {position}")
     header = BatchHeader._make(HEADER.unpack_from(window, window_position))
@@ -56,17 +60,19 @@ def _sound_header(file: LogFile, window: bytes, window_position: int, position: 
     return header
 
 
-def walk_headers(file: LogFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def walk_headers(
+    file: LogFile, position: int, end: int, *, cached_only: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches that lie in [position, end), reading only headers.
 
     Small batches are read many at a time, large ones a header at a time.
 
     Raises:
         CorruptBatchError: something else than whole batches lies there.
+        NotCachedError: with `cached_only`, they would have to come from the disk.
         OSError: the file cannot be read.
     """
-    descriptor = file.fileno()
-    window = b""
+    window: bytes | bytearray = b""
     window_start = position
     window_bytes = _SMALL_WINDOW_BYTES
     in_window = 0
@@ -74,7 +80,7 @@ def walk_headers(file: LogFile, position: int, end: int) -> Iterator[tuple[int, 
         window_position = position - window_start
         if window_position + HEADER_BYTES > len(window):
             window_bytes = _LARGE_WINDOW_BYTES if in_window > 8 else _SMALL_WINDOW_BYTES
-            window = os.pread(descriptor, min(window_bytes, end - position), position)
+            window = file.pread(min(window_bytes, end - position), position, cached_only=cached_only)
             window_start = position
             window_position = 0
             in_window = 0

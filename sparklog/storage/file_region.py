@@ -7,9 +7,14 @@ dropped. A truncation takes bytes away from under a region though: `os.sendfile`
 no longer be completed.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
+
+
+class NotCachedError(Exception):
+    """What is to be read is not in memory, and the caller may not wait for the disk."""
 
 
 class LogFile:
@@ -34,6 +39,34 @@ class LogFile:
     def fileno(self) -> int:
         """Return the file descriptor, valid while this object is referenced."""
         return self._descriptor
+
+    def pread(self, length: int, position: int, *, cached_only: bool = False) -> bytes | bytearray:
+        """Return up to `length` bytes from `position` on; fewer only at the end of the file.
+
+        `cached_only` is for the event loop: what the page cache does not hold is not waited for. Where the
+        file system cannot tell, everything counts as cached.
+
+        Raises:
+            NotCachedError: with `cached_only`.
+            OSError: the file cannot be read.
+        """
+        if not cached_only:
+            return os.pread(self._descriptor, length, position)
+        found = bytearray(length)
+        try:
+            count = os.preadv(self._descriptor, [found], position, os.RWF_NOWAIT)
+            if count < length and os.preadv(
+                self._descriptor, [bytearray(1)], position + count, os.RWF_NOWAIT
+            ):
+                # Not the end of the file, but of what is cached; it has come in just now.
+                return os.pread(self._descriptor, length, position)
+        except BlockingIOError:
+            raise NotCachedError(f"{self.path} at position {position}") from None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(self._descriptor, length, position)
+        return found if count == length else found[:count]
 
     def size_bytes(self) -> int:
         """Ask the file system for the file's length."""

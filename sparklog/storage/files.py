@@ -32,6 +32,36 @@ PARTITION_METADATA: Final = "partition.metadata"
 _DIRECTORY_NAME_BYTES: Final = 255
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says when a file cannot grow, though nothing is wrong with the disk."""
+_DISK_ERRORS: Final = NO_SPACE | {
+    # The device, its driver or its cable.
+    errno.EIO,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ENOMEDIUM,
+    errno.EREMOTEIO,
+    errno.ENODATA,
+    errno.EILSEQ,
+    errno.ETIME,
+    errno.ENOLINK,
+    # The file system: taken away, gone read-only (so that whoever asks is refused), found to be damaged.
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EUCLEAN,
+    errno.EBADMSG,
+    # One on the network.
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.ENOTCONN,
+    errno.ECONNABORTED,
+    errno.EHOSTDOWN,
+}
+"""Errors that say something of the disk. Others say something of this process or machine (EMFILE, ENFILE,
+ENOMEM, EINTR), or of a file that somebody else may have taken (ENOENT)."""
+
+
+class SyncFailedError(OSError):
+    """What was written may not be on the disk, whatever the system says of it from now on."""
 
 
 def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
@@ -102,13 +132,25 @@ def storage_error(action: str, error: OSError) -> KafkaError:
     return KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
 
 
-def is_disk_error(error: BaseException | None) -> bool:
-    """Say whether the disk is behind an error: an OSError, or a KafkaError raised because of one."""
-    while error is not None:
-        if isinstance(error, OSError):
-            return True
+def system_error(error: BaseException | None) -> OSError | None:
+    """Return the operating system's error that is behind another one; None if none is."""
+    while error is not None and not isinstance(error, OSError):
         error = error.__cause__
-    return False
+    return error
+
+
+def is_disk_error(error: BaseException | None) -> bool:
+    """Say whether the disk is behind an error: it is an OSError that says so, or was raised because of one.
+
+    A failed fsync is one in any case.
+    """
+    cause = system_error(error)
+    return isinstance(cause, SyncFailedError) or (cause is not None and cause.errno in _DISK_ERRORS)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Say whether the system refused something for a reason that is not the disk's: try it again later."""
+    return system_error(error) is not None and not is_disk_error(error)
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
@@ -143,10 +185,22 @@ def write_file(path: Path, content: bytes, *, sync: bool = True) -> None:
             if file.write(content) != len(content):
                 raise OSError(errno.ENOSPC, "it was written only in part", str(path))
             if sync:
-                os.fsync(file.fileno())
+                sync_descriptor(file.fileno())
     except OSError:
         path.unlink(missing_ok=True)
         raise
+
+
+def sync_descriptor(descriptor: int, *, data_only: bool = False) -> None:
+    """fsync an open file, or fdatasync it.
+
+    Raises:
+        SyncFailedError: never to be tried again: the system may have dropped what it could not write.
+    """
+    try:
+        (os.fdatasync if data_only else os.fsync)(descriptor)
+    except OSError as error:
+        raise SyncFailedError(error.errno, error.strerror) from error
 
 
 def sync_file(path: Path) -> None:
@@ -156,7 +210,7 @@ def sync_file(path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        os.fsync(descriptor)
+        sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
 
@@ -165,6 +219,6 @@ def sync_directory(path: Path) -> None:
     """fsync a directory: files created, renamed or removed in it stay so after a crash of the machine."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync_descriptor(descriptor)
     finally:
         os.close(descriptor)

@@ -32,7 +32,7 @@ class LeaderEpochs:
     __slots__ = ("_entries", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        self._entries: list[EpochEntry] = []
+        self._entries: tuple[EpochEntry, ...] = ()
         self.latest: LeaderEpoch | None = None
         """The newest epoch known to this log, or None for an empty history."""
         for entry in entries:
@@ -41,7 +41,7 @@ class LeaderEpochs:
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All entries, oldest first."""
-        return tuple(self._entries)
+        return self._entries
 
     def assign(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Note that `leader_epoch` begins at `start_offset`; return whether anything changed.
@@ -51,11 +51,12 @@ class LeaderEpochs:
         entries = self._entries
         if entries and entries[-1].leader_epoch == leader_epoch and entries[-1].start_offset <= start_offset:
             return False
-        while entries and (
-            entries[-1].leader_epoch >= leader_epoch or entries[-1].start_offset >= start_offset
+        kept = len(entries)
+        while kept and (
+            entries[kept - 1].leader_epoch >= leader_epoch or entries[kept - 1].start_offset >= start_offset
         ):
-            entries.pop()
-        entries.append(EpochEntry(leader_epoch, start_offset))
+            kept -= 1
+        self._entries = (*entries[:kept], EpochEntry(leader_epoch, start_offset))
         self.latest = leader_epoch
         return True
 
@@ -68,29 +69,31 @@ class LeaderEpochs:
         >>> LeaderEpochs([EpochEntry(1, 0), EpochEntry(4, 10)]).end_offset_for(3, 25)
         EpochEndOffset(leader_epoch=1, end_offset=10)
         """
-        latest = self.latest
-        if latest is None or leader_epoch > latest:
+        entries = self._entries
+        if not entries or leader_epoch > entries[-1].leader_epoch:
             return None
-        if leader_epoch == latest:
-            return EpochEndOffset(latest, log_end_offset)
-        higher = bisect_right(self._entries, leader_epoch, key=_leader_epoch)
-        end_offset = self._entries[higher].start_offset
-        floor_epoch = self._entries[higher - 1].leader_epoch if higher > 0 else leader_epoch
+        if leader_epoch == entries[-1].leader_epoch:
+            return EpochEndOffset(leader_epoch, log_end_offset)
+        higher = bisect_right(entries, leader_epoch, key=_leader_epoch)
+        end_offset = entries[higher].start_offset
+        floor_epoch = entries[higher - 1].leader_epoch if higher > 0 else leader_epoch
         return EpochEndOffset(floor_epoch, end_offset)
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch that wrote `offset`, or None when the history begins above it."""
-        slot = bisect_right(self._entries, offset, key=_start_offset)
-        return self._entries[slot - 1].leader_epoch if slot else None
+        entries = self._entries
+        slot = bisect_right(entries, offset, key=_start_offset)
+        return entries[slot - 1].leader_epoch if slot else None
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
         """Forget epochs that began at or after `end_offset`; return whether there were any."""
         entries = self._entries
-        before = len(entries)
-        while entries and entries[-1].start_offset >= end_offset:
-            entries.pop()
-        self.latest = entries[-1].leader_epoch if entries else None
-        return len(entries) != before
+        kept = len(entries)
+        while kept and entries[kept - 1].start_offset >= end_offset:
+            kept -= 1
+        self._entries = entries[:kept]
+        self.latest = entries[kept - 1].leader_epoch if kept else None
+        return kept != len(entries)
 
     def truncate_from_start(self, start_offset: Offset) -> bool:
         """Let the history begin at `start_offset`; return whether anything changed."""
@@ -98,12 +101,12 @@ class LeaderEpochs:
         reached = bisect_right(entries, start_offset, key=_start_offset)
         if reached == 0 or (reached == 1 and entries[0].start_offset == start_offset):
             return False
-        entries[:reached] = [EpochEntry(entries[reached - 1].leader_epoch, start_offset)]
+        self._entries = (EpochEntry(entries[reached - 1].leader_epoch, start_offset), *entries[reached:])
         return True
 
     def clear(self) -> None:
         """Forget everything."""
-        self._entries.clear()
+        self._entries = ()
         self.latest = None
 
 

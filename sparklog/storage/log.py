@@ -14,7 +14,8 @@ was active.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from uuid import UUID, uuid4
@@ -39,6 +40,7 @@ from sparklog.storage.files import (
     PARTITION_METADATA,
     PRODUCER_SNAPSHOT_SUFFIX,
     directory_name,
+    is_disk_error,
     offset_file,
     partition_of,
     storage_error,
@@ -65,6 +67,7 @@ from sparklog.storage.results import (
 )
 from sparklog.storage.retention import count_deletable
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer
+from sparklog.storage.segment_list import number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp
 from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
@@ -97,15 +100,12 @@ class Log(LogReads):
         """
         self._may_have_gaps = loaded.may_have_gaps
         self._flush_failed: KafkaError | None = None
-        # Guards the recovery point against a truncation during a flush.
-        self._lock = Lock()
-        self._truncations = 0
         self._flushing = Lock()
         self._metadata_unsynced = True
         self._is_new = False
         """The directory's own name may not be on the disk yet."""
+        self._is_torn = False
         self._snapshots = UnwrittenSnapshots(directory)
-        self._closed = False
         self._given_up = False
 
     @classmethod
@@ -322,7 +322,7 @@ class Log(LogReads):
         for header in headers:
             if header.producer_id >= 0:
                 if header.is_control:
-                    with storage_errors(f"append to {active.transaction_index.path}"):
+                    with self._all_or_torn(f"append to {active.transaction_index.path}"):
                         batch = view[position : position + header.size_bytes]
                         apply_batch(self.producers, header, batch, active, now_ms)
                 else:
@@ -360,9 +360,10 @@ class Log(LogReads):
     def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
         """Begin a new segment at `base_offset`, which is the log end offset or above."""
         with storage_errors(f"roll {self.segments.active.file.path}"):
-            if self.segments.active.size_bytes:
-                self._snapshots.add(base_offset, encode_snapshot(self.producers))
+            has_records = self.segments.active.size_bytes > 0
             self.segments.roll(base_offset, self.config, now_ms)
+            if has_records:
+                self._snapshots.add(base_offset, encode_snapshot(self.producers))
             self._metadata_unsynced = True
 
     def truncate_to(self, offset: Offset) -> bool:
@@ -378,7 +379,7 @@ class Log(LogReads):
         if offset < self.segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        with storage_errors(f"truncate {self.directory} to {offset}"):
+        with self._all_or_torn(f"truncate {self.directory} to {offset}"), self._truncations.running():
             self._forget_above(offset)
             log_end_offset = self.segments.truncate_to(offset, self.config)
             self._metadata_unsynced = True
@@ -397,7 +398,7 @@ class Log(LogReads):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        segment = self.segments.all[self.segments.number_of(offset)]
+        segment = self.segments.all[number_of(self.segments.all, offset)]
         try:
             position = segment.position_of(offset)
             with storage_errors(f"keep what is damaged in {segment.file.path}"):
@@ -425,7 +426,7 @@ class Log(LogReads):
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        with storage_errors(f"empty {self.directory}"):
+        with self._all_or_torn(f"empty {self.directory}"), self._truncations.running():
             self._forget_above(offset)
             self.segments.truncate_fully_and_start_at(offset, self.config)
             self._snapshots.forget(above=-1)
@@ -436,11 +437,18 @@ class Log(LogReads):
             self.epochs.clear()
             self._write_epochs()
 
+    @contextmanager
+    def _all_or_torn(self, action: str) -> Iterator[None]:
+        """Turn an error during `action` into KAFKA_STORAGE_ERROR; files and memory are apart then."""
+        try:
+            yield
+        except OSError as error:
+            self._is_torn = True
+            raise storage_error(action, error) from error
+
     def _forget_above(self, offset: Offset) -> None:
         """Let recovery begin at `offset` at the latest, whatever a running flush is about to say."""
-        with self._lock:
-            self._truncations += 1
-            self.recovery_point = min(self.recovery_point, offset)
+        self.recovery_point = min(self.recovery_point, offset)
         self._snapshots.forget(above=offset)
 
     def advance_log_start_offset(self, offset: Offset) -> bool:
@@ -513,6 +521,11 @@ class Log(LogReads):
     # Keeping and leaving
 
     @property
+    def is_intact(self) -> bool:
+        """Whether its files are where they belong and say what is in memory, as far as that can be seen."""
+        return not self._is_torn and self.directory.exists()
+
+    @property
     def flush_due(self) -> bool:
         """Whether as many records as flush.messages says lie above the recovery point: call `flush`."""
         limit = self.config.flush_messages
@@ -526,11 +539,11 @@ class Log(LogReads):
     def flush(self) -> None:
         """fsync what lies above the recovery point and move it to where the log ended at the call.
 
-        A failure is final: the system may have dropped what it could not write and call the next fsync good.
-        Nothing is flushed of a log that was closed without.
+        A failure of the disk is final: the system may have dropped what it could not write and call the next
+        fsync good. Nothing is flushed of a log that was closed without.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, from the first failure on always.
+            KafkaError: KAFKA_STORAGE_ERROR, from the first failure of the disk on always.
         """
         self._flush(with_active=True)
 
@@ -555,12 +568,12 @@ class Log(LogReads):
                 if self._given_up:
                     # The directory was renamed meanwhile, or the disk has failed: nobody counts on this log.
                     return
-                self._flush_failed = error
+                if is_disk_error(error):
+                    self._flush_failed = error
                 raise
 
     def _sync(self, *, with_active: bool) -> None:
-        with self._lock:
-            truncations = self._truncations
+        with self._truncations.excluded() as truncations:
             end_offset = self.log_end_offset
             segments = self.segments.all
         if not with_active:
@@ -576,13 +589,17 @@ class Log(LogReads):
                 segment.flush(sealed=segment is not segments[-1])
             if self._metadata_unsynced:
                 self._metadata_unsynced = False
-                sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
-                sync_directory(self.directory)
+                try:
+                    sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
+                    sync_directory(self.directory)
+                except OSError:
+                    self._metadata_unsynced = True
+                    raise
             if self._is_new:
                 sync_directory(self.directory.parent)
                 self._is_new = False
-        with self._lock:
-            if truncations == self._truncations:
+        with self._truncations.excluded() as truncations_now:
+            if truncations == truncations_now:
                 for segment in unsynced:
                     segment.flushed(sealed=segment is not segments[-1])
                 self.recovery_point = max(self.recovery_point, end_offset)

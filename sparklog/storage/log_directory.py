@@ -31,7 +31,14 @@ from sparklog.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from sparklog.storage.files import is_disk_error, partition_of, replace_file, storage_errors, sync_directory
+from sparklog.storage.files import (
+    is_disk_error,
+    partition_of,
+    replace_file,
+    storage_errors,
+    sync_directory,
+    system_error,
+)
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -123,6 +130,10 @@ class LogDirectory:
             with storage_errors(f"write {self.path / RUNNING_MARKER}"):
                 write_marker(self.path, RunningMarker(boot, broker_epoch))
 
+    def is_failed_by(self, error: BaseException) -> bool:
+        """Say whether the directory can be used no more after an error: its disk failed, or it has gone."""
+        return is_disk_error(error) or not (self.path / LOCK_FILE).exists()
+
     def fail(self, error: BaseException) -> bool:
         """Take the directory offline because of `error`; return whether it was online.
 
@@ -185,7 +196,7 @@ class LogDirectory:
                 try:
                     logs[partition] = future.result()
                 except KafkaError as error:
-                    if is_disk_error(error):
+                    if system_error(error) is not None:
                         raise
                     logger.error("%s is offline: %s", self.path / str(partition), error)
                     self.unreadable[partition] = error

@@ -1,14 +1,20 @@
 """The half of a log that answers and changes nothing: reading by offset, looking up by time.
 
-`read` and `offset_for_timestamp` are safe beside an append in another thread.
+`read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside whatever is done to
+the log in another: what they answer was true at some moment between their call and their return. With
+`cached_only` (for the thread that changes the log: the event loop) they wait for no disk.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import CorruptBatchError
 from sparklog.storage import time_lookup
 from sparklog.storage.files import partition_of, storage_error, storage_errors
+from sparklog.storage.index_file import SegmentReleasedError
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.recovery import LoadedLog
 from sparklog.storage.results import (
@@ -20,9 +26,12 @@ from sparklog.storage.results import (
     AbortedTransaction,
     ReadResult,
 )
-from sparklog.storage.segment_list import SegmentList
+from sparklog.storage.segment_list import SegmentList, number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp
+from sparklog.storage.truncations import Truncations
 from sparklog.types import Offset, TimestampMs
+
+T = TypeVar("T")
 
 
 class LogReads:
@@ -40,9 +49,17 @@ class LogReads:
         self.log_end_offset = loaded.log_end_offset
         """The offset the next record gets."""
         self.segments = SegmentList(directory, loaded.segments)
+        self._truncations = Truncations()
+        self._closed = False
 
     def read(
-        self, offset: Offset, *, max_bytes: int, up_to_offset: Offset, min_one_batch: bool = True
+        self,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        up_to_offset: Offset,
+        min_one_batch: bool = True,
+        cached_only: bool = False,
     ) -> ReadResult:
         """Return whole batches from the one that contains `offset`, all below `up_to_offset` (exclusive).
 
@@ -50,20 +67,53 @@ class LogReads:
         begin below `offset`. A result ends with its segment at the latest.
 
         Raises:
+            NotCachedError: with `cached_only`, what leads to them is not in memory.
             KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
-                KAFKA_STORAGE_ERROR.
+                KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
         if offset < self.log_start_offset:
             raise self._out_of_range(offset)
         try:
-            result = self.segments.read(
-                offset, max_bytes=max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
-            )
+            if cached_only:
+                result = self.segments.read(
+                    offset,
+                    max_bytes=max_bytes,
+                    up_to_offset=up_to_offset,
+                    min_one_batch=min_one_batch,
+                    cached_only=True,
+                )
+            else:
+                result = self._look_up(
+                    lambda: self.segments.read(
+                        offset, max_bytes=max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
+                    )
+                )
         except OSError as error:
             raise storage_error(f"read {self.directory}", error) from error
         if result is None:
             raise self._out_of_range(offset)
         return result
+
+    def _look_up(self, look: Callable[[], T]) -> T:
+        """Return what `look` says of the log, from a time when nobody cut it and what it looked at was there.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
+        """
+        while not self._closed:
+            with self._truncations.excluded() as before:
+                pass
+            try:
+                found = look()
+            except SegmentReleasedError:
+                continue
+            except (CorruptBatchError, OSError):
+                if self._truncations.begun == before:
+                    raise
+            else:
+                if self._truncations.begun == before:
+                    return found
+        raise KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
 
     def _out_of_range(self, offset: Offset) -> KafkaError:
         return KafkaError(
@@ -83,7 +133,7 @@ class LogReads:
 
         Raises:
             KafkaError: UNSUPPORTED_VERSION for a special time not known here, CORRUPT_MESSAGE,
-                KAFKA_STORAGE_ERROR.
+                KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
         if timestamp_ms == LATEST_TIMESTAMP:
             return OffsetAndTimestamp(high_watermark, None, self.epochs.latest)
@@ -98,9 +148,13 @@ class LogReads:
             )
         with storage_errors(f"look up a timestamp in {self.directory}"):
             if timestamp_ms == MAX_TIMESTAMP:
-                found = time_lookup.latest(self.segments.all)
+                found = self._look_up(lambda: time_lookup.latest(self.segments.all))
             else:
-                found = time_lookup.first_at_or_after(self.segments.all, timestamp_ms, self.log_start_offset)
+                found = self._look_up(
+                    lambda: time_lookup.first_at_or_after(
+                        self.segments.all, timestamp_ms, self.log_start_offset
+                    )
+                )
         return found if found is not None and found.offset < high_watermark else None
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
@@ -108,22 +162,33 @@ class LogReads:
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
 
-    def aborted_transactions(self, offset: Offset, up_to_offset: Offset) -> list[AbortedTransaction]:
+    def aborted_transactions(
+        self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False
+    ) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap [offset, up_to_offset), in the order of their markers.
 
+        Segments without any are not asked, nor are those behind the first transaction that was over when
+        everything below `up_to_offset` was.
+
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+            NotCachedError: with `cached_only`, the answer is not in memory.
+            KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
-        first = self.segments.number_of(offset)
-        found: list[AbortedTransaction] = []
+
+        def look() -> list[AbortedTransaction]:
+            segments = self.segments.all
+            found: list[AbortedTransaction] = []
+            for segment in segments[number_of(segments, offset) :]:
+                index = segment.transaction_index
+                if index.entry_count:
+                    entries, is_complete = index.overlapping(offset, up_to_offset, cached_only=cached_only)
+                    found += (AbortedTransaction(entry.producer_id, entry.first_offset) for entry in entries)
+                    if is_complete:
+                        break
+            return found
+
         with storage_errors(f"read a transaction index in {self.directory}"):
-            for segment in self.segments.all[first:]:
-                for entry in segment.transaction_index.entries():
-                    if entry.last_offset >= offset and entry.first_offset < up_to_offset:
-                        found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
-                    if entry.last_stable_offset >= up_to_offset:
-                        return found
-        return found
+            return look() if cached_only else self._look_up(look)
 
     @property
     def first_segment_base_offset(self) -> Offset:

@@ -5,13 +5,12 @@ the file. It says: the batch that begins at `position` ends with `offset`. There
 after every index.interval.bytes of log.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from sparklog.storage.mapped_index import MappedIndex
+from sparklog.storage.index_file import IndexFile
 from sparklog.types import Offset
 
 
@@ -22,15 +21,13 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class OffsetIndex(MappedIndex):
+class OffsetIndex(IndexFile):
     """The offset index of one segment."""
 
     ENTRY: ClassVar[Struct] = Struct(">ii")
 
-    def __init__(
-        self, path: Path, base_offset: Offset, entry_count: int = 0, capacity_bytes: int = 0
-    ) -> None:
-        super().__init__(path, base_offset, entry_count, capacity_bytes)
+    def __init__(self, path: Path, base_offset: Offset) -> None:
+        super().__init__(path, base_offset)
         self._last: OffsetPosition | None = None
 
     @property
@@ -47,68 +44,48 @@ class OffsetIndex(MappedIndex):
         self._write_entry(self.ENTRY.pack(last_offset - self.base_offset, position))
         self._last = None
 
-    def replace(self, entries: Sequence[OffsetPosition]) -> None:
-        """Have these entries and no others.
+    def replace(self, entries: Sequence[OffsetPosition], *, removals: int, entry_count: int) -> bool:
+        """Have these entries and no others; return False if the index has changed since it had `entry_count`.
 
         Raises:
             OSError: they could not be written.
         """
         pack = self.ENTRY.pack
         content = b"".join(pack(entry.last_offset - self.base_offset, entry.position) for entry in entries)
-        self._replace_entries(content)
+        return self._replace_entries(content, removals, entry_count)
 
     def last_entry(self) -> OffsetPosition | None:
         """Return the entry with the largest offset."""
         if self._last is None and self.entry_count:
-            with self._lock:
-                if self.entry_count:
-                    self._last = self._entry(self.entry_count - 1)
+            self._last = self._absolute(self._fields(self.entry_count - 1))
         return self._last
 
-    def lookup(self, offset: Offset) -> OffsetPosition | None:
-        """Return the last entry at or below `offset`, to scan from; None to scan from the start."""
-        with self._lock:
-            if not self.entry_count:
-                return None
-            mapped = self._mapping()
-            relative = offset - self.base_offset
-            unpack_from = self.ENTRY.unpack_from
-            slot = bisect_right(
-                range(self.entry_count), relative, key=lambda n: unpack_from(mapped, n * 8)[0]
-            )
-            return self._entry(slot - 1) if slot else None
+    def lookup(self, offset: Offset, *, cached_only: bool = False) -> OffsetPosition | None:
+        """Return the last entry at or below `offset`, to scan from; None to scan from the start.
 
-    def last_at_or_below(self, position: int) -> OffsetPosition | None:
+        Raises:
+            NotCachedError, SegmentReleasedError, OSError: as `IndexFile` raises them.
+        """
+        relative = offset - self.base_offset
+        _, last = self._leading(lambda entry: entry[0] <= relative, cached_only=cached_only)
+        return None if last is None else self._absolute(last)
+
+    def last_at_or_below(self, position: int, *, cached_only: bool = False) -> OffsetPosition | None:
         """Return the entry of the last indexed batch that begins at or below `position`."""
-        with self._lock:
-            if not self.entry_count:
-                return None
-            mapped = self._mapping()
-            unpack_from = self.ENTRY.unpack_from
-            slot = bisect_right(
-                range(self.entry_count), position, key=lambda n: unpack_from(mapped, n * 8)[1]
-            )
-            return self._entry(slot - 1) if slot else None
+        _, last = self._leading(lambda entry: entry[1] <= position, cached_only=cached_only)
+        return None if last is None else self._absolute(last)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries of batches that end at or after `offset`."""
-        with self._lock:
-            if not self.entry_count:
-                return
-            mapped = self._mapping()
-            unpack_from = self.ENTRY.unpack_from
-            slot = bisect_left(
-                range(self.entry_count),
-                offset - self.base_offset,
-                key=lambda n: unpack_from(mapped, n * 8)[0],
-            )
-            self._truncate_to_entries(slot)
+        relative = offset - self.base_offset
+        kept, _ = self._leading(lambda entry: entry[0] < relative, cached_only=False)
+        self.truncate_to_entries(kept)
 
     def _forget_last(self) -> None:
         self._last = None
 
-    def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = self.ENTRY.unpack_from(self._mapping(), slot * 8)
+    def _absolute(self, fields: tuple[int, ...]) -> OffsetPosition:
+        relative, position = fields
         return OffsetPosition(self.base_offset + relative, position)
 
 

@@ -74,8 +74,8 @@ def apply_batch(
 
 
 def _index_aborted(segment: Segment, completed: CompletedTransaction) -> None:
-    entries = segment.transaction_index.entries()
-    if not entries or entries[-1].last_offset < completed.last_offset:
+    last_offset = segment.transaction_index.last_offset()
+    if last_offset is None or last_offset < completed.last_offset:
         segment.transaction_index.append(
             AbortedTransactionEntry(
                 completed.producer_id,

@@ -102,6 +102,7 @@ def load_log(
         segments = [Segment.create(directory, log_start_offset, config, now_ms=now_ms)]
     segments[-1].synced = False
     segments[-1].make_active(config)
+    segments[-1].first_timestamp()
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs = _settled_epochs(scan, checkpointed, segments, log_start_offset, log_end_offset)
     if checkpointed is None or epochs.entries != checkpointed.entries or scan.checked_from is not None:
@@ -313,7 +314,9 @@ def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
     segments = []
     for base_offset in base_offsets:
         file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX))
-        segments.append(Segment(directory, base_offset, file, file.size_bytes(), created_ms=now_ms))
+        segment = Segment(directory, base_offset, file, file.size_bytes(), created_ms=now_ms)
+        segment.transaction_index.load()
+        segments.append(segment)
     return segments
 
 

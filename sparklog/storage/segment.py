@@ -5,9 +5,16 @@ appended to, its indexes are preallocated. The others are sealed: their indexes 
 Sizes, positions and largest timestamp are kept in memory; nothing on the append path asks the file system
 for them.
 
-Rule kept: after a failed append the segment is as it was before it.
+Rules kept:
+
+- After a failed append the segment is as it was before it.
+- Look-ups are safe beside an append and beside a cut in another thread; beside a cut they may find anything,
+  and whoever looks up has to look again (`truncations`). They change nothing but what they note in
+  `positions`, and an index that is wrong.
+- With `cached_only` a look-up touches nothing that has to come from the disk, and raises `NotCachedError`.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -15,8 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from sparklog.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatchError
+from sparklog.storage.batch_positions import BatchPositions
 from sparklog.storage.batch_walk import header_at, walk_headers
-from sparklog.storage.file_region import LogFile
+from sparklog.storage.file_region import LogFile, NotCachedError
 from sparklog.storage.files import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -25,7 +33,7 @@ from sparklog.storage.files import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file,
-    sync_file,
+    sync_descriptor,
 )
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.offset_index import OffsetIndex, OffsetPosition
@@ -38,8 +46,8 @@ logger = logging.getLogger(__name__)
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _VECTORS_A_CALL: Final = 1024
 """IOV_MAX of Linux."""
-_POSITIONS_A_GENERATION: Final = 128
 _REBUILT_INTERVAL_BYTES: Final = 4096
+_WINDOW_BYTES: Final = 8192
 
 Buffer = bytes | memoryview
 
@@ -48,8 +56,6 @@ class Segment:
     """One segment of a log. Opened by `create` or by `recovery`."""
 
     __slots__ = (
-        "_newer_positions",
-        "_older_positions",
         "base_offset",
         "bytes_since_index_entry",
         "created_ms",
@@ -59,6 +65,7 @@ class Segment:
         "max_timestamp_ms",
         "offset_index",
         "offset_of_max_timestamp",
+        "positions",
         "roll_jitter_ms",
         "size_bytes",
         "synced",
@@ -85,7 +92,7 @@ class Segment:
         self.offset_index = OffsetIndex(offset_file(directory, base_offset, OFFSET_INDEX_SUFFIX), base_offset)
         self.time_index = TimeIndex(offset_file(directory, base_offset, TIME_INDEX_SUFFIX), base_offset)
         self.transaction_index = TransactionIndex(
-            offset_file(directory, base_offset, TRANSACTION_INDEX_SUFFIX)
+            offset_file(directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
         )
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
@@ -101,10 +108,8 @@ class Segment:
         """Sealed and fsynced as a whole: never to be flushed again."""
         self.truncated = False
         """Cut since the last flush: the index on disk may still have entries of what was cut."""
-        # Where batches begin, by offset, for readers that follow the end or read on from where they were.
-        # Two generations, so that forgetting costs nothing.
-        self._newer_positions: dict[Offset, int] = {}
-        self._older_positions: dict[Offset, int] = {}
+        self.positions = BatchPositions()
+        """Where batches begin, as far as somebody has asked."""
 
     @classmethod
     def create(
@@ -142,7 +147,7 @@ class Segment:
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
         self.offset_index.trim()
         self.time_index.trim()
-        self._older_positions = {}
+        self.positions.forget_older()
 
     def append(
         self, parts: list[Buffer], total_bytes: int, headers: Sequence[BatchHeader], config: LogConfig
@@ -158,6 +163,7 @@ class Segment:
         max_timestamp_ms, offset_of_max_timestamp = self.max_timestamp_ms, self.offset_of_max_timestamp
         bytes_since_index_entry = self.bytes_since_index_entry
         interval_bytes = config.index_interval_bytes
+        note_position = self.positions.note
         try:
             written = os.pwritev(self.file.fileno(), parts[:_VECTORS_A_CALL], start)
             if written != total_bytes:
@@ -175,18 +181,19 @@ class Segment:
                     self.time_index.maybe_append(max_timestamp_ms, offset_of_max_timestamp)
                     bytes_since_index_entry = 0
                 bytes_since_index_entry += size_bytes
-                self.remember_position(base_offset, position)
+                note_position(base_offset, position)
                 position += size_bytes
         except OSError:
             self._undo_append(start, index_entries)
             raise
         if self.first_timestamp_ms is None and headers:
             self.first_timestamp_ms = headers[0].max_timestamp
-        self.max_timestamp_ms = max_timestamp_ms
-        self.offset_of_max_timestamp = offset_of_max_timestamp
         self.bytes_since_index_entry = bytes_since_index_entry
         self.size_bytes = position
         self.tail = (last_offset + 1, position)
+        # After the size: who sees the timestamp in another thread also finds its batch.
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+        self.max_timestamp_ms = max_timestamp_ms
 
     def _write_rest(self, parts: list[Buffer], written: int, total_bytes: int, start: int) -> None:
         """Go on after a short write."""
@@ -203,7 +210,7 @@ class Segment:
             chunk = pending[:_VECTORS_A_CALL]
             count = os.pwritev(descriptor, chunk, start + written)
             if count == 0:
-                raise OSError(f"{self.file.path} takes no more bytes at {start + written}")
+                raise OSError(errno.ENOSPC, f"no more bytes at {start + written}", str(self.file.path))
             written += count
             while pending and count >= len(pending[0]):
                 count -= len(pending.pop(0))
@@ -212,83 +219,85 @@ class Segment:
 
     def _undo_append(self, end: int, index_entries: tuple[int, int]) -> None:
         """Cut off what a failed append left; what cannot be cut is overwritten by the next append."""
-        self._newer_positions = {}
-        self._older_positions = {}
+        self.positions = BatchPositions()
         try:
             os.ftruncate(self.file.fileno(), end)
         finally:
             self.offset_index.truncate_to_entries(index_entries[0])
             self.time_index.truncate_to_entries(index_entries[1])
 
-    def remember_position(self, offset: Offset, position: int) -> None:
-        """Note that the first batch that ends at or after `offset` begins at `position`."""
-        newer = self._newer_positions
-        if len(newer) >= _POSITIONS_A_GENERATION:
-            self._older_positions = newer
-            self._newer_positions = newer = {}
-        newer[offset] = position
-
-    def position_of(self, offset: Offset) -> int:
+    def position_of(self, offset: Offset, *, cached_only: bool = False) -> int:
         """Return where the first batch begins that ends at or after `offset`; the end if there is none.
 
         Raises:
+            NotCachedError: with `cached_only`.
+            SegmentReleasedError: the segment has left the log.
             CorruptBatchError, OSError: the file is not as it was written.
         """
-        known = self._newer_positions.get(offset)
-        if known is None:
-            known = self._older_positions.get(offset)
-            if known is None:
-                return self._find(offset)
-        return known
-
-    def _find(self, offset: Offset) -> int:
+        positions = self.positions
+        known = positions.get(offset)
+        if known is not None:
+            return known
         end = self.size_bytes
-        start = self.scan_start(offset)
-        for position, header in walk_headers(self.file, start, end):
+        start = self.scan_start(offset, cached_only=cached_only)
+        for position, header in walk_headers(self.file, start, end, cached_only=cached_only):
             if header.base_offset + header.last_offset_delta >= offset:
-                self.remember_position(offset, position)
+                positions.note(offset, position)
                 return position
         return end
 
-    def scan_start(self, offset: Offset) -> int:
+    def scan_start(self, offset: Offset, *, cached_only: bool = False) -> int:
         """Return the position of a batch from which on `offset` is found, near it if the index says so.
 
         An index entry that is not true of its batch has the index rebuilt: one wrong bit in it would hide
         records.
 
         Raises:
+            NotCachedError: with `cached_only`.
+            SegmentReleasedError: the segment has left the log.
             CorruptBatchError, OSError: the file is not as it was written.
         """
-        entry = self.offset_index.lookup(offset)
+        index = self.offset_index
+        removals = index.removals
+        entry = index.lookup(offset, cached_only=cached_only)
         if entry is None:
             return 0
-        if not self._leads_to_batch(entry):
-            self._rebuild_offset_index(entry)
-            entry = self.offset_index.lookup(offset)
-        return 0 if entry is None else entry.position
+        if not self._leads_to_batch(entry, cached_only=cached_only):
+            self._rebuild_offset_index(entry, removals, cached_only=cached_only)
+            entry = index.lookup(offset, cached_only=cached_only)
+            if entry is None or not self._leads_to_batch(entry, cached_only=cached_only):
+                return 0
+        return entry.position
 
-    def _leads_to_batch(self, entry: OffsetPosition) -> bool:
+    def _leads_to_batch(self, entry: OffsetPosition, *, cached_only: bool) -> bool:
         if not 0 < entry.position < self.size_bytes:
             return False
         try:
-            header = header_at(self.file, entry.position, self.size_bytes)
+            header = header_at(self.file, entry.position, self.size_bytes, cached_only=cached_only)
         except CorruptBatchError:
             return False
         return header.base_offset + header.last_offset_delta == entry.last_offset
 
-    def _rebuild_offset_index(self, wrong: OffsetPosition) -> None:
-        """Replace an index that leads astray, by a look at every header of the segment."""
-        logger.error("%s is rebuilt: its %r is not true of the log", self.offset_index.path, wrong)
+    def _rebuild_offset_index(self, wrong: OffsetPosition, removals: int, *, cached_only: bool) -> None:
+        """Replace an index that leads astray, by a look at every header of the segment.
+
+        Unless it was cut since it had `removals`: then it is as it should be.
+        """
+        index = self.offset_index
+        if cached_only:
+            raise NotCachedError(f"{index.path} is to be rebuilt")
+        entry_count = index.entry_count
         entries: list[OffsetPosition] = []
         last_position = 0
         for position, header in walk_headers(self.file, 0, self.size_bytes):
             if position - last_position > _REBUILT_INTERVAL_BYTES:
                 entries.append(OffsetPosition(header.last_offset, position))
                 last_position = position
-        self.offset_index.replace(entries)
+        if index.replace(entries, removals=removals, entry_count=entry_count):
+            logger.error("%s was rebuilt: its %r was not true of the log", index.path, wrong)
 
     def whole_batches(
-        self, start: int, limit: int, end: int, *, min_one_batch: bool
+        self, start: int, limit: int, end: int, *, min_one_batch: bool, cached_only: bool = False
     ) -> tuple[int, Offset | None]:
         """Return the end of the last whole batch that ends at or below `limit`, and the offset after it.
 
@@ -298,22 +307,29 @@ class Segment:
         """
         if limit >= end:
             return end, None
-        entry = self.offset_index.last_at_or_below(limit)
-        if entry is not None and entry.position > start and not self._leads_to_batch(entry):
-            self._rebuild_offset_index(entry)
-            entry = self.offset_index.last_at_or_below(limit)
+        removals = self.offset_index.removals
+        entry = self.offset_index.last_at_or_below(limit, cached_only=cached_only)
+        if (
+            entry is not None
+            and entry.position > start
+            and not self._leads_to_batch(entry, cached_only=cached_only)
+        ):
+            self._rebuild_offset_index(entry, removals, cached_only=cached_only)
+            entry = None
         position = start
         next_offset: Offset | None = None
         if entry is not None and entry.position > start:
             position = entry.position
-        descriptor = self.file.fileno()
         # Entries are index.interval.bytes apart and a batch: one read of that much usually shows the rest.
-        window = os.pread(descriptor, 8192 if limit - position > 256 else HEADER_BYTES, position)
+        length = min(_WINDOW_BYTES if limit - position > 256 else HEADER_BYTES, end - position)
+        window = self.file.pread(length, position, cached_only=cached_only)
         window_start = position
         while True:
             offset_in_window = position - window_start
             if offset_in_window + HEADER_BYTES > len(window):
-                window = os.pread(descriptor, 8192, position)
+                window = self.file.pread(
+                    min(_WINDOW_BYTES, end - position), position, cached_only=cached_only
+                )
                 window_start = position
                 offset_in_window = 0
                 if len(window) < HEADER_BYTES:
@@ -351,7 +367,7 @@ class Segment:
         """Return the largest record timestamp, or when the file was last changed if records have none."""
         if self.max_timestamp_ms >= 0:
             return self.max_timestamp_ms
-        return int(self.file.path.stat().st_mtime * 1000)
+        return int(os.fstat(self.file.fileno()).st_mtime * 1000)
 
     def truncate_to(self, offset: Offset, config: LogConfig) -> int:
         """Remove the batches from `offset` on and make the segment active; return how many bytes went.
@@ -360,19 +376,21 @@ class Segment:
             OSError, CorruptBatchError: the files cannot be read or cut.
         """
         position = self.position_of(offset)
-        self.offset_index.truncate_to(offset)
+        removed_bytes = self.size_bytes - position
+        # In this order: who reads beside finds no more than there is, rebuilds no index from what is about to
+        # go, and notes no position that is no longer true.
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
-        removed_bytes = self.size_bytes - position
-        os.ftruncate(self.file.fileno(), position)
         self.size_bytes = position
-        self._newer_positions = {}
-        self._older_positions = {}
+        self.offset_index.truncate_to(offset)
+        os.ftruncate(self.file.fileno(), position)
+        self.positions = BatchPositions()
         self.make_active(config)
         self.bytes_since_index_entry = 0
         self.reload_max_timestamp()
         if position == 0:
             self.first_timestamp_ms = None
+        self.first_timestamp()
         self.synced = False
         self.truncated = True
         return removed_bytes
@@ -409,10 +427,10 @@ class Segment:
         Raises:
             OSError: as fsync raises.
         """
-        os.fdatasync(self.file.fileno())
+        sync_descriptor(self.file.fileno(), data_only=True)
         if sealed or self.truncated:
             for index in (self.offset_index, self.time_index, self.transaction_index):
-                sync_file(index.path)
+                index.sync()
 
     def flushed(self, *, sealed: bool) -> None:
         """Note that what the segment was at the beginning of a `flush` is on the disk."""
@@ -426,17 +444,17 @@ class Segment:
 
     def mark_deleted(self) -> list[Path]:
         """Rename the files with `.deleted` (who has them open can still read); return the new names."""
-        self.offset_index.release()
-        self.time_index.release()
+        self.release()
         renamed = []
         for path in self.paths():
             renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
         return renamed
 
     def release(self) -> None:
-        """Close the indexes as they are; the log file closes with its last reference."""
+        """Close the indexes as they are, for good; a file closes when its last reader has let go."""
         self.offset_index.release()
         self.time_index.release()
+        self.transaction_index.release()
 
     def __repr__(self) -> str:
         return f"Segment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"

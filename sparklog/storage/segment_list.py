@@ -42,20 +42,25 @@ class SegmentList:
         """Bytes of record batches."""
         return sum(segment.size_bytes for segment in self.all)
 
-    def number_of(self, offset: Offset) -> int:
-        """Return the place of the segment that `offset` belongs into; the first one's if it is below all."""
-        return max(bisect_right(self.all, offset, key=_base_offset) - 1, 0)
-
     def read(
-        self, offset: Offset, *, max_bytes: int, up_to_offset: Offset, min_one_batch: bool
+        self,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        up_to_offset: Offset,
+        min_one_batch: bool,
+        cached_only: bool = False,
     ) -> ReadResult | None:
         """Find the batches to answer `Log.read` with; None if `offset` is above the log's end.
 
         Raises:
+            NotCachedError: with `cached_only`, what leads to them is not in memory.
+            SegmentReleasedError: a segment has left the log meanwhile.
             CorruptBatchError, OSError: the log is not as it was written.
         """
         segments = self.all
         segment = segments[-1]
+        positions = segment.positions
         log_end_offset, active_end = segment.tail
         if offset > log_end_offset:
             return None
@@ -66,13 +71,14 @@ class SegmentList:
         if offset < segment.base_offset:
             number = bisect_right(segments, offset, key=_base_offset)
             segment = segments[number - 1]
+            positions = segment.positions
             end = segment.size_bytes
         while True:
-            start = segment.position_of(offset)
+            start = segment.position_of(offset, cached_only=cached_only)
             is_active = number == len(segments)
             end_offset = log_end_offset if is_active else segments[number].base_offset
             if up_to_offset < end_offset:
-                end = segment.position_of(up_to_offset)
+                end = segment.position_of(up_to_offset, cached_only=cached_only)
                 end_offset = up_to_offset
             if start < end:
                 break
@@ -80,17 +86,18 @@ class SegmentList:
                 return ReadResult(None, offset)
             # Offsets at the end of this segment are gone (compaction).
             segment = segments[number]
+            positions = segment.positions
             number += 1
             end = active_end if number == len(segments) else segment.size_bytes
         region_end, next_offset = segment.whole_batches(
-            start, start + max_bytes, end, min_one_batch=min_one_batch
+            start, start + max_bytes, end, min_one_batch=min_one_batch, cached_only=cached_only
         )
         if region_end <= start:
             return ReadResult(None, offset)
         if next_offset is None:
             next_offset = end_offset
         else:
-            segment.remember_position(next_offset, region_end)
+            positions.note(next_offset, region_end)
         return ReadResult(FileRegion(segment.file, start, region_end - start), next_offset)
 
     def must_roll(
@@ -125,16 +132,19 @@ class SegmentList:
     def roll(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> None:
         """Seal the active segment and begin another; an empty one is dropped (offsets too far away for it).
 
+        The new one is made first: if that fails, the log goes on as it was.
+
         Raises:
             OSError: files cannot be made or written.
         """
-        kept = self.all
+        created = self._create(base_offset, config, now_ms)
         if self.active.size_bytes:
             self.active.seal()
+            self._use((*self.all, created))
         else:
-            kept = kept[:-1]
-            self._delete([self.active], config, now_ms)
-        self._use((*kept, self._create(base_offset, config, now_ms)))
+            empty = self.active
+            self._use((*self.all[:-1], created))
+            self._delete([empty], config, now_ms)
 
     def truncate_to(self, offset: Offset, config: LogConfig) -> Offset:
         """Remove the batches that reach to `offset` or above it; return the new log end offset.
@@ -222,6 +232,11 @@ class SegmentList:
                 paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))
         if paths:
             self._to_delete.append((due_ms, paths))
+
+
+def number_of(segments: Sequence[Segment], offset: Offset) -> int:
+    """Return the place of the segment that `offset` belongs into; the first one's if it is below all."""
+    return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
 
 
 def _base_offset(segment: Segment) -> Offset:

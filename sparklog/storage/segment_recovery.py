@@ -12,8 +12,8 @@ from sparklog.records.batch import BatchHeader, CorruptBatchError
 from sparklog.storage import offset_index, time_index
 from sparklog.storage.batch_walk import header_at, is_torn_append, walk_headers, walk_with_crc
 from sparklog.storage.cut_files import cut_segment
+from sparklog.storage.index_file import read_used
 from sparklog.storage.log_config import LogConfig
-from sparklog.storage.mapped_index import read_used
 from sparklog.storage.recovery_rules import Cut, SoundPrefix
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from sparklog.storage.time_index import TimestampOffset

@@ -6,12 +6,11 @@ and that batch holds it. Timestamps and offsets rise. When a segment is rolled o
 timestamp is the last entry.
 """
 
-from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from sparklog.storage.mapped_index import MappedIndex
+from sparklog.storage.index_file import IndexFile
 from sparklog.types import Offset, TimestampMs
 
 
@@ -22,15 +21,13 @@ class TimestampOffset(NamedTuple):
     offset: Offset
 
 
-class TimeIndex(MappedIndex):
+class TimeIndex(IndexFile):
     """The time index of one segment."""
 
     ENTRY: ClassVar[Struct] = Struct(">qi")
 
-    def __init__(
-        self, path: Path, base_offset: Offset, entry_count: int = 0, capacity_bytes: int = 0
-    ) -> None:
-        super().__init__(path, base_offset, entry_count, capacity_bytes)
+    def __init__(self, path: Path, base_offset: Offset) -> None:
+        super().__init__(path, base_offset)
         self._last: TimestampOffset | None = None
 
     @property
@@ -52,47 +49,33 @@ class TimeIndex(MappedIndex):
     def last_entry(self) -> TimestampOffset | None:
         """Return the entry with the largest timestamp."""
         if self._last is None and self.entry_count:
-            with self._lock:
-                if self.entry_count:
-                    self._last = self._entry(self.entry_count - 1)
+            self._last = self._absolute(self._fields(self.entry_count - 1))
         return self._last
 
     def lookup(self, timestamp_ms: TimestampMs) -> TimestampOffset | None:
         """Return the last entry earlier than `timestamp_ms`: up to its offset no record is later than that.
 
         None: there is no such entry.
+
+        Raises:
+            SegmentReleasedError, OSError: as `IndexFile` raises them.
         """
-        with self._lock:
-            if not self.entry_count:
-                return None
-            mapped = self._mapping()
-            unpack_from = self.ENTRY.unpack_from
-            # The batch that holds an entry's timestamp ends at its offset: only a strictly later time may
-            # begin to look there.
-            slot = bisect_left(
-                range(self.entry_count), timestamp_ms, key=lambda n: unpack_from(mapped, n * 12)[0]
-            )
-            return self._entry(slot - 1) if slot else None
+        # The batch that holds an entry's timestamp ends at its offset: only a strictly later time may
+        # begin to look there.
+        _, last = self._leading(lambda entry: entry[0] < timestamp_ms, cached_only=False)
+        return None if last is None else self._absolute(last)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries whose offset is `offset` or above."""
-        with self._lock:
-            if not self.entry_count:
-                return
-            mapped = self._mapping()
-            unpack_from = self.ENTRY.unpack_from
-            slot = bisect_right(
-                range(self.entry_count),
-                offset - self.base_offset - 1,
-                key=lambda n: unpack_from(mapped, n * 12)[1],
-            )
-            self._truncate_to_entries(slot)
+        relative = offset - self.base_offset
+        kept, _ = self._leading(lambda entry: entry[1] < relative, cached_only=False)
+        self.truncate_to_entries(kept)
 
     def _forget_last(self) -> None:
         self._last = None
 
-    def _entry(self, slot: int) -> TimestampOffset:
-        timestamp_ms, relative = self.ENTRY.unpack_from(self._mapping(), slot * 12)
+    def _absolute(self, fields: tuple[int, ...]) -> TimestampOffset:
+        timestamp_ms, relative = fields
         return TimestampOffset(timestamp_ms, self.base_offset + relative)
 
 

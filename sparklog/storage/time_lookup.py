@@ -72,6 +72,7 @@ def latest(segments: Sequence[Segment]) -> OffsetAndTimestamp | None:
 
 def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
     """Return an offset before which no record of the segment is as late as `timestamp_ms`."""
+    removals = segment.time_index.removals
     entry = segment.time_index.lookup(timestamp_ms)
     if entry is None:
         return segment.base_offset
@@ -80,7 +81,10 @@ def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
         header = header_at(segment.file, position, segment.size_bytes)
         if (header.max_timestamp, header.last_offset) == (entry.timestamp_ms, entry.offset):
             return entry.offset
-    logger.error("%s is not true of the log in its %r: looking without it", segment.time_index.path, entry)
+    if segment.time_index.removals == removals:
+        logger.error(
+            "%s is not true of the log in its %r: looking without it", segment.time_index.path, entry
+        )
     return segment.base_offset
 
 

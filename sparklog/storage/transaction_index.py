@@ -1,21 +1,21 @@
 """The aborted transactions whose markers lie in a segment (`.txnindex`, KIP-98).
 
-An entry is 34 bytes, big-endian: version 0 (int16), producer id, first offset of the transaction, offset
-of its abort marker, last stable offset when it was aborted (int64 each). Last offsets rise. The file exists
-only once there is something in it; entries are few, so a look-up reads them all.
+An entry is 34 bytes, big-endian: version 0 (int16), producer id, first offset of the transaction, offset of
+its abort marker, last stable offset when it was aborted (int64 each). Last offsets rise, last stable offsets
+do not fall. The file exists only once there is something in it; whether there is, is known without asking for
+it: most segments have none.
 """
 
 import os
-from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
+from sparklog.storage.index_file import IndexFile
 from sparklog.types import Offset, ProducerId
 
-ENTRY: Final = Struct(">hqqqq")
-ENTRY_BYTES: Final = 34
-assert ENTRY.size == ENTRY_BYTES
 _VERSION: Final = 0
+_READ_AT_ONCE: Final = 120
+"""Entries: about a page of the file."""
 
 
 class AbortedTransactionEntry(NamedTuple):
@@ -28,30 +28,56 @@ class AbortedTransactionEntry(NamedTuple):
     last_stable_offset: Offset
 
 
-class TransactionIndex:
-    """The transaction index of one segment. Opens its file for each call: none of them is frequent."""
+class TransactionIndex(IndexFile):
+    """The transaction index of one segment."""
 
-    __slots__ = ("path",)
+    ENTRY: ClassVar[Struct] = Struct(">hqqqq")
+    assert ENTRY.size == 34
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def entries(self) -> list[AbortedTransactionEntry]:
-        """Return all entries in order; an incomplete last one (a crash) is left out.
+    def load(self) -> None:
+        """Find out how many entries the file has; an incomplete last one (a crash) is left out.
 
         Raises:
-            ValueError: an entry of an unknown version.
+            OSError: it cannot be looked at.
         """
         try:
-            content = self.path.read_bytes()
+            size_bytes = self.path.stat().st_size
         except FileNotFoundError:
-            return []
-        entries = []
-        for version, *fields in ENTRY.iter_unpack(content[: len(content) // ENTRY_BYTES * ENTRY_BYTES]):
-            if version != _VERSION:
-                raise ValueError(f"{self.path} has an entry of version {version}, not {_VERSION}")
-            entries.append(AbortedTransactionEntry(*fields))
-        return entries
+            size_bytes = 0
+        self.adopt(size_bytes // self.ENTRY.size)
+
+    def last_offset(self) -> Offset | None:
+        """Return the offset of the last abort marker; None for none.
+
+        Raises:
+            ValueError: the entry is of an unknown version.
+            OSError: the file cannot be read.
+        """
+        return self._entry(self._fields(self.entry_count - 1)).last_offset if self.entry_count else None
+
+    def overlapping(
+        self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False
+    ) -> tuple[list[AbortedTransactionEntry], bool]:
+        """Return the entries that overlap [offset, up_to_offset), and whether none in later segments can.
+
+        Raises:
+            NotCachedError, SegmentReleasedError, OSError: as `IndexFile` raises them.
+            ValueError: an entry of an unknown version.
+        """
+        count = self.entry_count
+        found: list[AbortedTransactionEntry] = []
+        slot, _ = self._leading(lambda fields: fields[3] < offset, cached_only=cached_only)
+        while slot < count:
+            wanted = min(count - slot, _READ_AT_ONCE)
+            window = self._read(self._opened(cached_only=cached_only), slot, wanted, cached_only=cached_only)
+            for fields in self.ENTRY.iter_unpack(window):
+                entry = self._entry(fields)
+                if entry.last_offset >= offset and entry.first_offset < up_to_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= up_to_offset:
+                    return found, True
+            slot += wanted
+        return found, False
 
     def append(self, entry: AbortedTransactionEntry) -> None:
         """Add an entry whose last offset is above all others'.
@@ -59,14 +85,27 @@ class TransactionIndex:
         Raises:
             OSError: it could not be written.
         """
-        with self.path.open("ab", buffering=0) as file:
-            file.write(ENTRY.pack(_VERSION, *entry))
+        file = self._opened()
+        with self._lock:
+            os.pwrite(file.fileno(), self.ENTRY.pack(_VERSION, *entry), self.entry_count * self.ENTRY.size)
+            self.entry_count += 1
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the transactions that ended at or after `offset`."""
-        kept = 0
-        entries = self.entries()
-        while kept < len(entries) and entries[kept].last_offset < offset:
-            kept += 1
-        if self.path.exists():
-            os.truncate(self.path, kept * ENTRY_BYTES)
+        """Drop the transactions that ended at or after `offset`.
+
+        Raises:
+            OSError: the file cannot be read or cut.
+        """
+        kept, _ = self._leading(lambda fields: fields[3] < offset, cached_only=False)
+        if kept < self.entry_count:
+            self.truncate_to_entries(kept)
+            os.ftruncate(self._opened().fileno(), kept * self.ENTRY.size)
+
+    def _forget_last(self) -> None:
+        """There is nothing to forget: what `last_offset` says is asked for seldom."""
+
+    def _entry(self, fields: tuple[Any, ...]) -> AbortedTransactionEntry:
+        version, *rest = fields
+        if version != _VERSION:
+            raise ValueError(f"{self.path} has an entry of version {version}, not {_VERSION}")
+        return AbortedTransactionEntry(*rest)

@@ -106,18 +106,24 @@ def test_leader_epochs_truncate_at_both_ends() -> None:
 
 def test_transaction_index_keeps_whole_entries(tmp_path: Path) -> None:
     """A torn entry at the end is a crash's, not a transaction."""
-    index = TransactionIndex(tmp_path / "0.txnindex")
-    assert index.entries() == []
+    path = tmp_path / "0.txnindex"
+    index = TransactionIndex(path, 0)
+    assert (index.overlapping(0, 100), index.last_offset()) == (([], False), None)
+    assert not path.exists()
     entries = [AbortedTransactionEntry(1, 0, 9, 5), AbortedTransactionEntry(2, 5, 20, 21)]
     for entry in entries:
         index.append(entry)
-    assert index.path.stat().st_size == 68
-    with index.path.open("ab") as file:
+    assert path.stat().st_size == 68
+    with path.open("ab") as file:
         file.write(b"\x00\x00\x01")
-    assert index.entries() == entries
+    index = TransactionIndex(path, 0)
+    index.load()
+    assert (index.overlapping(0, 100), index.last_offset()) == ((entries, False), 20)
+    assert index.overlapping(0, 5) == (entries[:1], True), "all below 5 was over with the first"
+    assert index.overlapping(10, 21) == (entries[1:], True)
     index.truncate_to(20)
-    assert index.entries() == entries[:1]
-    assert index.path.stat().st_size == 34
-    index.path.write_bytes(b"\x00\x07" + bytes(32))
+    assert index.overlapping(0, 100) == (entries[:1], False)
+    assert path.stat().st_size == 34
+    path.write_bytes(b"\x00\x07" + bytes(32))
     with pytest.raises(ValueError, match="version 7"):
-        index.entries()
+        index.overlapping(0, 100)

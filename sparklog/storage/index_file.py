@@ -1,0 +1,236 @@
+"""What a segment's indexes have in common: fixed-size entries in a file, in rising order, read with `pread`.
+
+The active segment's offset and time index are preallocated to segment.index.bytes (sparse) and trimmed to
+their entries when the segment is rolled or closed. Rules kept:
+
+- Nothing is mapped: a disk that fails or is full is then an `OSError`, and not a SIGBUS that kills the
+  process; and whether a page is in memory can be asked before it is touched.
+- Bytes beyond the entries are zero, so that after a crash the entries can be told from the rest.
+- A look-up beside a change in another thread may find anything, also nothing: whoever looks up checks what it
+  found against the log. It never finds a closed file or somebody else's: the file it reads stays open until
+  it lets go, and a file is opened by its path only while its segment is in the log (`SegmentReleasedError`).
+- What changes entries holds the lock; a look-up does not, so that it cannot be held up by one that waits for
+  the disk.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from threading import Lock
+from typing import Any, ClassVar, Final
+
+from sparklog.storage.file_region import LogFile, NotCachedError
+from sparklog.storage.files import sync_descriptor
+from sparklog.types import Offset
+
+_CHUNK_BYTES: Final = 12 * 1024
+"""Whole entries of the offset and of the time index."""
+_WINDOW_BYTES: Final = 4096
+"""How much of a file is read at once when the search has come so near."""
+
+
+class SegmentReleasedError(Exception):
+    """The segment has left its log: look again at the segments that are there now."""
+
+
+def read_used(path: Path) -> bytes:
+    """Return the beginning of an index file, up to the zeros of one that was not trimmed; empty for none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    chunks: list[bytes] = []
+    try:
+        with path.open("rb", buffering=0) as file:
+            while (chunk := file.read(_CHUNK_BYTES)) and any(chunk):
+                chunks.append(chunk)
+    except FileNotFoundError:
+        return b""
+    return b"".join(chunks)
+
+
+class IndexFile:
+    """An index file of one segment."""
+
+    ENTRY: ClassVar[Struct]
+
+    def __init__(self, path: Path, base_offset: Offset) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.entry_count = 0
+        self.max_entries = 0
+        """How many there is room for while it is preallocated."""
+        self.removals = 0
+        """How often entries were dropped or replaced."""
+        self._file: LogFile | None = None
+        self._is_preallocated = False
+        self._released = False
+        self._lock = Lock()
+
+    def make_writable(self, capacity_bytes: int) -> None:
+        """Open for appending, preallocated to `capacity_bytes` (rounded down to whole entries).
+
+        Raises:
+            OSError: the file cannot be opened or extended.
+        """
+        descriptor = self._opened().fileno()
+        with self._lock:
+            size = self.ENTRY.size
+            self.max_entries = max(capacity_bytes // size, self.entry_count)
+            # Cutting to the entries first leaves zeros behind them.
+            os.ftruncate(descriptor, self.entry_count * size)
+            os.ftruncate(descriptor, self.max_entries * size)
+            self._is_preallocated = True
+
+    def adopt(self, entry_count: int) -> None:
+        """Take the first `entry_count` entries of the file, which somebody else wrote, for this index's."""
+        with self._lock:
+            self._forget_last()
+            self.entry_count = entry_count
+
+    def trim(self) -> None:
+        """Cut the file to its entries and keep it for look-ups only.
+
+        Raises:
+            OSError: the file cannot be cut.
+        """
+        with self._lock:
+            if self._is_preallocated and self._file is not None:
+                os.ftruncate(self._file.fileno(), self.entry_count * self.ENTRY.size)
+                self._is_preallocated = False
+                self._file = None
+
+    def release(self) -> None:
+        """Let go of the file, as it is, for good: its segment has left the log."""
+        with self._lock:
+            self._released = True
+            self._file = None
+
+    def sync(self) -> None:
+        """fsync the file; nothing if it has gone with its segment, or there is none yet.
+
+        Raises:
+            OSError: it cannot be opened or synced.
+        """
+        try:
+            file = self._opened(create=False)
+        except (SegmentReleasedError, FileNotFoundError):
+            return
+        sync_descriptor(file.fileno())
+
+    def _write_entry(self, entry: bytes) -> None:
+        file = self._file
+        if file is None or not self._is_preallocated:
+            raise AssertionError(f"{self.path} is not open for appending")
+        with self._lock:
+            os.pwrite(file.fileno(), entry, self.entry_count * self.ENTRY.size)
+            self.entry_count += 1
+
+    def truncate_to_entries(self, entry_count: int) -> None:
+        """Drop all but the first `entry_count` entries.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        removed_entries = self.entry_count - entry_count
+        with self._lock:
+            self.removals += 1
+        if removed_entries > 0:
+            size = self.ENTRY.size
+            descriptor = self._opened().fileno()
+            with self._lock:
+                self._forget_last()
+                self.entry_count = entry_count
+                os.pwrite(descriptor, bytes(removed_entries * size), entry_count * size)
+
+    def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
+        """Have the entries in `content`, as many as there is room for, and no others.
+
+        False, and nothing is done, if the index has changed since it had `removals` and `entry_count`.
+        """
+        descriptor = self._opened().fileno()
+        with self._lock:
+            if (self.removals, self.entry_count) != (removals, entry_count):
+                return False
+            self.removals += 1
+            self._forget_last()
+            if self._is_preallocated:
+                content = content[: self.max_entries * self.ENTRY.size]
+            size_bytes = self.max_entries * self.ENTRY.size if self._is_preallocated else len(content)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, content, 0)
+            os.ftruncate(descriptor, size_bytes)
+            self.entry_count = len(content) // self.ENTRY.size
+            return True
+
+    def _forget_last(self) -> None:
+        """Have `last_entry` read again."""
+        raise NotImplementedError
+
+    def _leading(
+        self, holds: Callable[[tuple[Any, ...]], bool], *, cached_only: bool
+    ) -> tuple[int, tuple[Any, ...] | None]:
+        """Return for how many entries, from the first on, `holds`, and the last of them.
+
+        It holds for none of those behind.
+
+        Raises:
+            NotCachedError: only with `cached_only`.
+            SegmentReleasedError: the segment has left the log.
+            OSError: the file cannot be read.
+        """
+        low, high = 0, self.entry_count
+        if not high:
+            return 0, None
+        size = self.ENTRY.size
+        unpack_from = self.ENTRY.unpack_from
+        file = self._opened(cached_only=cached_only)
+        last: tuple[Any, ...] | None = None
+        window: bytes | bytearray = b""
+        window_start = 0
+        while low < high:
+            middle = (low + high) // 2
+            if window:
+                entry = unpack_from(window, (middle - window_start) * size)
+            elif (high - low) * size > _WINDOW_BYTES:
+                entry = unpack_from(self._read(file, middle, 1, cached_only=cached_only))
+            else:
+                window = self._read(file, low, high - low, cached_only=cached_only)
+                window_start = low
+                continue
+            if holds(entry):
+                low = middle + 1
+                last = entry
+            else:
+                high = middle
+        return low, last
+
+    def _fields(self, slot: int) -> tuple[Any, ...]:
+        """Return what the entry in a slot says."""
+        return self.ENTRY.unpack(self._read(self._opened(), slot, 1, cached_only=False))
+
+    def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
+        """Return the bytes of entries; zeros for what is not in the file."""
+        size = self.ENTRY.size
+        return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
+
+    def _opened(self, *, cached_only: bool = False, create: bool = True) -> LogFile:
+        """Return the open file; one that somebody removed is made anew, empty.
+
+        Raises:
+            NotCachedError: with `cached_only`, it would have to be opened.
+            SegmentReleasedError: the segment has left the log.
+            OSError: it cannot be opened.
+        """
+        file = self._file
+        if file is None:
+            if cached_only:
+                raise NotCachedError(f"{self.path} is not open")
+            with self._lock:
+                if self._released:
+                    raise SegmentReleasedError(f"{self.path} has left its log")
+                file = self._file
+                if file is None:
+                    file = self._file = LogFile.open(self.path, create=create)
+        return file
