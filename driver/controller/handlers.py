@@ -39,6 +39,7 @@ from sparklog.metadata.responses import (
     metadata_response,
     topics_to_create,
 )
+from sparklog.metadata.whole_metadata import WholeMetadata
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response
@@ -115,6 +116,7 @@ class Handlers:
         self._committed_image = committed_image
         self._endpoint = endpoint
         self._listener_name = config.listeners[0].name
+        self._whole_metadata = WholeMetadata(self._listener_name, cluster_id=cluster_id)
         self._creating: set[str] = set()
         self._queries: Mapping[ApiKey, Callable[[Any, int], Any]] = {
             ApiKey.METADATA: self._metadata,
@@ -185,18 +187,22 @@ class Handlers:
 
     def _query(self, request: Request) -> Steps:
         body = yield from upgrade_in_steps(request.body)
+        if request.api_key is ApiKey.METADATA and body.topics is None:
+            return self._whole_metadata.answer(self._image(), body, request.api_version)
         return (yield from self._answered(request.api_key, body, request.api_version))
 
     def _answered(self, api_key: ApiKey, body: Any, version: int) -> Steps:
         answer = self._queries[api_key](body, version)
         return (yield from answer) if isinstance(answer, GeneratorType) else answer
 
-    def _metadata(self, request: Any, version: int) -> Response:
+    def _metadata(self, request: Any, version: int) -> Steps:
         image = self._image()
         if self._config.auto_create_topics_enable:
-            self._create(topics_to_create(image, request))
-        return metadata_response(
-            image, request, self._listener_name, cluster_id=self._cluster_id, request_version=version
+            self._create((yield from topics_to_create(image, request)))
+        return (
+            yield from metadata_response(
+                image, request, self._listener_name, cluster_id=self._cluster_id, request_version=version
+            )
         )
 
     def _create(self, names: tuple[str, ...]) -> None:

@@ -84,8 +84,10 @@ def metadata_response(
     controller_id: BrokerId | None = None,
     departed: Sequence[BrokerRegistration] = (),
     request_version: int = _NEWEST_METADATA_VERSION,
-) -> MetadataResponse:
+) -> Generator[None, None, MetadataResponse]:
     """Return the answer to a MetadataRequest of version 13 that was asked in `request_version`.
+
+    Yields after each topic and each partition.
 
     `controller_id` is the broker that admin requests should go to; a broker names itself, as it forwards
     them. Without one, the first live broker is named. A topic asked for by name that does not exist is
@@ -98,6 +100,15 @@ def metadata_response(
     addresses = {broker.broker_id: (broker, broker.endpoint(listener_name)) for broker in departed}
     addresses.update({broker.broker_id: (broker, endpoint) for broker, endpoint in live})
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED
+    topics = []
+    for topic in _asked_topics(image, request):
+        yield
+        if isinstance(topic, _MissingTopic):
+            topics.append(_missing_metadata_topic(topic, operations))
+        else:
+            topics.append(
+                (yield from _metadata_topic(image, topic, listener_name, request_version, operations))
+            )
     return MetadataResponse(
         throttle_time=NO_THROTTLE,
         brokers=tuple(
@@ -109,42 +120,40 @@ def metadata_response(
         ),
         cluster_id=cluster_id,
         controller_id=controller_id,
-        topics=tuple(
-            _missing_metadata_topic(topic, operations)
-            if isinstance(topic, _MissingTopic)
-            else _metadata_topic(image, topic, listener_name, request_version, operations)
-            for topic in _asked_topics(image, request)
-        ),
+        topics=tuple(topics),
         error_code=ErrorCode.none,
     )
 
 
-def leaders_told(image: MetadataImage, request: Any) -> Set[BrokerId]:
-    """Return all whom the answer to a MetadataRequest names as leaders."""
-    return {
-        partition.leader
-        for topic in _asked_topics(image, request)
-        if isinstance(topic, TopicImage)
-        for partition in topic.partitions.values()
-        if partition.leader is not None
-    }
+def leaders_told(image: MetadataImage, request: Any) -> Generator[None, None, Set[BrokerId]]:
+    """Return all whom the answer to a MetadataRequest names as leaders; yields after each topic."""
+    leaders: set[BrokerId | None] = set()
+    for topic in _asked_topics(image, request):
+        yield
+        if isinstance(topic, TopicImage):
+            leaders.update([partition.leader for partition in topic.partitions.values()])
+    return {leader for leader in leaders if leader is not None}
 
 
-def topics_to_create(image: MetadataImage, request: Any) -> tuple[str, ...]:
+def topics_to_create(image: MetadataImage, request: Any) -> Generator[None, None, tuple[str, ...]]:
     """Return the names that a MetadataRequest asks to be created: legal, not there, creation allowed.
 
-    Internal topics are not among them: asking for one is no reason for its owner to make it.
+    Internal topics are not among them: asking for one is no reason for its owner to make it. Yields after
+    each topic.
     """
     if not request.allow_auto_topic_creation or request.topics is None:
         return ()
-    return tuple(
-        topic.name
-        for topic in _asked_topics(image, request)
-        if isinstance(topic, _MissingTopic)
-        and topic.name is not None
-        and topic.error_code is ErrorCode.unknown_topic_or_partition
-        and not is_made_by_the_cluster(topic.name)
-    )
+    names = []
+    for topic in _asked_topics(image, request):
+        yield
+        if (
+            isinstance(topic, _MissingTopic)
+            and topic.name is not None
+            and topic.error_code is ErrorCode.unknown_topic_or_partition
+            and not is_made_by_the_cluster(topic.name)
+        ):
+            names.append(topic.name)
+    return tuple(names)
 
 
 def describe_cluster_response(
@@ -314,16 +323,17 @@ def _missing_metadata_topic(topic: _MissingTopic, operations: int) -> MetadataRe
 
 def _metadata_topic(
     image: MetadataImage, topic: TopicImage, listener_name: str, request_version: int, operations: int
-) -> MetadataResponseTopic:
+) -> Generator[None, None, MetadataResponseTopic]:
+    partitions = []
+    for index, partition in sorted(topic.partitions.items()):
+        yield
+        partitions.append(_metadata_partition(image, partition, index, listener_name, request_version))
     return MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal_topic(topic.name),
-        partitions=tuple(
-            _metadata_partition(image, partition, index, listener_name, request_version)
-            for index, partition in sorted(topic.partitions.items())
-        ),
+        partitions=tuple(partitions),
         topic_authorized_operations=operations,
     )
 

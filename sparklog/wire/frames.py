@@ -22,7 +22,7 @@ from sparklog.wire.guard import (
     decode_entity_in_steps,
     skip_tagged_fields,
 )
-from sparklog.wire.requests import RawResponse
+from sparklog.wire.requests import EncodedBody, RawResponse
 from sparklog.wire.versions import downgrade, downgrade_in_steps
 
 LENGTH: Final = struct.Struct(">i")
@@ -150,6 +150,8 @@ def encode_response_frame(codec: RequestCodec, correlation_id: int, response: An
     """Return a whole response frame, length included, as chunks; `response` may be of any version."""
     if type(response) is RawResponse:
         return [LENGTH.pack(len(response.frame)) + response.frame]
+    if type(response) is EncodedBody:
+        return _response_frame(codec, correlation_id, [response.body])
     if type(response) is not codec.response_type:
         response = _of_version(codec, downgrade(response, codec.api_version))
     return _response_frame(codec, correlation_id, encode_entity(response))

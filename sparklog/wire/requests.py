@@ -2,9 +2,9 @@
 
 A handler is called on the loop's thread, once for each request, in the order a connection sent them, and may
 return: a response entity of any version; a `Deferred` it keeps and completes later; a coroutine or other
-awaitable of any of these, which is run as a task; a `RawResponse`; `NO_RESPONSE`; or, if it may have much to
-do, a generator (`Steps`). Answers leave each connection in the order of its requests, however they are
-completed.
+awaitable of any of these, which is run as a task; a `RawResponse` or `EncodedBody`; `NO_RESPONSE`; or, if it
+may have much to do, a generator (`Steps`). Answers leave each connection in the order of its requests,
+however they are completed.
 
 Handlers answer their own errors with the error codes of their response. A KafkaError that escapes one says
 that there is no answer to refuse with, and closes that connection, as bad frames do. Any other exception is
@@ -50,8 +50,15 @@ class RawResponse(NamedTuple):
     frame: bytes
 
 
+class EncodedBody(NamedTuple):
+    """A response body, ready made in the version that was asked; one for many, who share the bytes."""
+
+    body: bytes
+
+
 Response: TypeAlias = Any
-"""A kio response entity of any version (sent in the request's version), a `RawResponse`, or `NO_RESPONSE`."""
+"""A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`, or
+`NO_RESPONSE`."""
 
 Steps: TypeAlias = Generator[None, None, Any]
 """An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and

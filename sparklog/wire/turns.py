@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-__all__ = ["MAX_LONG_REQUESTS", "SHARE_S", "TURN_S", "LongWork", "Turns", "in_one_go"]
+__all__ = ["MAX_LONG_REQUESTS", "SHARE_S", "TURN_S", "LongWork", "Turns", "in_one_go", "over_turns"]
 
 Result = TypeVar("Result")
 
@@ -37,6 +37,20 @@ def in_one_go(steps: Generator[None, None, Result]) -> Result:
         except StopIteration as last:
             result: Result = last.value
             return result
+
+
+async def over_turns(steps: Generator[None, None, Result]) -> Result:
+    """Take the steps, `SHARE_S` of them in a turn of the loop; return what they return."""
+    until_s = perf_counter() + SHARE_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as last:
+            result: Result = last.value
+            return result
+        if perf_counter() >= until_s:
+            await asyncio.sleep(0)
+            until_s = perf_counter() + SHARE_S
 
 
 class Turns:

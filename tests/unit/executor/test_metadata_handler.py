@@ -22,6 +22,7 @@ from sparklog.metadata.image import (
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
+from sparklog.wire.turns import in_one_go
 
 NODE, LEADER, SUCCESSOR = 0, 1, 2
 DEADLINE_S: Final = 20
@@ -100,8 +101,13 @@ class Node:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        answer = self.handler.handle(Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client))
-        return asyncio.ensure_future(answer) if isinstance(answer, Awaitable) else answer
+        request = Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client)
+        answer = in_one_go(self.handler.handle(request))
+        return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
+
+
+async def _answered(waiting: Awaitable[Any]) -> Any:
+    return in_one_go(await waiting)
 
 
 def leader_in(response: Any) -> BrokerId:

@@ -101,8 +101,8 @@ def asking(*topics: str | UUID, create: bool = False, operations: bool = False) 
 def answer(
     image: MetadataImage, request: MetadataRequest, listener: str = LISTENER, version: int = 13
 ) -> Any:
-    return metadata_response(
-        image, request, listener, cluster_id="c", controller_id=2, request_version=version
+    return in_one_go(
+        metadata_response(image, request, listener, cluster_id="c", controller_id=2, request_version=version)
     )
 
 
@@ -126,7 +126,7 @@ def test_metadata_response_lists_a_departed_broker_where_it_was() -> None:
     """Clients are let go of a broker gently; one that is back is listed as it is now."""
     image = image_of(brokers=(broker(1), broker(2, fenced=True), broker(3)))
     was = (broker(2), replace(broker(3), listeners=(Endpoint(LISTENER, "old", 1),)), broker(4, listeners=()))
-    response = metadata_response(image, asking(), LISTENER, cluster_id="c", departed=was)
+    response = in_one_go(metadata_response(image, asking(), LISTENER, cluster_id="c", departed=was))
     assert [(item.node_id, item.host) for item in response.brokers] == [
         (1, "host-1"),
         (2, "host-2"),
@@ -138,18 +138,21 @@ def test_metadata_response_lists_a_departed_broker_where_it_was() -> None:
 def test_leaders_told_are_those_of_the_topics_asked_for() -> None:
     """They decide whether an answer can be given yet."""
     image = image_of(partition(leader=2), partition(leader=None), partition(leader=3))
-    assert leaders_told(image, asking("flights")) == {2, 3}
-    assert leaders_told(image, asking(PLANES, FLIGHTS)) == {1, 2, 3}
-    assert leaders_told(image, ALL_TOPICS) == {1, 2, 3}
-    assert leaders_told(image, asking("none")) == set()
-    assert leaders_told(image, asking()) == set()
+    assert in_one_go(leaders_told(image, asking("flights"))) == {2, 3}
+    assert in_one_go(leaders_told(image, asking(PLANES, FLIGHTS))) == {1, 2, 3}
+    assert in_one_go(leaders_told(image, ALL_TOPICS)) == {1, 2, 3}
+    assert in_one_go(leaders_told(image, asking("none"))) == set()
+    assert in_one_go(leaders_told(image, asking())) == set()
 
 
 def test_metadata_response_without_a_controller_names_the_first_live_broker() -> None:
     """Brokers forward admin requests, so any will do."""
     image = image_of(brokers=(broker(1, fenced=True), broker(2)))
-    assert metadata_response(image, ALL_TOPICS, LISTENER, cluster_id="c").controller_id == 2
-    assert metadata_response(MetadataImage(), ALL_TOPICS, LISTENER, cluster_id="c").controller_id == -1
+    assert in_one_go(metadata_response(image, ALL_TOPICS, LISTENER, cluster_id="c")).controller_id == 2
+    assert (
+        in_one_go(metadata_response(MetadataImage(), ALL_TOPICS, LISTENER, cluster_id="c")).controller_id
+        == -1
+    )
 
 
 def test_metadata_response_of_a_healthy_partition_says_where_it_is() -> None:
@@ -244,10 +247,10 @@ def test_metadata_response_with_operations_allows_everything() -> None:
 def test_topics_to_create_are_the_missing_legal_names_if_the_client_agrees() -> None:
     """Auto-creation must not make a topic of every id, illegal name or consumer's guess."""
     image = image_of(partition())
-    assert topics_to_create(image, asking("new", "flights", "a/b", "new", create=True)) == ("new",)
-    assert topics_to_create(image, asking("new")) == ()
-    assert topics_to_create(image, asking(UUID(int=9), create=True)) == ()
-    assert topics_to_create(image, ALL_TOPICS) == ()
+    assert in_one_go(topics_to_create(image, asking("new", "flights", "a/b", "new", create=True))) == ("new",)
+    assert in_one_go(topics_to_create(image, asking("new"))) == ()
+    assert in_one_go(topics_to_create(image, asking(UUID(int=9), create=True))) == ()
+    assert in_one_go(topics_to_create(image, ALL_TOPICS)) == ()
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
@@ -255,11 +258,11 @@ def test_internal_topic_that_is_asked_for_is_unknown_and_not_to_be_created(name:
     """Made by auto-creation it would have one partition, and every group would be in it for ever."""
     image = image_of(partition())
     request = asking(name, create=True)
-    assert topics_to_create(image, request) == ()
+    assert in_one_go(topics_to_create(image, request)) == ()
     (topic,) = answer(image, request).topics
     assert (topic.name, topic.error_code) == (name, ErrorCode.unknown_topic_or_partition)
     assert topic.is_internal
-    assert topics_to_create(image, asking("__cluster_metadata", create=True)) == ()
+    assert in_one_go(topics_to_create(image, asking("__cluster_metadata", create=True))) == ()
 
 
 def cluster_request(endpoint_type: int = 1, fenced: bool = False, operations: bool = False) -> Any:
