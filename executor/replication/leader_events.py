@@ -5,9 +5,11 @@ Events are in the past tense, effects in the imperative; `partition_leader` says
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
+from uuid import UUID
 
 from sparklog.errors import ErrorCode
+from sparklog.metadata.registrations import BrokerRegistration, directory_is_online
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 
 # --- events -----------------------------------------------------------------------------------------
@@ -75,6 +77,8 @@ class PartitionChanged:
 
     With them comes the min.insync.replicas of the same image. What an ISR commits depends on both, and one
     of today with the other of yesterday may commit what the controller does not count on.
+
+    `directories` lie parallel to `replicas`; empty if nobody says where replicas lie.
     """
 
     partition_epoch: PartitionEpoch
@@ -82,6 +86,7 @@ class PartitionChanged:
     isr: frozenset[BrokerId]
     min_insync_replicas: int
     now_ms: int
+    directories: tuple[UUID | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +96,26 @@ class BrokerStatus:
     broker_epoch: BrokerEpoch
     fenced: bool = False
     in_controlled_shutdown: bool = False
+    log_directories: tuple[UUID, ...] = ()
+
+    @classmethod
+    def of(cls, registration: BrokerRegistration) -> Self:
+        """Return what leaders need of a registration."""
+        return cls(
+            registration.broker_epoch,
+            registration.fenced,
+            registration.in_controlled_shutdown,
+            registration.log_directories,
+        )
 
     @property
     def may_join_isr(self) -> bool:
         """Whether the controller takes it into an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_online_directory(self, directory_id: UUID | None) -> bool:
+        """Whether a replica said to lie in that directory can be there (KIP-858)."""
+        return directory_is_online(directory_id, self.log_directories)
 
 
 @dataclass(frozen=True, slots=True)

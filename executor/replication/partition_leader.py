@@ -13,6 +13,8 @@ Rules it keeps
   replaces, one is pending at a time, and an answer that was overtaken by metadata is ignored.
 - A follower is counted only under the broker epoch the metadata knows (KIP-903): what an earlier
   incarnation held says nothing about the disk of the present one.
+- What a follower had fetched is forgotten when the metadata says that its directory has failed, or that its
+  replica is in none (KIP-858): it must fetch again before it counts.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
 (`sparklog.storage.epoch_checks.divergence`), then `FollowerFetched`. Carry effects out in order, before the
@@ -20,8 +22,9 @@ next event.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Final
+from uuid import UUID
 
 from executor.replication.leader_events import (
     AdvanceHighWatermark,
@@ -96,16 +99,20 @@ class PartitionLeader:
     brokers: Mapping[BrokerId, BrokerStatus]
     own_broker_epoch: BrokerEpoch | None
     started_ms: int
+    directories: InitVar[tuple[UUID | None, ...]] = ()
+    """Where the replicas lie, parallel to them; empty if nobody says."""
     log_end_offset: Offset = field(init=False)
     followers: dict[BrokerId, FollowerProgress] = field(init=False)
     maximal_isr: frozenset[BrokerId] = field(init=False)
     _pending: _Pending | None = field(init=False, default=None)
+    _directories: Mapping[BrokerId, UUID | None] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, directories: tuple[UUID | None, ...]) -> None:
         assert self.high_watermark <= self.leader_epoch_start_offset
         self.log_end_offset = self.leader_epoch_start_offset
         self.maximal_isr = self.isr
         self.followers = {}
+        self._directories = dict(zip(self.replicas, directories, strict=False))
         self._assign(self.replicas, self.started_ms)
 
     # --- what is so -----------------------------------------------------------------------------
@@ -171,7 +178,7 @@ class PartitionLeader:
             case PartitionChanged():
                 return self._partition_changed(event)
             case BrokersChanged():
-                self.brokers = event.brokers
+                self._learn_places(event.brokers, self._directories)
                 return self._admit_joiners(event.now_ms) + self._advance_high_watermark(event.now_ms)
             case MinInsyncReplicasChanged():
                 was_under = self.is_under_min_isr
@@ -267,6 +274,8 @@ class PartitionLeader:
         was_under = self.is_under_min_isr
         has_new_minimum = event.min_insync_replicas != self.min_insync_replicas
         self.min_insync_replicas = event.min_insync_replicas
+        if event.partition_epoch >= self.partition_epoch:
+            self._learn_places(self.brokers, dict(zip(event.replicas, event.directories, strict=False)))
         if event.partition_epoch > self.partition_epoch:
             self._assign(event.replicas, event.now_ms)
             self._commit(event.isr, event.partition_epoch)
@@ -287,6 +296,23 @@ class PartitionLeader:
             for broker_id in replicas
             if broker_id != self.broker_id
         }
+
+    def _learn_places(
+        self, brokers: Mapping[BrokerId, BrokerStatus], directories: Mapping[BrokerId, UUID | None]
+    ) -> None:
+        """Take in which brokers there are and where replicas lie; forget what lies nowhere any more."""
+        for broker_id in self.followers:
+            old, status = self.brokers.get(broker_id), brokers.get(broker_id)
+            if (
+                old is not None
+                and status is not None
+                and old.broker_epoch == status.broker_epoch
+                and not status.has_online_directory(directories.get(broker_id))
+                and old.has_online_directory(self._directories.get(broker_id))
+            ):
+                self.followers[broker_id] = FollowerProgress()
+        self.brokers = brokers
+        self._directories = directories
 
     def _commit(self, isr: frozenset[BrokerId], partition_epoch: PartitionEpoch) -> None:
         self.isr = self.maximal_isr = isr

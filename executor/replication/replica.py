@@ -140,6 +140,7 @@ class Replica:
                     isr,
                     settings.min_insync_replicas,
                     now_ms,
+                    registration.directories,
                 )
             )
             return
@@ -157,6 +158,7 @@ class Replica:
             brokers=brokers,
             own_broker_epoch=own_broker_epoch,
             started_ms=now_ms,
+            directories=registration.directories,
         )
         self.handle(Ticked(now_ms))
 

@@ -266,10 +266,7 @@ class Replicas:
         await self._fetchers.reconcile()
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
-        self._brokers = {
-            broker.broker_id: BrokerStatus(broker.broker_epoch, broker.fenced, broker.in_controlled_shutdown)
-            for broker in image.brokers.values()
-        }
+        self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
         async for part in in_slices(self._table):
             for replica in part:
                 replica.handle(BrokersChanged(self._brokers, self._delayed.now_ms()))

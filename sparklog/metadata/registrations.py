@@ -4,7 +4,7 @@ Both are values: a record makes a new one. `-1` of the records is `None` here.
 Source: Kafka's BrokerRegistration and PartitionRegistration; KIP-631, KIP-858, KIP-966.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Self
@@ -149,13 +149,18 @@ class BrokerRegistration:
         return None
 
     def has_online_directory(self, directory_id: UUID | None) -> bool:
-        """Whether a replica said to lie in that directory can be served, as far as is known.
+        """Whether a replica said to lie in that directory can be served, as far as is known."""
+        return directory_is_online(directory_id, self.log_directories)
 
-        With at most the reserved ids (unassigned, migrating) the broker gets the benefit of the doubt.
-        """
-        if directory_id is None or directory_id == UNASSIGNED_DIRECTORY:
-            return True
-        return not self.log_directories or directory_id in self.log_directories
+
+def directory_is_online(directory_id: UUID | None, log_directories: Collection[UUID]) -> bool:
+    """Return whether a replica said to lie in that directory can be there, of a broker with these.
+
+    With at most the reserved ids (unassigned, migrating) the broker gets the benefit of the doubt.
+    """
+    if directory_id is None or directory_id == UNASSIGNED_DIRECTORY:
+        return True
+    return not log_directories or directory_id in log_directories
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,10 +273,7 @@ class Cluster:
 
     def _apply(self, broker: Broker, image: MetadataImage) -> None:
         before, broker.image = broker.image, image
-        status = {
-            other.broker_id: BrokerStatus(other.broker_epoch, other.fenced, other.in_controlled_shutdown)
-            for other in image.brokers.values()
-        }
+        status = {other.broker_id: BrokerStatus.of(other) for other in image.brokers.values()}
         if image.brokers != before.brokers:
             for replica in broker.replicas.values():
                 if replica.leader is not None:

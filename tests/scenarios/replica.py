@@ -142,7 +142,12 @@ class Replica:
                 isr = frozenset(partition.isr)
                 self.handle(
                     PartitionChanged(
-                        partition.partition_epoch, partition.replicas, isr, min_insync_replicas, now_ms
+                        partition.partition_epoch,
+                        partition.replicas,
+                        isr,
+                        min_insync_replicas,
+                        now_ms,
+                        partition.directories,
                     )
                 )
             return
@@ -163,6 +168,7 @@ class Replica:
                 brokers=brokers,
                 own_broker_epoch=own_broker_epoch,
                 started_ms=now_ms,
+                directories=partition.directories,
             )
             self.handle(Ticked(now_ms))
         else:

@@ -294,12 +294,7 @@ class BrokerProcess(Process):
     def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         now_ms = self.now_ms
         if delta.changed_brokers:
-            self._brokers = {
-                broker.broker_id: BrokerStatus(
-                    broker.broker_epoch, broker.fenced, broker.in_controlled_shutdown
-                )
-                for broker in image.brokers.values()
-            }
+            self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
             for replica in self.replicas.values():
                 replica.handle(BrokersChanged(self._brokers, now_ms))
             # Before another role forgets what this leader has committed.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,6 +21,7 @@ from executor.replication.leader_events import (
 )
 from executor.replication.partition_leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import LOST_DIRECTORY
 from sparklog.storage.epoch_checks import check_leader_epoch, divergence
 
 LAG_MS = 1000
@@ -328,6 +330,36 @@ def test_high_watermark_waits_for_who_is_about_to_join() -> None:
     machine.handle(Appended(11, 2))
     assert machine.handle(fetched(2, 11, 3)) == []
     assert machine.handle(fetched(3, 11, 4)) == [AdvanceHighWatermark(11)]
+
+
+@pytest.mark.parametrize("told_by", ["the broker has one directory less", "the replica is said to be lost"])
+def test_follower_whose_directory_failed_joins_and_is_waited_for_only_when_it_has_fetched_again(
+    told_by: str,
+) -> None:
+    """What it had fetched is gone. Leader and controller would add it and take it out again in turns."""
+    failed, left = UUID(int=1001), UUID(int=1002)
+    brokers = {**BROKERS, 3: BrokerStatus(13, log_directories=(failed, left))}
+    machine = leader(brokers=brokers, directories=(None, None, failed))
+    machine.handle(fetched(2, 10))
+    machine.handle(fetched(3, 10))
+    machine.handle(Appended(12, 1))
+    assert machine.handle(fetched(2, 12, 2)) == []
+    lies_in: UUID | None = failed
+    if told_by == "the broker has one directory less":
+        brokers = {**BROKERS, 3: BrokerStatus(13, log_directories=(left,))}
+        assert machine.handle(BrokersChanged(brokers, 3)) == []
+    else:
+        lies_in = LOST_DIRECTORY
+
+    def changed(partition_epoch: int, directory: UUID | None) -> PartitionChanged:
+        return PartitionChanged(
+            partition_epoch, (1, 2, 3), frozenset({1, 2}), 2, partition_epoch, (None, None, directory)
+        )
+
+    assert machine.handle(changed(8, lies_in)) == [AdvanceHighWatermark(12)]
+    assert machine.handle(changed(9, left)) == []
+    assert machine.handle(Ticked(10)) == []
+    assert machine.handle(fetched(3, 12, 11)) == [proposed(9, (1, 11), (2, 12), (3, 13))]
 
 
 def test_low_watermark_is_the_least_of_live_replicas_and_unknown_until_heard_of() -> None:
