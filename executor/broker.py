@@ -42,6 +42,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, Metadat
 from sparklog.storage import LogDirectory
 from sparklog.storage.files import is_disk_error
 from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.descriptors import DescriptorBudget
 
 __all__ = ["Broker", "BrokerState"]
 
@@ -94,6 +95,7 @@ class Broker:
         self._abandoned = False
         """Whether the driver went before it led, so that nobody was left to wait for."""
         self._listeners: ClientListeners | None = None
+        self._descriptors = DescriptorBudget.of_process()
 
     @property
     def state(self) -> BrokerState:
@@ -151,6 +153,7 @@ class Broker:
 
     async def _run_on(self, directories: DataDirectories) -> None:
         config, (host, port) = self._config, self._controller
+        await asyncio.to_thread(directories.check_descriptors, self._descriptors.limit)
         async with contextlib.AsyncExitStack() as leaving:
             link = ControllerLink(host, port, f"broker-{self.node_id}")
             metadata_link = ControllerLink(host, port, f"broker-{self.node_id}-metadata", name="metadata log")
@@ -205,6 +208,7 @@ class Broker:
                 publish=publish,
                 on_caught_up=self._caught_up,
                 log_end=replicas.log_end,
+                descriptors=self._descriptors,
                 now_ms=_now_ms,
             )
             leaving.push_async_callback(quorum.close)
@@ -246,7 +250,9 @@ class Broker:
             raise BrokerDiskError(
                 f"the directory of the metadata log, {directories.metadata.path}: {failure}"
             )
-        listeners = await ClientListeners.start(self._config, self._host_name, services(quorum.cluster_id))
+        listeners = await ClientListeners.start(
+            self._config, self._host_name, services(quorum.cluster_id), self._descriptors
+        )
         leaving.push_async_callback(listeners.close)
         self._listeners, self.endpoints = listeners, listeners.endpoints
         lifecycle = self._lifecycle = self._new_lifecycle(quorum.cluster_id, directories)

@@ -15,6 +15,7 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import Endpoint, MetadataImage
 from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.requests import Features
 from sparklog.wire.server import Listener
 
@@ -31,7 +32,9 @@ class ClientListeners:
         self._loading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, config: BrokerConfig, host_name: str, services: BrokerServices) -> Self:
+    async def start(
+        cls, config: BrokerConfig, host_name: str, services: BrokerServices, descriptors: DescriptorBudget
+    ) -> Self:
         """Bind the addresses; those on every interface are advertised under `host_name`.
 
         Raises:
@@ -40,7 +43,9 @@ class ClientListeners:
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
         quotas = ConnectionQuotas(
-            max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            descriptors=descriptors,
         )
         try:
             for endpoint in config.listeners:

@@ -6,15 +6,16 @@ without, as long as it is not that of the metadata log, and there is another. A 
 soon as the metadata quorum names the cluster (`format`). Blocking; off the loop.
 """
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 from uuid import UUID, uuid4
 
 from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.files import partition_of, storage_errors, system_error
+from sparklog.storage.files import LOG_SUFFIX, partition_of, storage_errors, system_error
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 __all__ = ["DataDirectories"]
@@ -137,6 +138,25 @@ class DataDirectories:
                     directory.previous_broker_epoch if broker_epoch is None else broker_epoch
                 )
 
+    def check_descriptors(self, limit: int) -> None:
+        """Warn if the logs here need so many file descriptors that few of `limit` are left for the rest."""
+        partitions = segments = 0
+        for directory in self.online:
+            with contextlib.suppress(OSError):  # whoever loads the logs says what is wrong
+                for log in _logs(directory.path):
+                    partitions += 1
+                    segments += sum(entry.name.endswith(LOG_SUFFIX) for entry in log.iterdir())
+        needed = segments + 2 * partitions
+        if needed > limit // 2:
+            logger.warning(
+                "the %d partitions here need %d file descriptors, 3 each and 1 for every older segment, and "
+                "RLIMIT_NOFILE is %d: raise it (ulimit -n), or what connections and new segments need may "
+                "be lacking",
+                partitions,
+                needed,
+                limit,
+            )
+
     def close(self) -> None:
         """Give up the locks."""
         for directory in self._all:
@@ -167,17 +187,19 @@ class DataDirectories:
 
 
 def _first_log(path: Path) -> Path | None:
-    """Return the directory of a log in `path`; the metadata log is looked at by who opens it."""
     with storage_errors(f"list {path}"):
-        entries = sorted(entry for entry in path.iterdir() if entry.is_dir())
-    for entry in entries:
+        return next(_logs(path), None)
+
+
+def _logs(path: Path) -> Iterator[Path]:
+    """Yield the directories of the logs in `path`; the metadata log is looked at by who opens it."""
+    for entry in sorted(entry for entry in path.iterdir() if entry.is_dir()):
         try:
             partition = partition_of(entry.name)
         except ValueError:
             continue
         if partition.topic != CLUSTER_METADATA_TOPIC:
-            return entry
-    return None
+            yield entry
 
 
 def _new_directory_id() -> UUID:

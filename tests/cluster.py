@@ -68,7 +68,10 @@ class LocalCluster:
         *,
         directory: Path | None = None,
         directories_each: int = 1,
+        descriptor_limit: int | None = None,
     ) -> None:
+        """Make a cluster; `descriptor_limit` is the RLIMIT_NOFILE of each broker's process."""
+        self._descriptor_limit = descriptor_limit
         self.config = dict(config or {})
         self.broker_ids = range(brokers)
         self._temporary = directory is None
@@ -164,8 +167,9 @@ class LocalCluster:
             "parent": os.getpid(),
         }
         with self.log_path(broker_id).open("ab") as log:
+            limit = () if self._descriptor_limit is None else _limited(self._descriptor_limit)
             self._processes[broker_id] = subprocess.Popen(
-                [sys.executable, "-m", "tests.broker_process", json.dumps(arguments)],
+                [*limit, sys.executable, "-m", "tests.broker_process", json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -314,3 +318,8 @@ class LocalCluster:
         except OSError:
             return False
         return True
+
+
+def _limited(descriptor_limit: int) -> tuple[str, ...]:
+    """Return what a command has to begin with to have no more file descriptors than that."""
+    return ("sh", "-c", f'ulimit -n {descriptor_limit} && exec "$@"', "sh")

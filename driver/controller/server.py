@@ -39,6 +39,7 @@ from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response, Steps
 from sparklog.wire.server import Listener
@@ -225,7 +226,9 @@ class ControllerServer:
                 name="controller",
                 features=self._features,
                 settings=self._config.socket_settings(),
-                quotas=ConnectionQuotas(max_connections=self._config.max_connections),
+                quotas=ConnectionQuotas(
+                    max_connections=self._config.max_connections, descriptors=DescriptorBudget.of_process()
+                ),
             )
             self._port = listener.port
             logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)

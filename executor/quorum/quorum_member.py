@@ -25,6 +25,8 @@ from sparklog.quorum.control_records import CONTROLLER_LISTENER
 from sparklog.quorum.log_position import LogPosition
 from sparklog.quorum.voter_set import VoterKey
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch
+from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.server import Listener
 
 __all__ = ["QuorumMember"]
@@ -61,6 +63,7 @@ class QuorumMember:
         publish: Callable[[MetadataImage, MetadataDelta], Awaitable[None]],
         on_caught_up: Callable[[int], None],
         log_end: Callable[[str, int, LeaderEpoch], LogPosition],
+        descriptors: DescriptorBudget,
         now_ms: Callable[[], int],
     ) -> Self:
         """Open the log and listen for candidates and leaders.
@@ -83,7 +86,7 @@ class QuorumMember:
         )
         try:
             handlers = QuorumHandlers(replica, log_end)
-            listener, endpoint = await _listen(handlers, config, host_name)
+            listener, endpoint = await _listen(handlers, config, host_name, descriptors)
         except BaseException:
             await replica.close()
             raise
@@ -156,12 +159,18 @@ class QuorumMember:
 
 
 async def _listen(
-    handlers: QuorumHandlers, config: BrokerConfig, host_name: str
+    handlers: QuorumHandlers, config: BrokerConfig, host_name: str, descriptors: DescriptorBudget
 ) -> tuple[Listener, Endpoint]:
     """Listen where brokers reach each other, at a free port; return how to reach it."""
     bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
     (advertised,) = config.advertised_endpoints((bound,), host_name)
     listener = await Listener.start(
-        bound.host, 0, handlers.table(), name=CONTROLLER_LISTENER, settings=config.socket_settings()
+        bound.host,
+        0,
+        handlers.table(),
+        name=CONTROLLER_LISTENER,
+        settings=config.socket_settings(),
+        quotas=ConnectionQuotas(descriptors=descriptors),
+        reserved=True,
     )
     return listener, replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)

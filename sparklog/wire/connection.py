@@ -131,6 +131,7 @@ class Connection:
         "active",
         "closed",
         "flush_scheduled",
+        "has_asked",
         "peer",
     )
 
@@ -140,6 +141,8 @@ class Connection:
         self.closed = False
         self.active = True
         """Set by every byte in or out; the listener clears it to find idle connections."""
+        self.has_asked = False
+        """Whether it has brought a request yet."""
         self.flush_scheduled = False
         self._owner = owner
         self._socket = connected
@@ -340,6 +343,7 @@ class Connection:
             self.flush()  # what was asked before is answered
             self._refuse(error.error_code.name, str(error))
             return
+        self.has_asked = True
         request = Request(route.api_key, api_version, correlation_id, client_id, body, frame, self)
         try:
             response = route.handler(request)

@@ -6,6 +6,7 @@ in `requests`.
 """
 
 import asyncio
+import heapq
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.buffers import BufferPool
 from sparklog.wire.connection import Connection, Route
 from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.frames import request_codec
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.wire.requests import (
@@ -94,6 +96,7 @@ class Listener:
         if settings.connections_max_idle_ms is not None:
             max_idle_s = settings.connections_max_idle_ms / 1000
             self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
+        self._descriptors_timer: asyncio.TimerHandle | None = None
         self._accepting = False
         if accepting:
             self.accept_connections()
@@ -116,9 +119,9 @@ class Listener:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
         The listeners of a broker share their `quotas` (none: no bound), and close at once what goes beyond;
-        `reserved` excepts one from the bound on all connections. `max_outstanding_requests` bounds the
-        unanswered requests of one connection. With `accepting` false the address is bound, but connections
-        wait in the kernel's queue until `accept_connections`.
+        `reserved` excepts one from the bound on all connections, and leaves it more of the descriptors.
+        `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
+        the address is bound, but connections wait in the kernel's queue until `accept_connections`.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -158,6 +161,8 @@ class Listener:
         """Serve connections from now on; calling again has no effect."""
         if not self._accepting:
             self._accepting = True
+            if self._quotas.descriptors is not None:
+                self._keep_descriptors(self._quotas.descriptors)
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
     @property
@@ -167,8 +172,9 @@ class Listener:
 
     async def close(self) -> None:
         """Stop accepting, send what the sockets take of the answers there are, and close every connection."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._descriptors_timer):
+            if timer is not None:
+                timer.cancel()
         if self._listening.fileno() >= 0:
             self.loop.remove_reader(self._listening.fileno())
             self._listening.close()
@@ -264,13 +270,39 @@ class Listener:
         if self._listening.fileno() >= 0:
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
-    def _close_idle(self, max_idle_s: float) -> None:
+    def _keep_descriptors(self, descriptors: DescriptorBudget) -> None:
+        descriptors.measure()
+        if descriptors.excess and not self._reserved:
+            self._note_activity()
+            idle = (connection for connection in self._connections if connection.idle)
+            # First those that have never asked for anything, then the least recently active.
+            for connection in heapq.nsmallest(
+                descriptors.excess, idle, key=lambda each: (each.has_asked, self._idle_since[each])
+            ):
+                self.log.write(
+                    logging.WARNING,
+                    self._connections[connection],
+                    "descriptors",
+                    f"{self.name}: closing {connection.peer}, which is idle: files need its descriptor "
+                    f"(RLIMIT_NOFILE={descriptors.limit})",
+                )
+                connection.close()
+        self._descriptors_timer = self.loop.call_later(
+            MEASURE_INTERVAL_S, self._keep_descriptors, descriptors
+        )
+
+    def _note_activity(self) -> None:
         now_s = self.loop.time()
-        for connection in list(self._connections):
+        for connection in self._connections:
             if connection.active or not connection.idle:
                 connection.active = False
                 self._idle_since[connection] = now_s
-            elif now_s - self._idle_since[connection] >= max_idle_s:
+
+    def _close_idle(self, max_idle_s: float) -> None:
+        self._note_activity()
+        now_s = self.loop.time()
+        for connection in list(self._connections):
+            if now_s - self._idle_since.get(connection, now_s) >= max_idle_s:
                 self.log.write(
                     logging.INFO,
                     self._connections[connection],
