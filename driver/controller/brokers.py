@@ -118,7 +118,7 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
         if _may_leave(cluster, registration, session):
             records += fence(cluster, registration, "its controlled shutdown is complete")
             fenced = shut_down = True
-    elif want_fence or (request.want_shut_down and not _leads_any(cluster, broker_id)):
+    elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
         if lost_all_directories:
             records += _fence_without_logs(cluster, registration)
         else:
@@ -334,14 +334,10 @@ def _unfence(cluster: Cluster, registration: BrokerRegistration) -> list[Metadat
 
 def _may_leave(cluster: Cluster, registration: BrokerRegistration, session: Session) -> bool:
     """Whether a broker in controlled shutdown leads nothing and all others know it."""
-    if _leads_any(cluster, registration.broker_id):
+    if cluster.topic_index.leading[registration.broker_id]:
         return False
     others = [broker_id for broker_id in cluster.image.brokers if cluster.is_active(broker_id)]
     return session.shutdown_offset is None or cluster.sessions.all_applied(session.shutdown_offset, others)
-
-
-def _leads_any(cluster: Cluster, broker_id: BrokerId) -> bool:
-    return any(partition.leader == broker_id for _, _, partition in cluster.partitions())
 
 
 def _offline_directories(

@@ -4,19 +4,20 @@
 of it. What clients and brokers are told comes from the shell's committed image.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
 from driver.controller.partition_changes import Election, IsrRules
 from driver.controller.placement import UsableBroker
 from driver.controller.sessions import Sessions
+from driver.controller.topic_index import TopicIndex
 from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
-from sparklog.types import BrokerEpoch, BrokerId, Offset
+from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
 __all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "Cluster", "election_of"]
 
@@ -34,7 +35,16 @@ class Cluster:
         self.cluster_id = cluster_id
         self.config = config
         self.image = image
+        self.topic_index = TopicIndex(image)
         self.sessions = Sessions(config.broker_session_timeout_ms)
+
+    def replay(
+        self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        before = self.image
+        self.image, delta = before.apply(records, last_offset, leader_epoch)
+        self.topic_index.changed(before, self.image, delta)
 
     @property
     def next_offset(self) -> Offset:
@@ -128,9 +138,17 @@ class Cluster:
             return registration.log_directories[0]
         return UNASSIGNED_DIRECTORY
 
-    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Yield every partition of the cluster."""
-        for topic in self.image.topics.by_id.values():
+    def partitions(
+        self, keys: Iterable[TopicIdPartition] | None = None
+    ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Yield the partitions that `keys` name, or every partition of the cluster."""
+        topics = self.image.topics.by_id
+        if keys is not None:
+            for topic_id, partition_id in keys:
+                topic = topics[topic_id]
+                yield topic, partition_id, topic.partitions[partition_id]
+            return
+        for topic in topics.values():
             for partition_id, partition in topic.partitions.items():
                 yield topic, partition_id, partition
 

@@ -175,7 +175,7 @@ class Controller:
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
         """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
-        self._cluster.image, _ = self._cluster.image.apply(records, last_offset, leader_epoch)
+        self._cluster.replay(records, last_offset, leader_epoch)
 
     def _decided_by_logs(self, now_ms: int) -> list[MetadataRecord]:
         return self._recovery.elections(self._cluster, now_ms) or self._internal_topics.removals(

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Decision:
     """Answer CreatePartitions."""
     times_named = Counter(topic.name for topic in request.topics)
-    load = Load(partition.replicas for _, _, partition in cluster.partitions())
+    load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
     for wanted in request.topics:

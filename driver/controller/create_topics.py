@@ -5,8 +5,8 @@ answered with their own error and keep no other from being created.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -29,12 +29,14 @@ from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.metadata.topic_names import check_topic_name, collision_key, is_made_by_the_cluster
 from sparklog.types import BrokerId
 
-__all__ = ["MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
+__all__ = ["LOGGED_TOPICS", "MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
 
 logger = logging.getLogger(__name__)
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As in Kafka: bounds the batch that one request can make."""
+LOGGED_TOPICS: Final = 100
+"""The most topics of one request that are logged one by one."""
 
 _UNSET: Final = -1
 _DYNAMIC_TOPIC_CONFIG: Final = 1
@@ -48,10 +50,12 @@ def create_topics(
     """Answer CreateTopics."""
     times_named = Counter(topic.name for topic in request.topics)
     too_many = sum(map(_partition_bound(cluster.config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
-    collisions = {collision_key(name): name for name in cluster.image.topics.by_name}
-    load = Load(partition.replicas for _, _, partition in cluster.partitions())
+    collisions = ChainMap({}, cluster.topic_index.names)
+    load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
     results: dict[str, CreatableTopicResult] = {}
+    described: dict[frozenset[tuple[str, str]], tuple[CreatableTopicConfigs, ...]] = {}
+    log_each = not request.validate_only and len(request.topics) <= LOGGED_TOPICS
     for topic in request.topics:
         if topic.name in results:
             continue
@@ -73,11 +77,17 @@ def create_topics(
         topic_id = new_topic_id()
         collisions[collision_key(topic.name)] = topic.name
         records += _records(topic.name, topic_id, config, partitions)
-        results[topic.name] = _created(cluster.config, topic.name, topic_id, config, partitions)
-        if not request.validate_only:
+        own = frozenset(config.raw.items())
+        if own not in described:
+            described[own] = _described(cluster.config, config)
+        results[topic.name] = _created(topic.name, topic_id, described[own], partitions)
+        if log_each:
             logger.info(
                 "Topic %s is created with id %s and %d partitions", topic.name, topic_id, len(partitions)
             )
+    if records and not request.validate_only and not log_each:
+        created = sum(isinstance(record, TopicRecord) for record in records)
+        logger.info("%d topics are created", created)
     reply = CreateTopicsResponse(throttle_time=timedelta(), topics=tuple(results.values()))
     return Decision([] if request.validate_only else records, reply)
 
@@ -106,7 +116,7 @@ def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
     return bound
 
 
-def _check_name(cluster: Cluster, name: str, collisions: dict[str, str]) -> None:
+def _check_name(cluster: Cluster, name: str, collisions: Mapping[str, str]) -> None:
     check_topic_name(name)
     if is_made_by_the_cluster(name):
         raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
@@ -198,10 +208,9 @@ def _records(
 
 
 def _created(
-    broker_config: BrokerConfig,
     name: str,
     topic_id: UUID,
-    config: TopicConfig,
+    configs: tuple[CreatableTopicConfigs, ...],
     partitions: Sequence[PartitionRegistration],
 ) -> CreatableTopicResult:
     return CreatableTopicResult(
@@ -211,16 +220,20 @@ def _created(
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=tuple(
-            CreatableTopicConfigs(
-                name=key,
-                value=TOPIC_KEYS[key].format(config.value(key)),
-                read_only=False,
-                config_source=_source(broker_config, config, key),
-                is_sensitive=TOPIC_KEYS[key].sensitive,
-            )
-            for key in sorted(TOPIC_KEYS)
-        ),
+        configs=configs,
+    )
+
+
+def _described(broker_config: BrokerConfig, config: TopicConfig) -> tuple[CreatableTopicConfigs, ...]:
+    return tuple(
+        CreatableTopicConfigs(
+            name=key,
+            value=TOPIC_KEYS[key].format(config.value(key)),
+            read_only=False,
+            config_source=_source(broker_config, config, key),
+            is_sensitive=TOPIC_KEYS[key].sensitive,
+        )
+        for key in sorted(TOPIC_KEYS)
     )
 
 

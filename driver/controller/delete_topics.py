@@ -9,6 +9,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
 from driver.controller.cluster import Cluster
+from driver.controller.create_topics import LOGGED_TOPICS
 from driver.controller.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
@@ -44,7 +45,10 @@ def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Decision:
         deleted.add(topic.topic_id)
         records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         results.append(_result(topic.name, topic.topic_id, ErrorCode.none, None))
-        logger.info("Topic %s with id %s is deleted", topic.name, topic.topic_id)
+        if len(times_named) <= LOGGED_TOPICS:
+            logger.info("Topic %s with id %s is deleted", topic.name, topic.topic_id)
+    if len(times_named) > LOGGED_TOPICS:
+        logger.info("%d topics are deleted", len(records))
     return Decision(records, DeleteTopicsResponse(throttle_time=timedelta(), responses=tuple(results)))
 
 

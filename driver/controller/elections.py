@@ -1,7 +1,8 @@
 """Elections: because a broker goes, because one comes, because somebody asks, because leaders lie unevenly.
 
-Partitions whose ISR holds a broker are found by looking at all of them. That is a few milliseconds for ten
-thousand, at events that are rare, and needs no index that could disagree with the image.
+Partitions whose ISR holds a broker are found by looking at all of them: mostly that is a good part of them,
+at an event that is rare. Those that nobody leads, and those that another than the preferred leader leads, are
+looked for again and again, and are few: the index knows them (`topic_index`).
 """
 
 import logging
@@ -23,7 +24,7 @@ from sparklog.metadata.schemas import (
     MetadataRecord,
     PartitionChangeRecord,
 )
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, TopicIdPartition
 
 __all__ = [
     "balance",
@@ -53,7 +54,7 @@ def brokers_leave(cluster: Cluster, broker_ids: Collection[BrokerId]) -> list[Me
             return None
         return _without(cluster, topic, number, partition, rules, broker_ids)
 
-    return _for_every_partition(cluster, change, f"brokers {sorted(broker_ids)} leave")
+    return _for_partitions(cluster, change, f"brokers {sorted(broker_ids)} leave")
 
 
 def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
@@ -64,14 +65,14 @@ def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecor
             return None
         return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
 
-    return _for_every_partition(cluster, change, f"broker {broker_id} stopped uncleanly")
+    return _for_partitions(cluster, change, f"broker {broker_id} stopped uncleanly")
 
 
 def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
     """Give partitions without a leader the broker that is being unfenced, where it may lead them."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if partition.leader is not None or broker_id not in partition.replicas:
+        if broker_id not in partition.replicas:
             return None
         return change_partition(
             partition,
@@ -82,7 +83,7 @@ def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
             election_of(rules),
         )
 
-    return _for_every_partition(cluster, change, f"broker {broker_id} joins")
+    return _for_partitions(cluster, change, f"broker {broker_id} joins", cluster.topic_index.leaderless)
 
 
 def directories_fail(
@@ -101,31 +102,30 @@ def directories_fail(
             return None
         return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
 
-    return _for_every_partition(cluster, change, f"directories of broker {broker_id} went offline")
+    return _for_partitions(cluster, change, f"directories of broker {broker_id} went offline")
 
 
 def balance(cluster: Cluster) -> list[MetadataRecord]:
     """Give every partition whose preferred leader is in sync and active to that leader."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if partition.leader == partition.preferred_leader:
-            return None
         may_lead = cluster.may_lead(partition)
         return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.PREFERRED)
 
-    return _for_every_partition(cluster, change, "preferred leaders")
+    index = cluster.topic_index
+    return _for_partitions(cluster, change, "preferred leaders", (*index.led_by_another, *index.leaderless))
 
 
 def elect_where_unclean_is_allowed(cluster: Cluster) -> list[MetadataRecord]:
     """Give partitions without a leader one that is active, where their topics have come to allow that."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if partition.leader is not None or not rules.unclean_election:
+        if not rules.unclean_election:
             return None
         may_lead = cluster.may_lead(partition)
         return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.UNCLEAN)
 
-    return _for_every_partition(cluster, change, "unclean elections")
+    return _for_partitions(cluster, change, "unclean elections", cluster.topic_index.leaderless)
 
 
 def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:
@@ -137,7 +137,15 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:
     records: list[MetadataRecord] = []
     results = []
     if request.topic_partitions is None:
-        wanted = [(topic.name, tuple(topic.partitions)) for topic in cluster.image.topics.by_id.values()]
+        index = cluster.topic_index
+        candidates = {*index.led_by_another, *index.leaderless}
+        wanted = [
+            (
+                topic.name,
+                tuple(n for n in topic.partitions if TopicIdPartition(topic.topic_id, n) in candidates),
+            )
+            for topic in cluster.image.topics.by_id.values()
+        ]
     else:
         wanted = [(topic.topic, tuple(topic.partitions)) for topic in request.topic_partitions]
     for name, numbers in wanted:
@@ -159,22 +167,26 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:
 _Change = PartitionChangeRecord | None
 
 
-def _for_every_partition(
+def _for_partitions(
     cluster: Cluster,
     change: Callable[[TopicImage, int, PartitionRegistration, IsrRules], _Change],
     reason: str,
+    keys: Iterable[TopicIdPartition] | None = None,
 ) -> list[MetadataRecord]:
+    """Return what `change` makes of the partitions that `keys` name, or of all."""
     records: list[MetadataRecord] = []
     moved = leaderless = 0
-    for topic in cluster.image.topics.by_id.values():
-        rules = cluster.isr_rules(topic.name)
-        for number, partition in topic.partitions.items():
-            record = change(topic, number, partition, rules)
-            if record is not None:
-                records.append(record)
-                leader = partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
-                leaderless += leader in (None, NO_LEADER)
-                moved += leader not in (None, NO_LEADER, partition.leader)
+    rules_of: dict[UUID, IsrRules] = {}
+    for topic, number, partition in cluster.partitions(keys):
+        rules = rules_of.get(topic.topic_id)
+        if rules is None:
+            rules = rules_of[topic.topic_id] = cluster.isr_rules(topic.name)
+        record = change(topic, number, partition, rules)
+        if record is not None:
+            records.append(record)
+            leader = partition.leader if record.leader == NO_LEADER_CHANGE else record.leader
+            leaderless += leader in (None, NO_LEADER)
+            moved += leader not in (None, NO_LEADER, partition.leader)
     if records:
         logger.info(
             "%s: %d partitions change, %d have a new leader, %d have none",

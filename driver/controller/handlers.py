@@ -42,7 +42,7 @@ from sparklog.metadata.responses import (
 from sparklog.metadata.whole_metadata import WholeMetadata
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
-from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response
+from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
@@ -131,7 +131,8 @@ class Handlers:
         return {
             **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),
             **dict.fromkeys(self._queries, self._query),
-            **dict.fromkeys([*_CHANGES, *_DIRECT_CHANGES], self._change),
+            **dict.fromkeys(_DIRECT_CHANGES, self._change),
+            **dict.fromkeys(_CHANGES, self._change_for_client),
             ApiKey.BROKER_REGISTRATION: self._from_broker,
             ApiKey.BROKER_HEARTBEAT: self._heartbeat,
             ApiKey.FETCH: self._fetch,
@@ -141,12 +142,18 @@ class Handlers:
         }
 
     def _change(self, request: Request) -> Deferred:
-        return self._decide_about(request.body)
-
-    def _decide_about(self, body: Any) -> Deferred:
+        """Decide about what a broker asks for itself."""
         deferred = Deferred()
-        decision = self._controller.handle(upgrade(body), now_ms())
+        decision = self._controller.handle(upgrade(request.body), now_ms())
         self._commits.submit(decision, deferred.complete)
+        return deferred
+
+    def _change_for_client(self, request: Request) -> Steps:
+        """Decide about what a client asks for, which may be thousands of topics."""
+        body = yield from upgrade_in_steps(request.body)
+        deferred = Deferred()
+        decision = self._controller.handle(body, now_ms())
+        self._commits.submit(decision, lambda reply: deferred.complete(_in_steps(reply)))
         return deferred
 
     def _from_broker(self, request: Request) -> Deferred:
@@ -292,10 +299,11 @@ class Handlers:
         if api_key in self._queries:
             newest = yield from upgrade_in_steps(body)
             reply = yield from self._answered(api_key, newest, header.api_version)
-            return _enveloped(header, reply)
+            return (yield from _enveloped(header, reply))
+        newest = yield from upgrade_in_steps(body)
         deferred = Deferred()
         self._commits.submit(
-            self._controller.handle(upgrade(body), now_ms()),
+            self._controller.handle(newest, now_ms()),
             lambda reply: deferred.complete(_enveloped(header, reply)),
         )
         return deferred
@@ -318,5 +326,12 @@ def _only_brokers_serve(request: Request) -> Response:
     )
 
 
-def _enveloped(header: RequestHeader, reply: Any) -> EnvelopeResponse:
-    return EnvelopeResponse(response_data=encode_response(header, reply), error_code=ErrorCode.none)
+def _in_steps(reply: Any) -> Steps:
+    """Have a reply that may be long put into bytes in steps."""
+    yield
+    return reply
+
+
+def _enveloped(header: RequestHeader, reply: Any) -> Steps:
+    data = yield from encode_response_in_steps(header, reply)
+    return EnvelopeResponse(response_data=data, error_code=ErrorCode.none)

@@ -47,9 +47,23 @@ class Load:
 
     def add(self, replicas: Sequence[BrokerId]) -> None:
         """Count one more partition."""
-        self.led[replicas[0]] += 1
+        self._count(replicas, 1)
+
+    def remove(self, replicas: Sequence[BrokerId]) -> None:
+        """Count one less."""
+        self._count(replicas, -1)
+
+    def copy(self) -> "Load":
+        """Return one that can be counted on without changing this one."""
+        copied = Load()
+        copied.led.update(self.led)
+        copied.held.update(self.held)
+        return copied
+
+    def _count(self, replicas: Sequence[BrokerId], times: int) -> None:
+        self.led[replicas[0]] += times
         for broker_id in replicas:
-            self.held[broker_id] += 1
+            self.held[broker_id] += times
 
 
 def place(

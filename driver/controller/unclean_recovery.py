@@ -126,7 +126,7 @@ class UncleanRecovery:
         self._ready.clear()
         arriving = {broker_id for broker_id in image.brokers if cluster.is_arriving(broker_id, now_ms)}
         awaited: Counter[frozenset[BrokerId]] = Counter()
-        for topic, number, partition in cluster.partitions():
+        for topic, number, partition in cluster.partitions(cluster.topic_index.leaderless):
             if not _waits(partition):
                 continue
             away = {each for each in partition.last_known_elr if not cluster.is_active(each)}

@@ -192,14 +192,16 @@ def _with_prefix(prefix: bytes, chunks: list[Chunk]) -> list[Chunk]:
     return chunks
 
 
-def encode_response(header: RequestHeader, response: Any) -> bytes:
+def encode_response_in_steps(header: RequestHeader, response: Any) -> Generator[None, None, bytes]:
     """Return response header and body, without a length, in the version `header` asks for.
+
+    Yields after each item of an array.
 
     Raises:
         TypeError: the response holds a `FileRegion`.
     """
     codec = request_codec(header.api_key, header.api_version)
-    chunks: list[Any] = list(encode_response_frame(codec, header.correlation_id, response))
+    chunks: list[Any] = yield from encode_response_frame_in_steps(codec, header.correlation_id, response)
     return b"".join(chunks)[LENGTH.size :]
 
 

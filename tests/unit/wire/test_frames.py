@@ -17,7 +17,7 @@ from sparklog.wire.frames import (
     RequestHeader,
     decode_request_in_steps,
     decode_response,
-    encode_response,
+    encode_response_in_steps,
     request_encoder,
 )
 from sparklog.wire.guard import MalformedRequestError
@@ -40,9 +40,15 @@ def test_request_frames_have_kafkas_bytes() -> None:
 def test_response_frames_have_kafkas_bytes_and_api_versions_the_old_header() -> None:
     """A client reads ApiVersions before it knows which header it will get (KIP-511)."""
     response = HeartbeatResponse(throttle_time=timedelta(0), error_code=ErrorCode.none)
-    assert encode_response(RequestHeader(12, 4, 5, None), response).hex() == "000000050000000000000000"
+    assert (
+        in_one_go(encode_response_in_steps(RequestHeader(12, 4, 5, None), response)).hex()
+        == "000000050000000000000000"
+    )
     versions = ApiVersionsResponse(error_code=ErrorCode.none, api_keys=(), throttle_time=timedelta(0))
-    assert encode_response(RequestHeader(18, 3, 5, None), versions).hex() == "000000050000010000000000"
+    assert (
+        in_one_go(encode_response_in_steps(RequestHeader(18, 3, 5, None), versions)).hex()
+        == "000000050000010000000000"
+    )
 
 
 @given(

@@ -14,7 +14,7 @@ from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.frames import decode_request_in_steps, encode_response
+from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import in_one_go
@@ -177,7 +177,9 @@ def test_coroutine_answers_keep_the_order_and_may_read_the_frame() -> None:
         if request.body.generation_id == 0:
             await released.wait()
         header, body = in_one_go(decode_request_in_steps(request.frame))
-        return RawResponse(encode_response(header, heartbeat_response(body.generation_id)))
+        return RawResponse(
+            in_one_go(encode_response_in_steps(header, heartbeat_response(body.generation_id)))
+        )
 
     async def scenario() -> None:
         async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
