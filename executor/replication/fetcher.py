@@ -15,6 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -113,6 +114,8 @@ class Fetcher:
         self._asked: dict[TopicIdPartition, _Asked] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._has_work = asyncio.Event()
+        self._added = asyncio.Event()
+        """A partition was added since the task last looked."""
         self._channel: Channel | None = None
         self._under_way: deque[_UnderWay] = deque()
         self._requests_sent = 0
@@ -147,6 +150,7 @@ class Fetcher:
         self._rested_ms.pop(key, None)
         self._due[key] = None
         self._has_work.set()
+        self._added.set()
         if self._under_way and not self._will_send_more:
             self._will_send_more = True
             asyncio.get_running_loop().call_soon(self._send_more)
@@ -198,7 +202,10 @@ class Fetcher:
         self._wake_rested()
         if not self._under_way:
             if not self._due and not self._asked:
-                await asyncio.sleep(self._rest_seconds())
+                self._added.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._rest_seconds()):
+                        await self._added.wait()
                 return
             self._send(channel)
         number, answer = self._under_way[0]

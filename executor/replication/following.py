@@ -82,8 +82,8 @@ class Following:
 
     @property
     def next_fetch(self) -> PartitionFetch | None:
-        """What to ask the leader for, or None until there is new metadata."""
-        return self._follower.next_fetch
+        """What to ask the leader for; None until there is new metadata, or the log's producers are loaded."""
+        return None if self._log.loading is not None else self._follower.next_fetch
 
     def take(self, fetched: FetchedFromLeader, now_ms: TimestampMs) -> BackOff | AwaitMetadata | None:
         """Take an answer in; return what the fetcher is to do about the partition, if anything.

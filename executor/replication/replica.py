@@ -40,6 +40,8 @@ from sparklog.records.batch import BatchHeader
 from sparklog.storage.epoch_checks import check_leader_epoch
 from sparklog.storage.files import may_pass
 from sparklog.storage.log import AppendInfo, Log
+from sparklog.storage.producer_loading import ProducerLoading
+from sparklog.storage.producer_states import ProducerStates
 from sparklog.types import (
     BrokerEpoch,
     BrokerId,
@@ -74,6 +76,9 @@ class ReplicaHost(Protocol):
 
     def went_offline(self, replica: "Replica", error: BaseException) -> None:
         """The replica's log failed."""
+
+    def load_producers(self, replica: "Replica") -> None:
+        """Have `replica.log.loading` run beside the loop; report with `Replica.producers_loaded`."""
 
     def gave_up_leading(self, replica: "Replica") -> None:
         """The replica's log is damaged, and others in sync have what it has not: another one is to lead."""
@@ -272,7 +277,7 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self.leader is None or self.suspended:
+        if self.leader is None or self.suspended or self.log.loading is not None:
             raise self._not_leader()
         return self.leader
 
@@ -402,15 +407,31 @@ class Replica:
                 kafka_storage_error, after which the replica is offline.
         """
         following = self.follower
-        if following is None:
+        if following is None or self.log.loading is not None:
             return None
         try:
-            return following.take(fetched, wall_ms)
+            advice = following.take(fetched, wall_ms)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
         finally:
             self.high_watermark = following.high_watermark
+        self._load_producers()
+        return advice
+
+    def _load_producers(self) -> None:
+        """Have the producers loaded if the log was cut.
+
+        Until then nothing is fetched, and if this replica leads meanwhile it serves nobody: it would take a
+        retry for something new.
+        """
+        if self.log.loading is not None:
+            self._host.load_producers(self)
+
+    def producers_loaded(self, loading: ProducerLoading, producers: ProducerStates) -> None:
+        """Go on with the producers that the log has now; there is something to fetch again."""
+        self.log.take_producers(loading, producers)
+        logger.info("%s: %d producers loaded", self, len(producers.producers))
 
     # --- both -----------------------------------------------------------------------------------
 
@@ -433,6 +454,8 @@ class Replica:
     def go_offline(self) -> None:
         """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
         self.offline = True
+        if self.log.loading is not None:
+            self.log.loading.cancel()
         self.resign()
 
     def found_damage(self, damage: Damage) -> None:
@@ -462,6 +485,7 @@ class Replica:
             self.log.cut_at(damage.first_offset, damage.reason)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
+        self._load_producers()
         self.high_watermark = max(
             min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset
         )

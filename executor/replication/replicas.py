@@ -40,6 +40,7 @@ from executor.replication.offset_for_leader_epoch import OffsetForLeaderEpochHan
 from executor.replication.partition_settings import PartitionSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.produce import ProduceHandler
+from executor.replication.producer_loads import ProducerLoads
 from executor.replication.replica import Replica
 from executor.replication.replica_places import ReplicaPlaces
 from sparklog.config import BrokerConfig, topic_config
@@ -128,6 +129,9 @@ class Replicas:
         self._list_offsets = ListOffsetsHandler(table, self._executor)
         self._offset_for_leader_epoch = OffsetForLeaderEpochHandler(table)
         self._delete_records = DeleteRecordsHandler(table, delayed)
+        self._producer_loads = ProducerLoads(
+            table, self._store.directory_of, self._fetchers.add, self._executor
+        )
         self._maintenance = Maintenance(
             table,
             directories,
@@ -434,6 +438,10 @@ class Replicas:
             if registration is not None:
                 self._places.image_changed(key, registration)
 
+    def load_producers(self, replica: Replica) -> None:
+        """A log was cut, and its producers are to be made out anew."""
+        self._producer_loads.start(replica)
+
     def gave_up_leading(self, replica: Replica) -> None:
         """A leader found its log damaged: the controller is to elect another one."""
         key = _key(replica)
@@ -496,6 +504,7 @@ class Replicas:
         for replica in self._table:
             replica.resign()
         self._delayed.expire_all()
+        await self._producer_loads.stop()
         await self._maintenance.stop()
         started = time.monotonic()
         await self._maintenance.write_checkpoints()

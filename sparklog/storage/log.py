@@ -13,7 +13,6 @@ keeps logs calls `flush_rolled` when a log `has_rolled`, so that a start after a
 was active.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +49,8 @@ from sparklog.storage.files import (
 )
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_reads import LogReads
-from sparklog.storage.producer_replay import apply_batch, load_producers
+from sparklog.storage.producer_loading import ProducerLoading
+from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.producer_snapshots import encode_snapshot, snapshot_offsets
 from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery import LoadedLog, load_log
@@ -98,6 +98,8 @@ class Log(LogReads):
 
         Whoever counts this log as a replica tells the controller first, and forgets it when that is done.
         """
+        self.loading: ProducerLoading | None = None
+        """What remains to be done of the last truncation; see `truncate_to`."""
         self._may_have_gaps = loaded.may_have_gaps
         self._flush_failed: KafkaError | None = None
         self._flushing = Lock()
@@ -175,6 +177,7 @@ class Log(LogReads):
             KafkaError: KAFKA_STORAGE_ERROR (nothing was appended), RECORD_LIST_TOO_LARGE (more than a
                 segment holds), or what `ProducerStates.check` raises.
         """
+        assert self.loading is None, f"{self} does not know its producers yet"
         config = self.config
         base_offset = offset = self.log_end_offset
         view = memoryview(records)
@@ -232,6 +235,7 @@ class Log(LogReads):
                 appended, except that before a KAFKA_STORAGE_ERROR whole batches may have been, up to
                 `log_end_offset`.
         """
+        assert self.loading is None, f"{self} does not know its producers yet"
         view = memoryview(records)
         expected_offset = self.log_end_offset
         headers: list[BatchHeader] = []
@@ -369,7 +373,9 @@ class Log(LogReads):
     def truncate_to(self, offset: Offset) -> bool:
         """Remove every batch that reaches to `offset` or above it; return whether anything went.
 
-        Regions that were handed out above `offset` can no longer be sent in full.
+        Regions that were handed out above `offset` can no longer be sent in full. If some of what went is
+        remembered of producers, `loading` is set: nothing may be appended until the caller has had it run
+        beside the loop and passed the outcome to `take_producers`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -379,6 +385,9 @@ class Log(LogReads):
         if offset < self.segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        was_loading = self.loading is not None
+        # Before anything is cut: whoever is loading may stumble over it.
+        self._cancel_loading()
         with self._all_or_torn(f"truncate {self.directory} to {offset}"), self._truncations.running():
             self._forget_above(offset)
             log_end_offset = self.segments.truncate_to(offset, self.config)
@@ -387,10 +396,25 @@ class Log(LogReads):
             self.log_start_offset = min(self.log_start_offset, log_end_offset)
             if self.epochs.truncate_from_end(log_end_offset):
                 self._write_epochs()
-            if self.producers.producers:
-                self._snapshots.write()
-                self.producers = self._reload_producers(time.time_ns() // 1_000_000)
+            for snapshot in snapshot_offsets(self.directory):
+                if snapshot > log_end_offset:
+                    offset_file(self.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        if was_loading or self.producers.end_offset > log_end_offset:
+            self.loading = ProducerLoading(
+                self.directory, self.segments.all, self._snapshots, self.log_start_offset, log_end_offset
+            )
         return True
+
+    def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
+        """Take over what `loading` has loaded, if that is still wanted."""
+        if self.loading is loading:
+            self.producers = producers
+            self.loading = None
+
+    def _cancel_loading(self) -> None:
+        if self.loading is not None:
+            self.loading.cancel()
+            self.loading = None
 
     def cut_at(self, offset: Offset, reason: str) -> None:
         """Remove what lies from `offset` on; a copy of its beginning is kept beside the log.
@@ -410,22 +434,13 @@ class Log(LogReads):
                 keep_copy(segment, 0, reason)
             self.truncate_fully_and_start_at(self.log_start_offset)
 
-    def _reload_producers(self, now_ms: TimestampMs) -> ProducerStates:
-        return load_producers(
-            self.directory,
-            self.segments.all,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            replay_from=self.log_end_offset,
-            now_ms=now_ms,
-        )
-
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Empty the log; it begins anew at `offset`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        self._cancel_loading()
         with self._all_or_torn(f"empty {self.directory}"), self._truncations.running():
             self._forget_above(offset)
             self.segments.truncate_fully_and_start_at(offset, self.config)
@@ -478,9 +493,13 @@ class Log(LogReads):
         Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
         `file.delete.delay.ms`.
 
+        Nothing goes while producers are being loaded: where that begins must stay.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        if self.loading is not None:
+            return 0
         segments = self.segments
         count = count_deletable(
             segments.all,
@@ -533,8 +552,10 @@ class Log(LogReads):
 
     @property
     def has_rolled(self) -> bool:
-        """Whether a segment that is written to no more lies above the recovery point: call `flush_rolled`."""
-        return self.recovery_point < min(self.segments.active.base_offset, self.log_end_offset)
+        """Whether something of a segment that is written to no more is not on the disk: `flush_rolled`."""
+        return bool(self._snapshots) or self.recovery_point < min(
+            self.segments.active.base_offset, self.log_end_offset
+        )
 
     def flush(self) -> None:
         """fsync what lies above the recovery point and move it to where the log ended at the call.
@@ -578,7 +599,8 @@ class Log(LogReads):
             segments = self.segments.all
         if not with_active:
             end_offset = min(end_offset, segments[-1].base_offset)
-        if end_offset <= self.recovery_point and not (with_active and self._metadata_unsynced):
+        is_behind = end_offset > self.recovery_point or bool(self._snapshots)
+        if not is_behind and not (with_active and self._metadata_unsynced):
             return
         unsynced = [segment for segment in segments if not segment.synced]
         if not with_active:
@@ -614,11 +636,14 @@ class Log(LogReads):
             return
         self._closed = True
         self._given_up = not clean
+        is_loaded = self.loading is None
+        self._cancel_loading()
         try:
             if clean:
                 with storage_errors(f"close the log in {self.directory}"):
                     self.segments.rename_dropped()
-                    self._snapshots.add(self.log_end_offset, encode_snapshot(self.producers))
+                    if is_loaded:
+                        self._snapshots.add(self.log_end_offset, encode_snapshot(self.producers))
                     self.segments.active.seal()
                     self.segments.active.truncated = True
                     self._metadata_unsynced = True

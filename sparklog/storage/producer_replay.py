@@ -11,7 +11,7 @@ too.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -32,6 +32,7 @@ _MARKER_KEY: Final = Struct(">hh")
 _MARKER_VALUE: Final = Struct(">hi")
 _ABORT: Final = 0
 _COMMIT: Final = 1
+_BATCHES_A_PAUSE: Final = 1024
 _ENTRIES_BEFORE_SNAPSHOT: Final = 128
 """How far back, in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
 
@@ -94,16 +95,19 @@ def load_producers(
     log_end_offset: Offset,
     replay_from: Offset,
     now_ms: TimestampMs,
+    pause: Callable[[], None] = lambda: None,
 ) -> ProducerStates:
     """Return the producers as of `log_end_offset`, replaying at least from `replay_from` on.
 
     What is replayed counts as appended now: when it was, only the last snapshot knows, and a producer that is
     remembered for too long costs some bytes, one that is forgotten too early its records' uniqueness.
 
-    Snapshots that cannot be read are removed; so are those above `log_end_offset`.
+    Snapshots that cannot be read are removed; so are those above `log_end_offset`. Retention may take the
+    oldest ones away meanwhile. `pause` is called every thousand batches or so, and may raise.
 
     Raises:
         OSError: the files cannot be read.
+        CorruptBatchError: something else than batches lies in the log.
     """
     producers = ProducerStates()
     start = log_start_offset
@@ -115,8 +119,11 @@ def load_producers(
             try:
                 producers = decode_snapshot(path.read_bytes(), now_ms)
                 start = max(offset, log_start_offset)
+                producers.end_offset = offset if producers.producers else 0
                 _complete(producers, segments, start)
                 break
+            except FileNotFoundError:
+                continue
             except CorruptSnapshotError as error:
                 logger.warning("Removing producer snapshot %s: %s", path, error)
                 path.unlink()
@@ -124,7 +131,11 @@ def load_producers(
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue
         first_position = segment.position_of(start) if start > segment.base_offset else 0
-        for _, header in walk_headers(segment.file, first_position, segment.size_bytes):
+        for number_of_batch, (_, header) in enumerate(
+            walk_headers(segment.file, first_position, segment.size_bytes), start=1
+        ):
+            if number_of_batch % _BATCHES_A_PAUSE == 0:
+                pause()
             if header.producer_id >= 0:
                 apply_batch(producers, header, None, segment, now_ms)
     return producers

@@ -90,10 +90,13 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """The producers of one log, by producer id."""
 
-    __slots__ = ("_open", "_unreplicated", "producers")
+    __slots__ = ("_open", "_unreplicated", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[ProducerId, ProducerState] = {}
+        self.end_offset: Offset = 0
+        """Where the last batch ends that changed anything here: a log that is cut there or above it has lost
+        nothing of its producers."""
         self._open: dict[Offset, ProducerId] = {}
         # Transactions ended by a marker that may not be replicated yet: first offset -> the marker's.
         self._unreplicated: dict[Offset, Offset] = {}
@@ -165,12 +168,14 @@ class ProducerStates:
         else:
             state.enter_epoch(header.producer_epoch)
         offset_delta = header.last_offset_delta
+        last_offset = header.base_offset + offset_delta
+        self.end_offset = last_offset + 1
         first_sequence = header.base_sequence
         state.batches.append(
             BatchMetadata(
                 first_sequence,
                 header.last_sequence,
-                header.base_offset + offset_delta,
+                last_offset,
                 offset_delta,
                 header.max_timestamp,
             )
@@ -190,6 +195,7 @@ class ProducerStates:
             state = self.producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
         else:
             state.enter_epoch(header.producer_epoch)
+        self.end_offset = header.last_offset + 1
         first_offset = state.transaction_first_offset
         state.transaction_first_offset = None
         state.coordinator_epoch = coordinator_epoch
@@ -237,3 +243,4 @@ class ProducerStates:
         self.producers.clear()
         self._open.clear()
         self._unreplicated.clear()
+        self.end_offset = 0

@@ -20,7 +20,7 @@ from tests.compat.kafka_programs import (
     files_of_logs,
 )
 from tests.compat.librdkafka import create_topic, produce
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker
+from tests.unit.storage.batches import START_MS, headers_of, load_producers_again, make_batch, make_marker
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 
@@ -39,6 +39,7 @@ def write_log(directory: Path, *, crash: bool) -> None:
         )
         log.append_as_leader(batch, headers_of(batch), i // 40, START_MS)
     log.truncate_to(300)
+    load_producers_again(log)
     end = log.log_end_offset
     log.append_as_follower(
         make_batch(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 REPLICAS_TICK_MS: Final = 200
 LIFECYCLE_POLL_MS: Final = 100
+LOADING_MS: Final = 300
+"""How long a log takes to make out its producers after it was cut."""
 CHECKPOINT_TICKS: Final = 12
 RETRY_MS: Final = 100
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 5_000
@@ -327,6 +329,9 @@ class BrokerProcess(Process):
             log = self.disk.logs[key] = MemoryLog(
                 self.disk, TopicPartition(topic, key.partition), key.topic_id
             )
+        elif log.loading is not None:
+            # The process before this one was still at it.
+            log.reload()
         replica = Replica(
             key.topic_id,
             log,  # type: ignore[arg-type]
@@ -390,6 +395,19 @@ class BrokerProcess(Process):
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """Nobody deletes records yet."""
+
+    def load_producers(self, replica: Replica) -> None:
+        """Take a while over it: roles change and clients retry meanwhile."""
+        self.after(LOADING_MS, self._load_producers, replica, replica.log.loading)
+
+    def _load_producers(self, replica: Replica, loading: Any) -> None:
+        key = _key(replica)
+        if self.replicas.get(key) is not replica or replica.log.loading is not loading:
+            return
+        log = self.disk.logs[key]
+        replica.producers_loaded(loading, log.loaded_producers())
+        if replica.follower is not None and replica.follower.leader_id in self._loops:
+            self._loops[replica.follower.leader_id].add(key, replica)
 
     def gave_up_leading(self, replica: Replica) -> None:
         """What was written back stays as it was written, here."""

@@ -43,6 +43,8 @@ class MemoryLog:
         self.end_offsets: list[Offset] = []
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
+        self.loading: object = None
+        """Set while the producers are not what the batches say; see `sparklog.storage.Log`."""
         self.log_start_offset: Offset = 0
         self.log_end_offset: Offset = 0
         self.written_back = 0
@@ -92,6 +94,7 @@ class MemoryLog:
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
 
     def _append(self, batch: bytes, header: BatchHeader, now_ms: TimestampMs) -> None:
+        assert self.loading is None, f"{self.directory} does not know its producers yet"
         if self._disk.is_failing:
             raise OSError(errno.EIO, "simulated", self.directory)
         epoch = header.partition_leader_epoch
@@ -107,8 +110,17 @@ class MemoryLog:
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
             return False
+        producers = self.producers
         self.keep(bisect_right(self.end_offsets, offset))
+        if producers.end_offset > self.log_end_offset:
+            self.producers = producers
+            self.loading = object()
         return True
+
+    def take_producers(self, loading: object, producers: ProducerStates) -> None:
+        if self.loading is loading:
+            self.producers = producers
+            self.loading = None
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         self.keep(0)
@@ -126,10 +138,16 @@ class MemoryLog:
         self.reload()
 
     def reload(self) -> None:
-        """Make the producers' states from the batches, as loading or truncating a log does."""
-        self.producers = ProducerStates()
+        """Make the producers' states from the batches, as opening or emptying a log does."""
+        self.producers = self.loaded_producers()
+        self.loading = None
+
+    def loaded_producers(self) -> ProducerStates:
+        """Return the producers' states as the batches make them."""
+        producers = ProducerStates()
         for header in self.headers:
-            self.producers.update(header, 0)
+            producers.update(header, 0)
+        return producers
 
     def lose_unwritten(self, random: Random) -> bool:
         """Lose what a crash of the machine may take, and recover; say whether anything is gone."""

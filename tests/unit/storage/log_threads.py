@@ -30,7 +30,14 @@ from sparklog.storage.log import (
 )
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.recovery_rules import PreviousStop
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker, read_all
+from tests.unit.storage.batches import (
+    START_MS,
+    headers_of,
+    load_producers_again,
+    make_batch,
+    make_marker,
+    read_all,
+)
 
 CONFIG = LogConfig(
     segment_bytes=700,
@@ -261,6 +268,7 @@ class LogUnderThreads:
     def _truncate(self, state: State) -> list[State]:
         offset = max(state.end - self.random.randrange(40), state.start, 0)
         self.log.truncate_to(offset)
+        load_producers_again(self.log)
         return [state.cut(offset)]
 
     def _empty(self, state: State) -> list[State]:

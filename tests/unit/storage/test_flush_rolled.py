@@ -1,8 +1,5 @@
 """What a roll leaves to be fsynced, how far the recovery point follows, and how little a crash costs then."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,8 @@ import pytest
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.recovery_rules import PreviousStop
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
+from tests.unit.storage.batches import START_MS, headers_of, load_producers_again, make_batch, read_all
+from tests.unit.storage.calls import calls_of
 
 SEGMENT_BYTES = 200_000
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
@@ -28,26 +26,6 @@ def fill(log: Log, count: int) -> None:
         sequence = log.log_end_offset
         batch = make_batch(5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append_as_leader(batch, headers_of(batch), 0, START_MS)
-
-
-@contextmanager
-def calls_of(name: str, count: object) -> Iterator[list[str]]:
-    """Have `count` called with the path and the result of each call of `os.<name>`; yields the paths."""
-    original = getattr(os, name)
-    paths: list[str] = []
-
-    def call(descriptor: int, *arguments: object) -> object:
-        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        paths.append(path)
-        result = original(descriptor, *arguments)
-        count(path, result)
-        return result
-
-    setattr(os, name, call)
-    try:
-        yield paths
-    finally:
-        setattr(os, name, original)
 
 
 def bytes_read_by_recovery(directory: Path, recovery_point: int) -> int:
@@ -130,6 +108,7 @@ def test_truncation_while_a_segment_is_flushed_has_the_segment_flushed_again(tmp
         log.flush_rolled()
     assert truncated
     assert log.recovery_point <= cut
+    load_producers_again(log)
     fill(log, 3)
     with calls_of("fdatasync", lambda *_: None) as synced:
         log.flush()

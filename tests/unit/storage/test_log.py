@@ -21,7 +21,14 @@ from sparklog.storage.log import (
 )
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.recovery_rules import PreviousStop
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, make_marker, read_all
+from tests.unit.storage.batches import (
+    START_MS,
+    headers_of,
+    load_producers_again,
+    make_batch,
+    make_marker,
+    read_all,
+)
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200, file_delete_delay_ms=1000)
 
@@ -307,6 +314,7 @@ def test_truncate_cuts_whole_batches_epochs_and_producers(tmp_path: Path) -> Non
         sent = make_batch(2, producer_id=5, producer_epoch=0, base_sequence=2 * i)
         append(log, sent, leader_epoch=i // 20)
     assert log.truncate_to(51)
+    load_producers_again(log)
     assert log.log_end_offset == 50
     assert log.epochs.entries == ((0, 0), (1, 40))
     assert log.recovery_point <= 50

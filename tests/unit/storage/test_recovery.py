@@ -11,7 +11,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.producer_snapshots import snapshot_offsets
 from sparklog.storage.recovery_rules import PreviousStop
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
+from tests.unit.storage.batches import START_MS, headers_of, load_producers_again, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
@@ -208,6 +208,7 @@ def test_log_recognises_retries_of_the_last_five_batches_however_it_was_left(
         beyond = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=end)
         log.append_as_leader(beyond, headers_of(beyond), 3, START_MS)
         log.truncate_to(end)
+        load_producers_again(log)
     else:
         log.close(clean=ending == "clean")
         log = open_log(directory, clean=ending == "clean", recovery_point=end)

@@ -1,0 +1,112 @@
+"""Replicas whose logs were cut and whose producers are still being read, beside a loop that goes on."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from sparklog.errors import ErrorCode
+from sparklog.records.builder import SimpleRecord, build_batch
+from tests.unit.replication.brokers import Brokers, until, with_brokers
+from tests.unit.replication.requests import batch, fetch, produce, rows
+from tests.unit.storage.calls import calls_of
+
+NO_BACKOFF_HELPS = {"replica.fetch.backoff.ms": "60000", "replica.fetch.wait.max.ms": "10"}
+
+
+def sent(sequence: int) -> bytes:
+    records = [SimpleRecord(None, b"v", (), 0)]
+    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+async def answer(brokers: Brokers, broker_id: int, topic_id: UUID, data: bytes, acks: int = -1) -> Any:
+    channel = await brokers.connect(broker_id)
+    (row,) = rows(await channel.request(produce(topic_id, data, acks=acks)))
+    return row.error_code, row.base_offset
+
+
+@asynccontextmanager
+async def cut_and_held(brokers: Brokers) -> AsyncIterator[tuple[UUID, threading.Event]]:
+    """Broker 0 has cut what only it had; reading its log beside the loop waits for the event."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    assert await answer(brokers, 0, topic_id, sent(0)) == (ErrorCode.none, 0)
+    await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == 1, "the first record at both")
+    await brokers.stop(1)
+    for sequence in (1, 2):
+        assert await answer(brokers, 0, topic_id, sent(sequence), acks=1) == (ErrorCode.none, sequence)
+    await brokers.stop(0)
+    await brokers.elect(topic_id, 0, leader=1, isr=[1])
+    await brokers.start(1)
+    assert await answer(brokers, 1, topic_id, batch(1, b"other")) == (ErrorCode.none, 1)
+    may_go_on = threading.Event()
+
+    def hold(path: str, _: object) -> None:
+        if path.endswith(".log") and threading.current_thread().name.startswith("sparklog-log"):
+            may_go_on.wait(20)
+
+    with calls_of("pread", hold):
+        try:
+            await brokers.start(0)
+            await until(lambda: brokers.replica(0, topic_id).log.loading is not None, "the cut")
+            assert brokers.replica(0, topic_id).log.log_end_offset == 1
+            yield topic_id, may_go_on
+        finally:
+            may_go_on.set()
+
+
+@with_brokers(count=2, config=NO_BACKOFF_HELPS)
+async def test_follower_whose_log_was_cut_goes_on_as_soon_as_its_producers_are_loaded(
+    brokers: Brokers,
+) -> None:
+    """Until then its loop serves everybody else, and it appends nothing; afterwards it does not wait."""
+    async with cut_and_held(brokers) as (topic_id, may_go_on):
+        replica = brokers.replica(0, topic_id)
+        other_id = await brokers.create_topic("u", [(0, 1)])
+        assert await answer(brokers, 0, other_id, batch()) == (ErrorCode.none, 0)
+        assert (replica.log.log_end_offset, replica.log.loading is None) == (1, False)
+        may_go_on.set()
+        await until(lambda: replica.log.log_end_offset == 2, "the leader's record")
+    assert replica.log.producers.producers[7].batches[-1].last_sequence == 0
+
+
+@with_brokers(count=2, config=NO_BACKOFF_HELPS)
+async def test_leader_elected_before_its_producers_are_loaded_serves_nobody_until_they_are(
+    brokers: Brokers,
+) -> None:
+    """It would append the retry of a record that it has."""
+    async with cut_and_held(brokers) as (topic_id, may_go_on):
+        replica = brokers.replica(0, topic_id)
+        await brokers.elect(topic_id, 0, leader=0, isr=[0])
+        assert replica.leader is not None
+        refused = ErrorCode.not_leader_or_follower
+        assert (await answer(brokers, 0, topic_id, sent(0)))[0] is refused
+        (row,) = rows(await (await brokers.connect(0)).request(fetch(topic_id, {0: 0})))
+        assert row.error_code is refused
+        may_go_on.set()
+        await until(lambda: replica.log.loading is None, "the producers")
+        assert await answer(brokers, 0, topic_id, sent(0)) == (ErrorCode.none, 0)
+        assert await answer(brokers, 0, topic_id, sent(1)) == (ErrorCode.none, 1)
+    assert replica.log.log_end_offset == 2
+
+
+@with_brokers(count=2)
+async def test_topic_deleted_while_its_producers_are_loaded_waits_for_nothing(brokers: Brokers) -> None:
+    """The disk may be slow; the others' metadata is not held up, and nothing has failed afterwards."""
+    async with cut_and_held(brokers) as (topic_id, _):
+        await brokers.delete_topic(topic_id)
+        other_id = await brokers.create_topic("t", [(0, 1)])
+        assert await answer(brokers, 0, other_id, sent(5)) == (ErrorCode.none, 0)
+    assert brokers.brokers[0].failed_directories == []
+
+
+@with_brokers(count=2)
+async def test_directory_that_fails_while_producers_are_loaded_stays_offline(brokers: Brokers) -> None:
+    """What the loading brings then is of no use to anybody."""
+    async with cut_and_held(brokers) as (topic_id, may_go_on):
+        replica = brokers.replica(0, topic_id)
+        broker = brokers.brokers[0]
+        broker.replicas.directory_failed(broker.directory, OSError(5, "Input/output error"))
+        may_go_on.set()
+    await brokers.stop(0)
+    assert (replica.offline, replica.follower, replica.leader) == (True, None, None)
