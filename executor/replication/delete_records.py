@@ -6,6 +6,8 @@ DelayedDeleteRecords and ReplicaManager.
 """
 
 import datetime
+import itertools
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.delete_records.v2.response import (
@@ -19,9 +21,10 @@ from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.topic_names import is_internal_topic
+from sparklog.slices import SLICE_ITEMS
 from sparklog.types import Offset
-from sparklog.wire.server import Deferred, Request
-from sparklog.wire.versions import upgrade
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
 
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1
@@ -59,38 +62,88 @@ class _Deletion:
             self.replica = None
 
 
-class _WaitingDeletion:
-    """A request some of whose partitions wait for followers."""
+class _Deletions:
+    """The partitions of one request, and those of them that wait for followers."""
 
-    def __init__(self, handler: "DeleteRecordsHandler", deletions: list[_Deletion], deadline_ms: int) -> None:
-        self.deferred = Deferred(self._leave)
-        self.deletions = deletions
+    def __init__(self, handler: "DeleteRecordsHandler") -> None:
+        self.deferred = Deferred(self.leave)
         self._handler = handler
-        self._bucket = handler.delayed.add(self, deadline_ms)
+        self._all: list[_Deletion] = []
+        self._left: dict[Replica, list[_Deletion]] = {}
+        self._moved: dict[Replica, None] = {}
+        """Those of the replicas left that are to be looked at again."""
+        self._bucket: int | None = None
+        """None while it does not wait yet, or no more."""
+
+    def add(self, deletion: _Deletion) -> None:
+        """Take a partition in whose records are deleted here, or cannot be."""
+        self._all.append(deletion)
+        deletion.check()
+        if deletion.replica is not None:
+            self._left.setdefault(deletion.replica, []).append(deletion)
+            self._handler.waiting.setdefault(deletion.replica, set()).add(self)
+
+    def answer(self, timeout_ms: int) -> Deferred | Steps:
+        """Answer when nothing is left, and at the latest when the timeout has passed."""
+        if not self._left:
+            return _response(self._all)
+        self._bucket = self._handler.delayed.add(self, self._handler.delayed.now_ms() + timeout_ms)
+        if self._moved:
+            self._handler.delayed.wake(self)
+        return self.deferred
+
+    def low_watermark_moved(self, replica: Replica) -> None:
+        """A follower has reported another log start offset, or the replica leads no more."""
+        self._moved[replica] = None
+        if self._bucket is not None:
+            self._handler.delayed.wake(self)
 
     def recheck(self) -> None:
-        """A follower has reported another log start offset."""
-        for deletion in self.deletions:
-            deletion.check()
-        if all(deletion.replica is None for deletion in self.deletions):
-            self._answer()
+        """Look at what has moved, a slice a turn of the loop."""
+        for replica in tuple(itertools.islice(self._moved, SLICE_ITEMS)):
+            del self._moved[replica]
+            self._check(replica)
+        if not self._left:
+            self._complete()
+        elif self._moved:
+            self._handler.delayed.wake(self)
 
     def expire(self) -> None:
         """The request's timeout has passed."""
-        for deletion in self.deletions:
-            deletion.check()
-            if deletion.replica is not None:
-                deletion.error_code = ErrorCode.request_timed_out
-        self._answer()
+        for replica in self._moved:
+            self._check(replica)
+        for left in self._left.values():
+            for deletion in left:
+                if deletion.replica is not None:
+                    deletion.error_code = ErrorCode.request_timed_out
+        self._complete()
 
-    def _answer(self) -> None:
-        self._leave()
-        self.deferred.complete(_response(self.deletions))
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Wait no more; also when the client has gone, whatever timeout it gave."""
-        self._handler.delayed.discard(self, self._bucket)
-        self._handler.waiting.discard(self)
+        if self._bucket is not None:
+            self._handler.delayed.discard(self, self._bucket)
+            self._bucket = None
+        for replica in self._left:
+            self._forget(replica)
+        self._left = {}
+
+    def _check(self, replica: Replica) -> None:
+        left = self._left.get(replica, [])
+        for deletion in left:
+            deletion.check()
+        if left and all(deletion.replica is None for deletion in left):
+            del self._left[replica]
+            self._forget(replica)
+
+    def _forget(self, replica: Replica) -> None:
+        waiting = self._handler.waiting[replica]
+        waiting.discard(self)
+        if not waiting:
+            del self._handler.waiting[replica]
+
+    def _complete(self) -> None:
+        self.leave()
+        self.deferred.complete(_response(self._all))
 
 
 class DeleteRecordsHandler:
@@ -98,33 +151,34 @@ class DeleteRecordsHandler:
 
     def __init__(self, table: PartitionTable, delayed: DelayedOperations) -> None:
         self.delayed = delayed
-        self.waiting: set[_WaitingDeletion] = set()
+        self.waiting: dict[Replica, set[_Deletions]] = {}
+        """The requests that wait for followers of a replica."""
         self._table = table
 
-    def handle(self, request: Request) -> Any:
+    def handle(self, request: Request) -> Steps:
         """Delete, and answer when the followers have too."""
-        body = upgrade(request.body)
-        deletions = [
-            self._delete(topic.name, partition) for topic in body.topics for partition in topic.partitions
-        ]
-        for deletion in deletions:
-            deletion.check()
-        if all(deletion.replica is None for deletion in deletions):
-            return _response(deletions)
-        waiting = _WaitingDeletion(self, deletions, self.delayed.now_ms() + body.timeout // _MILLISECOND)
-        self.waiting.add(waiting)
-        return waiting.deferred
+        body = yield from upgrade_in_steps(request.body)
+        deletions = _Deletions(self)
+        try:
+            for topic in body.topics:
+                for partition in topic.partitions:
+                    deletions.add(self._delete(topic.name, partition))
+                    yield
+        except BaseException:  # the connection has gone
+            deletions.leave()
+            raise
+        answer = deletions.answer(body.timeout // _MILLISECOND)
+        return answer if isinstance(answer, Deferred) else (yield from answer)
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """A follower of `replica` has reported another log start offset, or it leads no more."""
-        for waiting in self.waiting:
-            if any(deletion.replica is replica for deletion in waiting.deletions):
-                self.delayed.wake(waiting)
+        for deletions in self.waiting.get(replica, ()):
+            deletions.low_watermark_moved(replica)
 
     def brokers_changed(self) -> None:
         """A broker is fenced, and waited for no more; or another one is live."""
-        for waiting in self.waiting:
-            self.delayed.wake(waiting)
+        for replica in self.waiting:
+            self.low_watermark_moved(replica)
 
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)
@@ -147,7 +201,7 @@ class DeleteRecordsHandler:
         return deletion
 
 
-def _response(deletions: list[_Deletion]) -> DeleteRecordsResponse:
+def _response(deletions: Sequence[_Deletion]) -> Steps:
     topics: dict[str, list[Any]] = {}
     for deletion in deletions:
         topics.setdefault(deletion.topic, []).append(
@@ -157,6 +211,7 @@ def _response(deletions: list[_Deletion]) -> DeleteRecordsResponse:
                 error_code=deletion.error_code,
             )
         )
+        yield
     return DeleteRecordsResponse(
         throttle_time=_NO_THROTTLE,
         topics=tuple(

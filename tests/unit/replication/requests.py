@@ -99,11 +99,15 @@ def fetch(
     )
 
 
-def delete_records(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
-    """Delete the records of partition 0 below an offset."""
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+def delete_records(
+    topic: str, offset: int, timeout_ms: int = 10_000, *, partitions: int = 1
+) -> DeleteRecordsRequest:
+    """Delete the records of so many partitions, from 0 on, below an offset."""
+    wanted = tuple(
+        DeleteRecordsPartition(partition_index=number, offset=offset) for number in range(partitions)
+    )
     return DeleteRecordsRequest(
-        topics=(DeleteRecordsTopic(name=topic, partitions=(partition,)),), timeout=timeout_ms * MILLISECOND
+        topics=(DeleteRecordsTopic(name=topic, partitions=wanted),), timeout=timeout_ms * MILLISECOND
     )
 
 

@@ -8,14 +8,30 @@ from uuid import UUID
 import pytest
 
 from executor.replication.replicas import OPENED_TOGETHER
+from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.slices import SLICE_ITEMS
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Deferred, Request
+from sparklog.wire.turns import in_one_go
 from tests.counted_work import counted_calls, counted_turns
 from tests.unit.replication.brokers import Brokers, with_brokers
+from tests.unit.replication.requests import delete_records, rows
 
 DESCRIPTORS = 4_096
 FEW, MANY = 10, 60
 """How many other topics there are."""
+
+
+class Client:
+    """A connection as a handler sees it."""
+
+    peer = "client:1"
+    accepted_ms = 0
+    closed = False
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Stay open."""
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +138,38 @@ async def test_isrs_of_many_partitions_are_checked_a_slice_at_a_time(brokers: Br
     with counted_calls() as not_due:
         replicas.tick(now_ms + 10_001)
     assert due.value - not_due.value < 2 * SLICE_ITEMS
+
+
+@with_brokers(count=2)
+async def test_deletion_of_records_that_waits_for_many_partitions_looks_at_those_that_moved(
+    brokers: Brokers,
+) -> None:
+    """Each of ten thousand partitions reports once; looking at all of them each time took seconds."""
+    await brokers.stop(1)  # nobody has heard of it in the topics' leader epochs
+    counts = []
+    for partitions in (FEW, MANY):
+        topic_id = await brokers.create_topic(f"t-{partitions}", [(0, 1)] * partitions)
+        body = delete_records(f"t-{partitions}", 0, partitions=partitions)
+        request = Request(ApiKey.DELETE_RECORDS, 2, 1, "test", body, memoryview(b""), Client())
+        waiting = in_one_go(brokers.brokers[0].replicas.handle_delete_records(request))
+        assert isinstance(waiting, Deferred)
+        with counted_calls() as calls:
+            await brokers.elect(topic_id, 0, leader=0, isr=[0])
+        counts.append(calls.value)
+        waiting.abandon()
+    few, many = counts
+    assert many - few < (MANY - FEW) // 2
+
+
+@with_brokers(count=2)
+async def test_deletion_of_records_of_many_partitions_is_answered_when_the_last_has_followed(
+    brokers: Brokers,
+) -> None:
+    """Whatever is looked at in slices must still be looked at."""
+    partitions = SLICE_ITEMS + 1
+    await brokers.create_topic("t", [(0, 1)] * partitions)
+    channel = await brokers.connect(0)
+    response = await channel.request(delete_records("t", 0, timeout_ms=25_000, partitions=partitions))
+    assert [(row.partition_index, row.error_code, row.low_watermark) for row in rows(response)] == [
+        (number, ErrorCode.none, 0) for number in range(partitions)
+    ]
