@@ -1,17 +1,60 @@
-"""Regions of log files that are not in the page cache: brought there beside the event loop.
+"""What is not in the page cache: brought there beside the event loop.
 
-`os.sendfile` of such a region would stop every connection for as long as the disk takes. Whether a region
-is cold is judged by its first and last byte, without waiting (preadv2 with RWF_NOWAIT); where the file
-system cannot tell, it counts as warm.
+Look-ups on the loop touch nothing that is not there (`Log.read` with `cached_only`); what they need is then
+looked up once in another thread (`look_up`). The records are next: `os.sendfile` of a cold region of a log
+file would stop every connection for as long as the disk takes. Whether a region is cold is judged by its
+first and last byte, without waiting (preadv2 with RWF_NOWAIT); where the file system cannot tell, it counts
+as warm.
 """
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from sparklog.errors import KafkaError
 from sparklog.storage.file_region import FileRegion
+from sparklog.storage.log import Log
+from sparklog.types import Offset
 
 _CHUNK_BYTES: Final = 1 << 20
+
+
+class ColdLookUp(NamedTuple):
+    """A read for which the event loop would have had to wait."""
+
+    log: Log
+    offset: Offset
+    max_bytes: int
+    up_to_offset: Offset
+    min_one_batch: bool
+    with_aborted_transactions: bool
+
+    def run(self) -> None:
+        """Read it, for the page cache's sake. Blocks.
+
+        Raises:
+            KafkaError: as `Log.read` and `Log.aborted_transactions`.
+        """
+        result = self.log.read(
+            self.offset,
+            max_bytes=self.max_bytes,
+            up_to_offset=self.up_to_offset,
+            min_one_batch=self.min_one_batch,
+        )
+        if self.with_aborted_transactions:
+            self.log.aborted_transactions(self.offset, result.next_offset)
+
+
+def look_up(look_ups: Sequence[ColdLookUp]) -> list[Exception | None]:
+    """Do look-ups once; return what went wrong with each. Blocks."""
+    errors: list[Exception | None] = []
+    for one in look_ups:
+        try:
+            one.run()
+            errors.append(None)
+        except (KafkaError, OSError) as error:
+            errors.append(error)
+    return errors
 
 
 def is_cold(region: FileRegion) -> bool:

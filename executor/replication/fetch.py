@@ -4,9 +4,9 @@ A consumer reads below the high watermark (the last stable offset with read_comm
 end of the log; its fetch offset tells the leader what it holds. Records leave as regions of the log's
 files, without passing through Python. A request is answered when it finds `min_bytes`, an error or a
 divergence, or after `max_wait_ms`; until then it waits as its reader's `waiting`. What has to come from
-the disk first is read beside the loop before the answer leaves. Only partitions that have changed since
-the last answer are looked at and told. Versions 4 to 18; from 13 on topics are named
-by id.
+the disk first is read beside the loop: what leads to the records (index pages, batch headers) before they are
+looked for again, and the records before the answer leaves. Only partitions that have changed since the last
+answer are looked at and told. Versions 4 to 18; from 13 on topics are named by id.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Generator
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from executor.replication.cold_reads import is_cold, warm
+from executor.replication.cold_reads import ColdLookUp, is_cold, look_up, warm
 from executor.replication.damage import Damage, find_damage
 from executor.replication.delayed import DelayedOperations
 from executor.replication.fetch_responses import FetchedPartition, fetch_response
@@ -29,7 +29,7 @@ from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.epoch_checks import divergence
-from sparklog.storage.file_region import FileRegion
+from sparklog.storage.file_region import FileRegion, NotCachedError
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.turns import in_one_go
@@ -50,6 +50,7 @@ class Fetch:
         "answered",
         "broker_epoch",
         "broker_id",
+        "deadline_ms",
         "deferred",
         "max_bytes",
         "min_bytes",
@@ -58,11 +59,13 @@ class Fetch:
         "version",
     )
 
-    def __init__(self, handler: "FetchHandler", body: Any, version: int) -> None:
+    def __init__(self, handler: "FetchHandler", body: Any, version: int, now_ms: int) -> None:
         self._handler = handler
         self._bucket: int | None = None
         self.answered = False
+        self.deadline_ms: int = now_ms + body.max_wait // _MILLISECOND
         self.deferred: Deferred | None = None
+        """What is to be completed; None while it may still be answered at once."""
         self.version = version
         broker_id, broker_epoch = _replica_of(body, version)
         self.broker_id: BrokerId | None = broker_id
@@ -72,25 +75,33 @@ class Fetch:
         self.read_committed = body.isolation_level == _READ_COMMITTED
         self.reader: Reader
 
-    def wait(self, reader: Reader, deadline_ms: int) -> Deferred:
-        """Wait for a change of what `reader` reads."""
-        self.deferred = Deferred()
-        self.deferred.on_abandoned = self._leave
-        reader.waiting = self
-        self._bucket = self._handler.delayed.add(self, deadline_ms)
+    def wait(self) -> Deferred:
+        """Wait for a change of what its reader reads, until the deadline."""
+        if self.reader.waiting is not self:
+            self.reader.waiting = self
+            self._bucket = self._handler.delayed.add(self, self.deadline_ms)
+        return self.defer()
+
+    def pause(self) -> Deferred:
+        """Wait for what only this request needs: no change and no deadline matters meanwhile."""
+        self._stop_waiting()
+        return self.defer()
+
+    def defer(self) -> Deferred:
+        """Return what will be completed."""
+        if self.deferred is None:
+            self.deferred = Deferred(self.leave)
         return self.deferred
 
     def expire(self) -> None:
         """Answer with what there is."""
-        if not self.answered:
-            self._answer(self._handler.read(self))
+        self.deadline_ms = 0
+        self.recheck()
 
     def recheck(self) -> None:
         """Answer if there is enough now."""
         if not self.answered:
-            partitions = self._handler.read(self)
-            if self.is_enough(partitions):
-                self._answer(partitions)
+            self._handler.settle(self, self._handler.read(self))
 
     def is_enough(self, partitions: list[FetchedPartition]) -> bool:
         """Whether the request need not wait longer."""
@@ -101,19 +112,20 @@ class Fetch:
             found_bytes += partition.size_bytes
         return found_bytes >= self.min_bytes
 
-    def _answer(self, partitions: list[FetchedPartition]) -> None:
-        assert self.deferred is not None
-        self._leave()
-        self._handler.answer(self, partitions, self.deferred)
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Wait for nothing any more: it is answered, or nobody wants the answer."""
         self.answered = True
-        if self._bucket is not None:
-            self._handler.delayed.discard(self, self._bucket)
-        self.reader.waiting = None
+        self._stop_waiting()
         if not self._handler.sessions.contains(self.reader):
             for partition in self.reader.partitions.values():
                 partition.unwatch()
+
+    def _stop_waiting(self) -> None:
+        if self._bucket is not None:
+            self._handler.delayed.discard(self, self._bucket)
+            self._bucket = None
+        if self.reader.waiting is self:
+            self.reader.waiting = None
 
 
 class FetchHandler:
@@ -138,8 +150,8 @@ class FetchHandler:
         """Answer now, or return what will be answered when there is something to read."""
         body = request.body
         version = request.api_version
-        fetch = Fetch(self, body, version)
         now_ms = self.delayed.now_ms()
+        fetch = Fetch(self, body, version, now_ms)
         try:
             fetch.reader = reader = self.sessions.begin(
                 body,
@@ -150,34 +162,57 @@ class FetchHandler:
             )
         except KafkaError as error:
             return fetch_response(version, [], self._table, error_code=error.error_code)
-        max_wait_ms = body.max_wait // _MILLISECOND
         if len(reader.changed) > _PARTITIONS_AT_ONCE:
-            return self._handle_in_steps(fetch, now_ms, max_wait_ms)
-        return self._answer_or_wait(fetch, self.read(fetch, now_ms), now_ms, max_wait_ms)
+            return self._handle_in_steps(fetch, now_ms)
+        return self.settle(fetch, self.read(fetch, now_ms))
 
-    def _handle_in_steps(self, fetch: Fetch, now_ms: int, max_wait_ms: int) -> Steps:
-        partitions = yield from self._read_in_steps(fetch, now_ms)
-        answer = self._answer_or_wait(fetch, partitions, now_ms, max_wait_ms)
+    def _handle_in_steps(self, fetch: Fetch, now_ms: int) -> Steps:
+        partitions = yield from self._read_in_steps(fetch, now_ms, cached_only=True)
+        answer = self.settle(fetch, partitions)
         if fetch.reader.waiting is fetch:
             # What has changed since its partition was looked at has woken nobody.
             self.delayed.wake(fetch)
         return answer
 
-    def _answer_or_wait(
-        self, fetch: Fetch, partitions: list[FetchedPartition], now_ms: int, max_wait_ms: int
-    ) -> Any:
-        reader = fetch.reader
-        if max_wait_ms <= 0 or not reader.partitions or fetch.is_enough(partitions):
-            return self.answer(fetch, partitions)
-        for partition in partitions:
-            if partition.replica is not None:
-                partition.read.watch(partition.replica)
-        return fetch.wait(reader, now_ms + max_wait_ms)
+    def settle(self, fetch: Fetch, partitions: list[FetchedPartition]) -> Any:
+        """Answer with what was read, wait for more, or look up beside the loop what it takes to read."""
+        cold = [fetched for fetched in partitions if fetched.cold is not None]
+        if cold:
+            return self._look_up(fetch, cold)
+        if (
+            fetch.is_enough(partitions)
+            or not fetch.reader.partitions
+            or self.delayed.now_ms() >= fetch.deadline_ms
+        ):
+            if fetch.deferred is not None:
+                fetch.leave()
+            return self._answer(fetch, partitions)
+        if fetch.reader.waiting is not fetch:
+            for partition in partitions:
+                if partition.replica is not None:
+                    partition.read.watch(partition.replica)
+        return fetch.wait()
 
-    def answer(
-        self, fetch: Fetch, partitions: list[FetchedPartition], deferred: Deferred | None = None
-    ) -> Any:
-        """Complete `deferred`, if there is one, or return the answer; later where the disk is needed."""
+    def _look_up(self, fetch: Fetch, cold: list[FetchedPartition]) -> Deferred:
+        """Have what leads to the records brought into memory, then read again."""
+        deferred = fetch.pause()
+
+        def looked_up(looking: Future[list[Exception | None]]) -> None:
+            for fetched, error in zip(cold, looking.result(), strict=True):
+                if error is not None and fetched.replica is not None:
+                    _failed(fetched.replica, fetched.read.fetch_offset, error)
+            if not fetch.answered:
+                # What is not in memory even now is waited for, or else this might never end.
+                self.settle(fetch, self.read(fetch, cached_only=False))
+
+        look_ups = [fetched.cold for fetched in cold if fetched.cold is not None]
+        looking = asyncio.get_running_loop().run_in_executor(self._executor, look_up, look_ups)
+        looking.add_done_callback(looked_up)
+        return deferred
+
+    def _answer(self, fetch: Fetch, partitions: list[FetchedPartition]) -> Any:
+        """Complete the request, if it was deferred, or return the answer; later where the disk is needed."""
+        deferred = fetch.deferred
         response = self._response(fetch, partitions)
         cold = {
             fetched.region: fetched.replica
@@ -221,16 +256,18 @@ class FetchHandler:
             session_id = 0
         return fetch_response(fetch.version, partitions, self._table, session_id=session_id)
 
-    def read(self, fetch: Fetch, first_at_ms: int | None = None) -> list[FetchedPartition]:
+    def read(
+        self, fetch: Fetch, first_at_ms: int | None = None, *, cached_only: bool = True
+    ) -> list[FetchedPartition]:
         """Read what has changed for the request's reader; return those partitions there is news of.
 
         `first_at_ms` is the time of the request, when it is read for it the first time: then a follower's
-        offsets are taken as its progress.
+        offsets are taken as its progress. With `cached_only` no disk is waited for.
         """
-        return in_one_go(self._read_in_steps(fetch, first_at_ms))
+        return in_one_go(self._read_in_steps(fetch, first_at_ms, cached_only=cached_only))
 
     def _read_in_steps(
-        self, fetch: Fetch, first_at_ms: int | None
+        self, fetch: Fetch, first_at_ms: int | None, *, cached_only: bool
     ) -> Generator[None, None, list[FetchedPartition]]:
         reader = fetch.reader
         left_bytes = fetch.max_bytes
@@ -246,7 +283,9 @@ class FetchHandler:
                 fetched.replica = replica
                 if self.sessions.contains(reader):
                     read.watch(replica)
-                self._read_partition(fetch, fetched, replica, first_at_ms, left_bytes, is_first_batch)
+                self._read_partition(
+                    fetch, fetched, replica, first_at_ms, left_bytes, is_first_batch, cached_only
+                )
             except KafkaError as error:
                 fetched.error = error
             except OSError as error:
@@ -257,6 +296,7 @@ class FetchHandler:
             elif (
                 fetched.error is None
                 and fetched.diverging_epoch is None
+                and fetched.cold is None
                 and read.told_high_watermark == fetched.high_watermark
                 and read.told_log_start_offset == fetched.log_start_offset
             ):
@@ -274,6 +314,7 @@ class FetchHandler:
         first_at_ms: int | None,
         left_bytes: int,
         is_first_batch: bool,
+        cached_only: bool,
     ) -> None:
         read = fetched.read
         log = replica.log
@@ -314,18 +355,24 @@ class FetchHandler:
         if left_bytes == 0 and not is_first_batch:
             fetched.out_of_bytes = True
             return
+        max_bytes = min(read.max_bytes, left_bytes)
         try:
             result = log.read(
                 offset,
-                max_bytes=min(read.max_bytes, left_bytes),
+                max_bytes=max_bytes,
                 up_to_offset=limit,
                 min_one_batch=is_first_batch,
+                cached_only=cached_only,
             )
-        except CorruptBatchError as error:
-            replica.found_damage(Damage(offset, None, error.message))
-            raise
+            if fetch.read_committed:
+                fetched.aborted_transactions = log.aborted_transactions(
+                    offset, result.next_offset, cached_only=cached_only
+                )
+        except NotCachedError:
+            fetched.cold = ColdLookUp(log, offset, max_bytes, limit, is_first_batch, fetch.read_committed)
+            return
         except (OSError, KafkaError) as error:
-            replica.fail_if_storage(error)
+            _failed(replica, offset, error)
             raise
         if result.region is None:
             fetched.out_of_bytes = True
@@ -335,8 +382,6 @@ class FetchHandler:
         fetched.region = result.region
         fetched.size_bytes = len(result.region)
         fetched.is_behind = result.next_offset < end
-        if fetch.read_committed:
-            fetched.aborted_transactions = log.aborted_transactions(offset, result.next_offset)
 
     def _look_for_damage(self, replica: Replica, region: FileRegion, offset: Offset) -> None:
         """Read what a follower does not take, beside the loop."""
@@ -353,6 +398,14 @@ class FetchHandler:
         logger.warning("%s: a follower asks again and again for offset %d, looking at it", replica, offset)
         loop = asyncio.get_running_loop()
         loop.run_in_executor(self._executor, find_damage, region, offset).add_done_callback(looked)
+
+
+def _failed(replica: Replica, offset: Offset, error: Exception) -> None:
+    """Have a replica do what a failed read at an offset means for it."""
+    if isinstance(error, CorruptBatchError):
+        replica.found_damage(Damage(offset, None, error.message))
+    else:
+        replica.fail_if_storage(error)
 
 
 def _replica_of(body: Any, version: int) -> tuple[BrokerId | None, BrokerEpoch | None]:

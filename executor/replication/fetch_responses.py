@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
+from executor.replication.cold_reads import ColdLookUp
 from executor.replication.partition_table import PartitionTable
 from executor.replication.readers import ReadPartition
 from executor.replication.replica import Replica
@@ -31,6 +32,7 @@ class FetchedPartition:
 
     __slots__ = (
         "aborted_transactions",
+        "cold",
         "diverging_epoch",
         "error",
         "high_watermark",
@@ -57,6 +59,8 @@ class FetchedPartition:
         self.log_start_offset: Offset = _UNKNOWN
         self.diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
         self.aborted_transactions: list[AbortedTransaction] | None = None
+        self.cold: ColdLookUp | None = None
+        """What has to be done beside the loop before it can be read."""
         self.out_of_bytes = False
         """There are records, but the response had no room for them."""
 

@@ -10,6 +10,7 @@ import os
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.index_file import IndexFile
 from sparklog.types import Offset, ProducerId
 
@@ -50,7 +51,7 @@ class TransactionIndex(IndexFile):
         """Return the offset of the last abort marker; None for none.
 
         Raises:
-            ValueError: the entry is of an unknown version.
+            KafkaError: KAFKA_STORAGE_ERROR: the entry is of an unknown version.
             OSError: the file cannot be read.
         """
         return self._entry(self._fields(self.entry_count - 1)).last_offset if self.entry_count else None
@@ -62,7 +63,7 @@ class TransactionIndex(IndexFile):
 
         Raises:
             NotCachedError, SegmentReleasedError, OSError: as `IndexFile` raises them.
-            ValueError: an entry of an unknown version.
+            KafkaError: KAFKA_STORAGE_ERROR: an entry of an unknown version.
         """
         count = self.entry_count
         found: list[AbortedTransactionEntry] = []
@@ -107,5 +108,8 @@ class TransactionIndex(IndexFile):
     def _entry(self, fields: tuple[Any, ...]) -> AbortedTransactionEntry:
         version, *rest = fields
         if version != _VERSION:
-            raise ValueError(f"{self.path} has an entry of version {version}, not {_VERSION}")
+            raise KafkaError(
+                ErrorCode.kafka_storage_error,
+                f"{self.path} has an entry of version {version}, not {_VERSION}",
+            )
         return AbortedTransactionEntry(*rest)

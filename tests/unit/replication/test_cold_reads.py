@@ -1,12 +1,21 @@
 """Reads that need the disk."""
 
+import errno
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from executor.replication.cold_reads import is_cold, warm
+from sparklog.errors import ErrorCode
+from sparklog.records.batch import iterate_headers
 from sparklog.storage.file_region import FileRegion, LogFile
-from tests.unit.replication.brokers import Brokers, with_brokers
+from tests.unit.replication.brokers import Brokers, until, with_brokers
 from tests.unit.replication.requests import batch, fetch, produce, rows
+from tests.unit.replication.test_disk_failures import failing
 
 
 def test_region_just_written_is_warm_and_so_is_one_read_again(
@@ -63,3 +72,117 @@ async def test_fetch_of_cold_records_is_answered_after_they_were_read_beside_the
     assert len(row.records) == size_bytes
     (row,) = rows(await second)
     assert len(row.records) == 0
+
+
+class ColdFiles:
+    """A log's files as if the page cache had nothing of them, until somebody beside the loop reads them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+        self.warmed: set[str] = set()
+        self.stalls: list[str] = []
+        """What the event loop read, or opened, and had to wait for."""
+
+    @contextmanager
+    def installed(self) -> Iterator["ColdFiles"]:
+        real_pread, real_preadv, real_open = os.pread, os.preadv, os.open
+
+        def path_of(descriptor: int) -> str | None:
+            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+            return path if path.startswith(self.directory) else None
+
+        def on_loop() -> bool:
+            return threading.current_thread() is threading.main_thread()
+
+        def pread(descriptor: int, length: int, position: int) -> bytes:
+            path = path_of(descriptor)
+            if path is not None and not on_loop():
+                self.warmed.add(path)
+            elif path is not None and path not in self.warmed:
+                self.stalls.append(path)
+            return real_pread(descriptor, length, position)
+
+        def preadv(descriptor: int, buffers: Any, position: int, flags: int = 0) -> int:
+            path = path_of(descriptor)
+            if path is not None and path not in self.warmed:
+                assert flags & os.RWF_NOWAIT
+                raise BlockingIOError(errno.EAGAIN, "not in memory")
+            return real_preadv(descriptor, buffers, position, flags)
+
+        def open_file(path: Any, *arguments: Any, **options: Any) -> int:
+            if str(path).startswith(self.directory) and on_loop():
+                self.stalls.append(str(path))
+            return real_open(path, *arguments, **options)
+
+        os.pread, os.preadv, os.open = pread, preadv, open_file
+        try:
+            yield self
+        finally:
+            os.pread, os.preadv, os.open = real_pread, real_preadv, real_open
+
+
+async def restarted_with_batches(brokers: Brokers, count: int) -> UUID:
+    """Produce, and start the broker again: nobody has read there yet."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"index.interval.bytes": "300"})
+    channel = await brokers.connect(0)
+    for number in range(count):
+        await channel.request(produce(topic_id, batch(value=bytes(100))))
+        if number % 10 == 9:
+            brokers.replica(0, topic_id).log.roll(0)
+    await brokers.stop(0)
+    await brokers.start(0)
+    await brokers.commit()
+    return topic_id
+
+
+@with_brokers()
+async def test_fetch_does_not_wait_on_the_loop_for_what_leads_to_the_records(brokers: Brokers) -> None:
+    """One consumer far behind on a cold disk must not stop the others: nor by headers, nor by indexes."""
+    topic_id = await restarted_with_batches(brokers, 35)
+    channel = await brokers.connect(0)
+    with ColdFiles(brokers.replica(0, topic_id).log.directory).installed() as cold:
+        for offset in (15, 33, 7):
+            # Two requests in one go: the second is about nothing cold, and must not overtake the first.
+            first = channel.request(fetch(topic_id, {0: offset}, partition_max_bytes=400))
+            second = channel.request(fetch(topic_id, {0: 35}))
+            (row,) = rows(await first)
+            assert [header.base_offset for _, header in iterate_headers(row.records)] == [offset, offset + 1]
+            (row,) = rows(await second)
+            assert (row.error_code, len(row.records)) == (ErrorCode.none, 0)
+        assert cold.stalls == []
+        assert {Path(path).suffix for path in cold.warmed} == {".log", ".index"}
+
+
+@with_brokers()
+async def test_fetch_that_finds_too_little_after_a_look_beside_the_loop_waits_as_any_other(
+    brokers: Brokers,
+) -> None:
+    """It must lose neither the wake-up by an append nor its deadline."""
+    topic_id = await restarted_with_batches(brokers, 15)
+    reader, writer = await brokers.connect(0), await brokers.connect(0)
+    with ColdFiles(brokers.replica(0, topic_id).log.directory).installed() as cold:
+        waiting = reader.request(
+            fetch(topic_id, {0: 13}, min_bytes=800, max_wait_ms=20_000), timeout_ms=25_000
+        )
+        replica = brokers.replica(0, topic_id)
+        await until(lambda: bool(replica.consumer_readers), "the request that waits")
+        assert cold.warmed
+        for _ in range(5):
+            await writer.request(produce(topic_id, batch(value=bytes(100))))
+        (row,) = rows(await waiting)
+        assert len(row.records) >= 800
+        (row,) = rows(await reader.request(fetch(topic_id, {0: 4}, min_bytes=100_000, max_wait_ms=20)))
+        assert [header.base_offset for _, header in iterate_headers(row.records)] == [4, 5, 6, 7, 8, 9]
+        assert cold.stalls == []
+
+
+@with_brokers()
+async def test_fetch_whose_index_the_disk_does_not_give_takes_its_directory_offline(brokers: Brokers) -> None:
+    """What goes wrong beside the loop counts as if it had gone wrong on it, and the request is answered."""
+    topic_id = await restarted_with_batches(brokers, 15)
+    channel = await brokers.connect(0)
+    log = brokers.replica(0, topic_id).log
+    with ColdFiles(log.directory).installed(), failing("pread", errno.EIO, of=f"{log.directory}/"):
+        (row,) = rows(await channel.request(fetch(topic_id, {0: 4}, partition_max_bytes=400)))
+    assert row.error_code is ErrorCode.kafka_storage_error
+    assert brokers.brokers[0].directory.failure is not None

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.errors import KafkaError
 from sparklog.storage import checkpoints
 from sparklog.storage.checkpoints import CorruptCheckpointError
 from sparklog.storage.files import decode_uuid, encode_uuid
@@ -125,5 +126,5 @@ def test_transaction_index_keeps_whole_entries(tmp_path: Path) -> None:
     assert index.overlapping(0, 100) == (entries[:1], False)
     assert path.stat().st_size == 34
     path.write_bytes(b"\x00\x07" + bytes(32))
-    with pytest.raises(ValueError, match="version 7"):
+    with pytest.raises(KafkaError, match="version 7"):
         index.overlapping(0, 100)
