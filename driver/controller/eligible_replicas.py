@@ -1,9 +1,10 @@
 """What becomes of eligible leader replicas (KIP-966) when min.insync.replicas is another one.
 
-They were chosen because nothing is committed below the minimum of their time. Under a smaller one their
-leader commits without them, so they are forgotten, wherever there is somebody in sync. A partition whose ISR
-is empty has no leader that could commit anything: there they stay what they are, and are the only ones that
-may lead. ClearElrRecord makes no such difference; it would leave that partition without a leader for ever.
+They, and those that are remembered while a leader recovers, were chosen because nothing is committed below
+the minimum of their time. Under a smaller one their leader commits without them, so they are forgotten,
+wherever there is somebody in sync. A partition whose ISR is empty has no leader that could commit anything:
+there they stay what they are, and are the only ones that may lead. ClearElrRecord makes no such difference;
+it would leave that partition without a leader for ever.
 """
 
 from collections.abc import Iterable
@@ -20,8 +21,13 @@ def forget_eligible_replicas(topics: Iterable[TopicImage]) -> list[MetadataRecor
     They belong into the batch that changes the configuration.
     """
     return [
-        PartitionChangeRecord(topic_id=topic.topic_id, partition_id=partition_id, eligible_leader_replicas=())
+        PartitionChangeRecord(
+            topic_id=topic.topic_id,
+            partition_id=partition_id,
+            eligible_leader_replicas=() if partition.elr else None,
+            last_known_elr=() if partition.last_known_elr else None,
+        )
         for topic in topics
         for partition_id, partition in topic.partitions.items()
-        if partition.isr and partition.elr
+        if partition.isr and (partition.elr or partition.last_known_elr)
     ]

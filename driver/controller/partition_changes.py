@@ -5,7 +5,8 @@ The rules this module keeps:
 - A leader is elected from the ISR (or, when the ISR is empty, from the eligible leader replicas, KIP-966).
   Only an unclean election goes beyond that: its leader is alone in the ISR and RECOVERING (KIP-704).
 - When a partition loses its last leader, all who were in sync or eligible then are remembered: should all of
-  them lose that, they are who is asked for the longest log (`unclean_recovery`).
+  them lose that, they are who is asked for the longest log (`unclean_recovery`). They are remembered on while
+  the leader found so has not committed anything: should its log be lost too, theirs are the longest again.
 - A leader that is still acceptable stays.
 - With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
   has no leader and waits for it. If several leave together, that is the leader.
@@ -86,11 +87,13 @@ def change_partition(
             wanted_isr, elr = (leader,), tuple(broker_id for broker_id in elr if broker_id != leader)
             if not _commits_nothing(partition, wanted_isr, rules):
                 elr = ()
-        if rules.eligible_leader_replicas:
-            if leader is None and not partition.last_known_elr:
-                changes["last_known_elr"] = _last_in_sync(partition)
-            elif leader is not None and partition.last_known_elr:
-                changes["last_known_elr"] = ()
+    if rules.eligible_leader_replicas:
+        has_longest_log = unclean and leader == longest_log
+        last_known_elr = _last_known_elr(
+            partition, wanted_isr, leader, rules, has_longest_log=has_longest_log
+        )
+        if last_known_elr != partition.last_known_elr:
+            changes["last_known_elr"] = last_known_elr
     if wanted_isr != partition.isr:
         changes["isr"] = wanted_isr
     if elr != partition.elr:
@@ -121,9 +124,27 @@ def _eligible_leader_replicas(
     return tuple(broker_id for broker_id in partition.replicas if broker_id in candidates)
 
 
+def _last_known_elr(
+    partition: PartitionRegistration,
+    isr: tuple[BrokerId, ...],
+    leader: BrokerId | None,
+    rules: IsrRules,
+    *,
+    has_longest_log: bool,
+) -> tuple[BrokerId, ...]:
+    """Return who is to be asked for the longest log when nobody is left who surely has all."""
+    known = partition.last_known_elr
+    if leader is None:
+        return known if partition.leader is None and known else _last_in_sync(partition)
+    goes_on = has_longest_log or leader == partition.leader
+    if not goes_on or not _commits_nothing(partition, isr, rules):
+        return ()
+    return tuple(broker_id for broker_id in known if broker_id != leader)
+
+
 def _last_in_sync(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-    """Return who may have all that is committed while nobody leads: the last leader first."""
-    others = {*partition.isr, *partition.elr} - {partition.leader}
+    """Return who may have all that is committed when nobody leads any more: the last leader first."""
+    others = {*partition.isr, *partition.elr, *partition.last_known_elr} - {partition.leader}
     last_leader = () if partition.leader is None else (partition.leader,)
     return (*last_leader, *(broker_id for broker_id in partition.replicas if broker_id in others))
 
