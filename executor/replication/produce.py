@@ -4,11 +4,20 @@ acks=1 is answered after the append, acks=all when everything appended is below 
 ISR of at least min.insync.replicas, acks=0 never. A retry of an idempotent producer is answered with the
 offsets it got the first time, under the same rule for acks=all. Versions 3 to 13; from 13 on topics are
 named by id.
+
+A batch whose header is not enough to go by (`examination`: it is compressed, or its topic asks for more) is
+examined by a thread, and appended afterwards if this broker still leads in the same leader epoch. Nothing
+more is read from its connection until then, so that no later batch of the same producer overtakes it; and as
+a connection has one such request, examinations that wait are bounded by the connections. The way to a
+thread and back takes several times what it takes to count the records of a small batch, so these are counted
+at once: of each request as much as takes about a millisecond.
 """
 
+import asyncio
 import datetime
 import importlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -16,13 +25,14 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from executor.replication.delayed import DelayedOperations
-from executor.replication.partition_settings import NO_LIMIT_MS, PartitionSettings
+from executor.replication.partition_settings import PartitionSettings
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import BatchHeader, validate_produced
-from sparklog.records.recompress import recompress
-from sparklog.types import Offset
+from sparklog.records.batch import CODEC_BITS, BatchHeader, validate_produced
+from sparklog.records.codecs import DecompressionLimitError
+from sparklog.records.examination import Demands, examine
+from sparklog.types import LeaderEpoch, Offset
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
 from sparklog.wire.turns import in_one_go
 
@@ -32,6 +42,12 @@ ACKS_ALL: Final = -1
 
 _UNKNOWN: Final = -1
 _PARTITIONS_AT_ONCE: Final = 16
+_EXAMINED_AT_ONCE_BYTES: Final = 64 * 1024
+"""How many bytes of compressed batches one request may have examined at once,"""
+_EXAMINED_AT_ONCE_RECORDS: Final = 4_000
+"""how many records,"""
+_EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
+"""and to how much each batch may expand there: one that is found to be larger begins anew on a thread."""
 _PRODUCE: Final = 0
 _NO_THROTTLE: Final = datetime.timedelta(0)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -97,12 +113,15 @@ class WaitingProduce:
         self._unsettled = 0
         self._bucket: int | None = None
 
-    def wait(self, partitions: list[ProducedPartition], watched: list[Replica], deadline_ms: int) -> None:
-        """Begin to wait for the unsettled of `partitions`."""
+    def wait(self, partitions: list[ProducedPartition], watched: list[Replica], deadline_ms: int) -> bool:
+        """Begin to wait for the unsettled of `partitions`; return False if there are none (any more)."""
+        self._unsettled = sum(not partition.settled for partition in partitions)
+        if self._unsettled == 0:
+            return False
         self._partitions = partitions
         self._watched = watched
-        self._unsettled = sum(not partition.settled for partition in partitions)
         self._bucket = self._handler.delayed.add(self, deadline_ms)
+        return True
 
     def one_settled(self) -> None:
         """One more partition is answered for; answer the request when all are."""
@@ -132,12 +151,63 @@ class WaitingProduce:
             self.deferred.complete(self._handler.response(self._partitions, self._version))
 
 
+class _Unexamined(NamedTuple):
+    """A batch that is looked into by a thread before it is appended."""
+
+    produced: ProducedPartition
+    replica: Replica
+    leader_epoch: LeaderEpoch | None
+    """In which it came."""
+    records: bytes
+    header: BatchHeader
+    demands: Demands
+
+
+class _AtOnce:
+    """What is examined of one request without a thread."""
+
+    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_records_left")
+
+    def __init__(self, max_decompressed_bytes: int) -> None:
+        self._max_decompressed_bytes = min(max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
+        self._bytes_left = _EXAMINED_AT_ONCE_BYTES
+        self._records_left = _EXAMINED_AT_ONCE_RECORDS
+
+    def examine(self, records: bytes | memoryview, header: BatchHeader, settings: PartitionSettings) -> bool:
+        """Return whether the batch has been found good, and is stored as it is; False leaves it to a thread.
+
+        Raises:
+            KafkaError: what `examine` raises.
+        """
+        self._bytes_left -= len(records)
+        self._records_left -= header.record_count
+        if settings.examines_all or settings.codec is not None:
+            return False
+        if self._bytes_left < 0 or self._records_left < 0:
+            return False
+        demands = Demands(self._max_decompressed_bytes, settings.log.max_message_bytes)
+        try:
+            examine(records, header, demands)
+        except DecompressionLimitError:
+            return False
+        return True
+
+
 class ProduceHandler:
     """Answers Produce requests."""
 
-    def __init__(self, table: PartitionTable, delayed: DelayedOperations) -> None:
+    def __init__(
+        self,
+        table: PartitionTable,
+        delayed: DelayedOperations,
+        examiners: ThreadPoolExecutor,
+        *,
+        max_decompressed_bytes: int,
+    ) -> None:
         self.delayed = delayed
         self._table = table
+        self._examiners = examiners
+        self._max_decompressed_bytes = max_decompressed_bytes
 
     def handle(self, request: Request) -> Any:
         """Append and answer, or return what will be answered when the replicas in sync have it."""
@@ -157,6 +227,8 @@ class ProduceHandler:
         waiting = WaitingProduce(self, version) if all_acks else None
         partitions: list[ProducedPartition] = []
         watched: list[Replica] = []
+        unexamined: list[_Unexamined] = []
+        at_once = _AtOnce(self._max_decompressed_bytes)
         for topic in body.topic_data:
             name = topic.topic_id if version >= 13 else topic.name
             for data in topic.partition_data:
@@ -166,81 +238,82 @@ class ProduceHandler:
                     if refusal is not None:
                         raise refusal
                     replica = self._table.find(name, data.index)
-                    end_offset = self._append(
-                        replica, data.records, produced, version, now_ms, wall_ms, all_acks
-                    )
+                    records = data.records
+                    header = _validated(replica, records, version, wall_ms)
+                    settings = replica.settings
+                    if (header.attributes & CODEC_BITS or settings.examines_all) and not (
+                        at_once.examine(records, header, settings)
+                    ):
+                        demands = settings.demands(wall_ms, self._max_decompressed_bytes)
+                        unexamined.append(
+                            _Unexamined(
+                                produced, replica, replica.leader_epoch, bytes(records), header, demands
+                            )
+                        )
+                    else:
+                        _append(replica, records, header, produced, now_ms, wall_ms, watched)
                 except KafkaError as error:
                     produced.fail(error)
                 except OSError as error:
                     produced.fail(KafkaError(ErrorCode.kafka_storage_error, str(error)))
-                else:
-                    if all_acks:
-                        produced.settled = False
-                        if replica.wait_until_committed(end_offset, produced):
-                            produced.settled = True
-                        else:
-                            watched.append(replica)
                 yield
+        if unexamined:
+            return self._examined(request, unexamined, waiting, partitions, watched, now_ms)
+        return self._answer(request, waiting, partitions, watched, now_ms)
+
+    def _examined(
+        self,
+        request: Request,
+        unexamined: list[_Unexamined],
+        waiting: WaitingProduce | None,
+        partitions: list[ProducedPartition],
+        watched: list[Replica],
+        arrived_ms: int,
+    ) -> Steps:
+        """Append what a thread has looked into, where it still may be appended, and answer."""
+        examination = asyncio.get_running_loop().run_in_executor(self._examiners, _examine_all, unexamined)
+        yield examination
+        now_ms = self.delayed.now_ms()
+        wall_ms = time.time_ns() // 1_000_000
+        for (produced, replica, leader_epoch, *_), result in zip(
+            unexamined, examination.result(), strict=True
+        ):
+            try:
+                if isinstance(result, KafkaError):
+                    raise result
+                replica.leading()
+                if replica.leader_epoch != leader_epoch:
+                    raise KafkaError(
+                        ErrorCode.not_leader_or_follower,
+                        f"{replica.topic_partition} got another leader epoch while its records were examined",
+                    )
+                _append(replica, *result, produced, now_ms, wall_ms, watched)
+            except KafkaError as error:
+                produced.fail(error)
+            except OSError as error:
+                produced.fail(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+        return self._answer(request, waiting, partitions, watched, arrived_ms)
+
+    def _answer(
+        self,
+        request: Request,
+        waiting: WaitingProduce | None,
+        partitions: list[ProducedPartition],
+        watched: list[Replica],
+        arrived_ms: int,
+    ) -> Any:
+        body = request.body
         if watched:
             assert waiting is not None
-            waiting.wait(partitions, watched, now_ms + body.timeout // _MILLISECOND)
-            return waiting.deferred
+            if waiting.wait(partitions, watched, arrived_ms + body.timeout // _MILLISECOND):
+                return waiting.deferred
         if body.acks == ACKS_NONE:
             for produced in partitions:
                 if produced.error_code is not _NONE:
                     # Nothing else can tell this client: it sees the connection end and looks for the leader.
                     raise KafkaError(produced.error_code, f"Produce with acks=0 failed: {produced.message}")
             return NO_RESPONSE
-        return self.response(partitions, version)
-
-    def _append(
-        self,
-        replica: Replica,
-        records: bytes | memoryview | None,
-        produced: ProducedPartition,
-        version: int,
-        now_ms: int,
-        wall_ms: int,
-        all_acks: bool,
-    ) -> Offset:
-        """Append; return the offset below which all must be committed for acks=all."""
-        if records is None:
-            raise KafkaError(ErrorCode.invalid_record, "there are no records")
-        if replica.is_internal:
-            raise KafkaError(
-                ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
-            )
-        replica.leading()
-        settings = replica.settings
-        headers = validate_produced(
-            records,
-            now_ms=wall_ms,
-            max_message_bytes=settings.log.max_message_bytes,
-            produce_version=version,
-            log_append_time=settings.log.log_append_time,
-            timestamp_before_max_ms=settings.timestamp_before_max_ms,
-            timestamp_after_max_ms=settings.timestamp_after_max_ms,
-        )
-        header = headers[0]
-        if header.is_transactional:
-            raise KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
-        if settings.records_inspected:
-            _inspect(records, header, settings, wall_ms)
-        codec = settings.codec
-        if codec is not None and header.codec is not codec:
-            records, header = recompress(records, header, codec, settings.codec_level)
-            headers = [header]
-            if len(records) > settings.log.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.message_too_large,
-                    f"batch of {len(records)} bytes after recompression exceeds max.message.bytes, "
-                    f"which is {settings.log.max_message_bytes}",
-                )
-        appended = replica.append(records, headers, now_ms, wall_ms, all_acks=all_acks)
-        produced.base_offset = appended.base_offset
-        produced.log_append_time_ms = appended.log_append_time_ms
-        produced.log_start_offset = appended.log_start_offset
-        return appended.last_offset + 1
+        return self.response(partitions, request.api_version)
 
     # --- responses ------------------------------------------------------------------------------
 
@@ -309,19 +382,61 @@ def _refusal(body: Any) -> KafkaError | None:
     return None
 
 
-def _inspect(
-    records: bytes | memoryview, header: BatchHeader, settings: PartitionSettings, wall_ms: int
-) -> None:
-    # Imported with the first topic that demands it: it brings numpy and Arrow into the broker.
-    from sparklog.records.inspection import inspect_records
-
-    bounded = settings.timestamp_before_max_ms < NO_LIMIT_MS and not settings.log.log_append_time
-    inspect_records(
+def _validated(
+    replica: Replica, records: bytes | memoryview | None, version: int, wall_ms: int
+) -> BatchHeader:
+    """Return the header of what came for a partition that is led here."""
+    if records is None:
+        raise KafkaError(ErrorCode.invalid_record, "there are no records")
+    if replica.is_internal:
+        raise KafkaError(
+            ErrorCode.invalid_topic_exception, f"{replica}: clients do not write to internal topics"
+        )
+    replica.leading()
+    settings = replica.settings
+    (header,) = validate_produced(
         records,
-        header,
-        require_keys=settings.log.compacts,
-        earliest_ms=wall_ms - settings.timestamp_before_max_ms if bounded else None,
+        now_ms=wall_ms,
+        max_message_bytes=settings.log.max_message_bytes,
+        produce_version=version,
+        log_append_time=settings.log.log_append_time,
+        timestamp_before_max_ms=settings.timestamp_before_max_ms,
+        timestamp_after_max_ms=settings.timestamp_after_max_ms,
     )
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+    return header
+
+
+def _examine_all(batches: list[_Unexamined]) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
+    """Look into the batches of one request, on a thread of its own; return what became of each."""
+    results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
+    for batch in batches:
+        try:
+            results.append(examine(batch.records, batch.header, batch.demands))
+        except KafkaError as error:
+            results.append(error)
+    return results
+
+
+def _append(
+    replica: Replica,
+    records: bytes | memoryview,
+    header: BatchHeader,
+    produced: ProducedPartition,
+    now_ms: int,
+    wall_ms: int,
+    watched: list[Replica],
+) -> None:
+    """Append a batch; with acks=all have it settled when it is committed, and note its replica."""
+    all_acks = produced.produce is not None
+    appended = replica.append(records, [header], now_ms, wall_ms, all_acks=all_acks)
+    produced.base_offset = appended.base_offset
+    produced.log_append_time_ms = appended.log_append_time_ms
+    produced.log_start_offset = appended.log_start_offset
+    if all_acks and not replica.wait_until_committed(appended.last_offset + 1, produced):
+        produced.settled = False
+        watched.append(replica)
 
 
 def _time(timestamp_ms: int | None) -> datetime.datetime | None:

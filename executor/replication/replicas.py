@@ -65,6 +65,8 @@ logger = logging.getLogger(__name__)
 
 OPENED_TOGETHER: Final = 64
 """How many logs are opened or deleted side by side: enough for the threads that do it."""
+EXAMINERS: Final = 2
+"""How many threads look into batches: so many are decompressed at a time, at most."""
 _LOGGED_ROLES: Final = 100
 """The most partitions of one metadata change whose new roles are logged one by one."""
 
@@ -118,7 +120,14 @@ class Replicas:
         sessions = FetchSessions(
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
         )
-        self._produce = ProduceHandler(table, delayed)
+        self.examiners = ThreadPoolExecutor(EXAMINERS, "sparklog-examiner")
+        """Look into batches before they are appended."""
+        self._produce = ProduceHandler(
+            table,
+            delayed,
+            self.examiners,
+            max_decompressed_bytes=broker_config.message_max_decompressed_bytes,
+        )
         self._fetch = FetchHandler(
             table,
             delayed,
@@ -192,10 +201,10 @@ class Replicas:
     def _steps_under_lease(self, steps: Steps) -> Steps:
         while True:
             try:
-                next(steps)
+                step = next(steps)
             except StopIteration as last:
-                return last.value
-            yield
+                return self._under_lease(last.value)
+            yield step
             self._obey_lease()
 
     def replica(self, topic_id: UUID, partition: int) -> Replica | None:
@@ -518,6 +527,7 @@ class Replicas:
         )
         await self._maintenance.write_checkpoints()
         self._executor.shutdown(wait=False)
+        self.examiners.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self._table), time.monotonic() - started)
 
 

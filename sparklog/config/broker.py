@@ -119,6 +119,14 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         "The largest request; a longer one closes the connection.",
         at_least(1),
     )
+    message_max_decompressed_bytes: int = config_key(
+        "message.max.decompressed.bytes",
+        ConfigType.INT,
+        67108864,
+        "To how much the records of one compressed batch may expand; a batch beyond it is refused with"
+        " MESSAGE_TOO_LARGE. Not a key of Kafka's, which has no such bound.",
+        at_least(1),
+    )
     socket_listen_backlog_size: int = config_key(
         "socket.listen.backlog.size",
         ConfigType.INT,

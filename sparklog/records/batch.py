@@ -20,8 +20,8 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
 
 A leader calls `validate_produced` on what a client sent, then writes `stamp(...)` followed by the batch
 from byte 16 on, untouched. With message.timestamp.type=LogAppendTime it writes
-`stamp_with_append_time(...)` followed by the batch from byte 61 on. What per-record checks a topic may ask
-for beyond that (keys on compacted topics) is in `inspection`.
+`stamp_with_append_time(...)` followed by the batch from byte 61 on. What needs a look at the records, such as
+how many a compressed batch really holds, is in `examination`.
 """
 
 from collections.abc import Iterator
@@ -36,6 +36,7 @@ from sparklog.records.codecs import Codec, codec_of
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = [
+    "CODEC_BITS",
     "CRC_START",
     "HEADER",
     "HEADER_BYTES",
@@ -279,8 +280,9 @@ def validate_produced(
     """Return the header of the one batch that a client may send for a partition.
 
     The bounds are message.timestamp.before.max.ms and message.timestamp.after.max.ms, and do not apply
-    with `log_append_time`. Checked are the header and the CRC: what the header says about the records
-    inside is taken on trust where it is possible, since a reader finds out.
+    with `log_append_time`. Checked are the header and the CRC. What the header says about records that are
+    not compressed is taken on trust where it is possible, since a reader finds out; compressed ones could be
+    any number, so `examination` counts them.
 
     Raises:
         CorruptBatchError: impossible length, unknown magic, wrong CRC.

@@ -1,14 +1,18 @@
 """The five codecs of record batches, in the framings that Kafka's clients use.
 
 Levels follow Kafka's `compression.<codec>.level` settings. Decompression is bounded: a batch that claims
-or produces more than `limit_bytes` raises `DecompressionLimitError` before the memory is taken.
+or produces more than `limit_bytes` raises `DecompressionLimitError` before the memory is taken. Whoever needs
+to see the bytes only once takes them piece by piece (`decompressed_pieces`), and holds no more than a piece.
+All of it lets other threads run meanwhile.
 """
 
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
 import cramjam
+import lz4.frame
 import zstandard
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -21,6 +25,7 @@ __all__ = [
     "codec_of",
     "compress",
     "decompress",
+    "decompressed_pieces",
 ]
 
 DEFAULT_DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
@@ -49,7 +54,7 @@ class DecompressionLimitError(KafkaError):
 
     def __init__(self, codec: Codec, limit_bytes: int) -> None:
         super().__init__(
-            ErrorCode.invalid_record,
+            ErrorCode.message_too_large,
             f"records compressed with {codec.name.lower()} decompress to more than {limit_bytes} bytes",
         )
         self.limit_bytes = limit_bytes
@@ -63,7 +68,12 @@ _LZ4_FAST_LEVEL: Final = 1
 _LZ4_HIGHEST_LEVEL: Final = 12
 _ZSTD_LEVEL: Final = 3
 _ZSTD_USUAL_RATIO: Final = 8
-_STREAM_CHUNK_BYTES: Final = 256 * 1024
+_ZSTD_LONGEST_HEADER_BYTES: Final = 18
+_ZSTD_REPEATED_BYTE: Final = 1
+"""The type of a block that is one byte, however often it is repeated."""
+_PIECE_BYTES: Final = 128 * 1024
+_FEED_BYTES: Final = 16 * 1024
+"""How much a decoder is given at once: what it does not take it copies, at each frame that ends."""
 
 # Kafka's snappy is that of the xerial library: a magic, two version numbers, then blocks, each a
 # big-endian length and raw snappy. Some clients write one raw block alone.
@@ -132,113 +142,168 @@ def decompress(codec: Codec, payload: bytes | memoryview, limit_bytes: int) -> b
         DecompressionLimitError: it would be longer than `limit_bytes`.
         CorruptPayloadError: the codec cannot read it.
     """
+    if codec is Codec.ZSTD and (whole := _decompress_zstd_at_once(payload, limit_bytes)) is not None:
+        return whole
+    pieces = list(decompressed_pieces(codec, payload, limit_bytes))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def decompressed_pieces(
+    codec: Codec, payload: bytes | memoryview, limit_bytes: int
+) -> Iterator[bytes | memoryview]:
+    """Yield the decompressed `payload` in order: 128 KiB at most at a time, but snappy's blocks as they are.
+
+    Raises:
+        DecompressionLimitError: it is longer than `limit_bytes`; after at most a piece too many.
+        CorruptPayloadError: the codec cannot read it.
+    """
+    left_bytes = limit_bytes
+    for piece in _pieces(codec, memoryview(payload), limit_bytes):
+        left_bytes -= len(piece)
+        if left_bytes < 0:
+            raise DecompressionLimitError(codec, limit_bytes)
+        yield piece
+
+
+def _pieces(codec: Codec, payload: memoryview, limit_bytes: int) -> Iterator[bytes | memoryview]:
     match codec:
         case Codec.NONE:
-            if len(payload) > limit_bytes:
-                raise DecompressionLimitError(codec, limit_bytes)
-            return payload
+            return iter((payload,))
         case Codec.GZIP:
-            return _decompress_gzip(payload, limit_bytes)
+            return _gzip_pieces(payload)
         case Codec.SNAPPY:
-            return _decompress_snappy(memoryview(payload), limit_bytes)
+            return _snappy_pieces(payload, limit_bytes)
         case Codec.LZ4:
-            return _decompress_stream(codec, payload, limit_bytes)
+            return _lz4_pieces(payload)
         case Codec.ZSTD:
-            return _decompress_zstd(payload, limit_bytes)
+            return _zstd_pieces(payload)
 
 
-def _decompress_gzip(payload: bytes | memoryview, limit_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    room = limit_bytes
-    rest: bytes | memoryview = payload
-    while True:  # once a member: a gzip stream may be several, one after the other
-        member = zlib.decompressobj(_GZIP_WBITS)
-        try:
-            part = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise CorruptPayloadError(f"records are no gzip: {error}") from error
-        if len(part) > room:
-            raise DecompressionLimitError(Codec.GZIP, limit_bytes)
-        if not member.eof:
-            raise CorruptPayloadError("gzip ends before its end")
-        room -= len(part)
-        parts.append(part)
-        rest = member.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _decompress_snappy(payload: memoryview, limit_bytes: int) -> memoryview:
-    blocks = _snappy_blocks(payload)
-    try:
-        lengths = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-    except cramjam.DecompressionError as error:
-        raise CorruptPayloadError(f"records are no snappy: {error}") from error
-    if sum(lengths) > limit_bytes:
-        raise DecompressionLimitError(Codec.SNAPPY, limit_bytes)
-    for block, length in zip(blocks, lengths, strict=True):
-        if length > len(block) * _SNAPPY_HIGHEST_RATIO:
-            raise CorruptPayloadError(f"a snappy block of {len(block)} bytes claims to hold {length}")
-    target = memoryview(bytearray(sum(lengths)))
+def _gzip_pieces(payload: memoryview) -> Iterator[bytes]:
+    """A gzip stream may be several members, one after the other; each ends with a checksum."""
+    member = zlib.decompressobj(_GZIP_WBITS)
     position = 0
     try:
-        for block, length in zip(blocks, lengths, strict=True):
-            cramjam.snappy.decompress_raw_into(block, target[position : position + length])
-            position += length
+        while True:
+            feed = member.unconsumed_tail or payload[position : position + _FEED_BYTES]
+            if not member.unconsumed_tail:
+                position += len(feed)
+            piece = member.decompress(feed, _PIECE_BYTES)
+            if piece:
+                yield piece
+            if member.eof:
+                position -= len(member.unused_data)
+                if position == len(payload):
+                    return
+                member = zlib.decompressobj(_GZIP_WBITS)
+            elif not piece and position == len(payload) and not member.unconsumed_tail:
+                raise CorruptPayloadError("gzip ends before its end")
+    except zlib.error as error:
+        raise CorruptPayloadError(f"records are no gzip: {error}") from error
+
+
+def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    position = 0
+    try:
+        while True:
+            feed = payload[position : position + _FEED_BYTES] if frame.needs_input else b""
+            if frame.needs_input and not feed:
+                raise CorruptPayloadError("lz4 ends before its end")
+            position += len(feed)
+            piece = frame.decompress(feed, _PIECE_BYTES)
+            if piece:
+                yield piece
+            if frame.eof:
+                position -= len(frame.unused_data or b"")
+                if position == len(payload):
+                    return
+                frame = lz4.frame.LZ4FrameDecompressor()
+    except RuntimeError as error:
+        raise CorruptPayloadError(f"records are no lz4: {error}") from error
+
+
+def _snappy_pieces(payload: memoryview, limit_bytes: int) -> Iterator[bytes]:
+    try:
+        for block in _snappy_blocks(payload):
+            length = cramjam.snappy.decompress_raw_len(block)
+            if length > limit_bytes:
+                raise DecompressionLimitError(Codec.SNAPPY, limit_bytes)
+            if length > len(block) * _SNAPPY_HIGHEST_RATIO:
+                raise CorruptPayloadError(f"a snappy block of {len(block)} bytes claims to hold {length}")
+            yield bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise CorruptPayloadError(f"records are no snappy: {error}") from error
-    return target.toreadonly()
 
 
-def _snappy_blocks(payload: memoryview) -> list[memoryview]:
-    """Return the raw snappy blocks in xerial's framing; without its magic all of `payload` is one."""
+def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """Yield the raw snappy blocks in xerial's framing; without its magic all of `payload` is one."""
     if bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return [payload]
-    blocks = []
+        yield payload
+        return
     position = len(_XERIAL_HEADER)
     while position < len(payload):
         end = position + 4 + int.from_bytes(payload[position : position + 4], "big")
         if end > len(payload):
             raise CorruptPayloadError(f"the snappy block at position {position} ends after the records")
-        blocks.append(payload[position + 4 : end])
+        yield payload[position + 4 : end]
         position = end
-    return blocks
 
 
-def _decompress_zstd(payload: bytes | memoryview, limit_bytes: int) -> bytes:
+def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> bytes | None:
+    """Decompress in one call where the size is known (claimed) or likely to do; None where that fails.
+
+    What it refuses, for room or because there are several frames, goes the bounded way, which also tells
+    what is wrong.
+    """
     try:
         claimed = zstandard.frame_content_size(payload)
-    except zstandard.ZstdError as error:
-        raise CorruptPayloadError(f"records are no zstd: {error}") from error
+    except zstandard.ZstdError:
+        return None
     if claimed > limit_bytes:
         raise DecompressionLimitError(Codec.ZSTD, limit_bytes)
-    guess = min(limit_bytes, len(payload) * _ZSTD_USUAL_RATIO + _STREAM_CHUNK_BYTES)
-    if claimed <= guess:
-        # One call where the size is known (claimed) or likely to do. What it refuses, for room or because
-        # there are several frames, goes the bounded way, which also tells what is wrong.
-        try:
-            return zstandard.ZstdDecompressor().decompress(
-                payload, max_output_size=guess, allow_extra_data=False
-            )
-        except zstandard.ZstdError:
-            pass
-    return _decompress_stream(Codec.ZSTD, payload, limit_bytes)
-
-
-def _decompress_stream(codec: Codec, payload: bytes | memoryview, limit_bytes: int) -> bytes:
-    """Decompress piece by piece, so that what is held never exceeds the limit by more than a piece."""
-    # Here and not above: a broker passes batches on as they are, and starts sooner and smaller without Arrow.
-    import pyarrow as pa
-
-    parts: list[bytes] = []
-    total_bytes = 0
+    guess = min(limit_bytes, len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES)
+    if claimed > guess:
+        return None
     try:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(payload)), codec.name.lower()) as stream:
-            while part := stream.read(_STREAM_CHUNK_BYTES):
-                parts.append(part)
-                total_bytes += len(part)
-                if total_bytes > limit_bytes:
-                    raise DecompressionLimitError(codec, limit_bytes)
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptPayloadError(f"records are no {codec.name.lower()}: {error}") from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        return zstandard.ZstdDecompressor().decompress(payload, max_output_size=guess, allow_extra_data=False)
+    except zstandard.ZstdError:
+        return None
+
+
+def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
+    try:
+        _check_zstd_ends(payload)
+        with zstandard.ZstdDecompressor().stream_reader(payload, read_across_frames=True) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                yield piece
+    except zstandard.ZstdError as error:
+        raise CorruptPayloadError(f"records are no zstd: {error}") from error
+
+
+def _check_zstd_ends(payload: memoryview) -> None:
+    """Raise CorruptPayloadError unless the last frame is whole: the library's stream just ends with it.
+
+    A frame (RFC 8878) is a header, blocks and an optional checksum of 4 bytes; a block is 3 bytes, little-
+    endian, of which bit 0 says that it is the last, bits 1 and 2 its type, and the rest its size.
+    """
+    position = 0
+    while position < len(payload):
+        if 0x184D2A50 <= int.from_bytes(payload[position : position + 4], "little") <= 0x184D2A5F:
+            position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
+            continue
+        header = payload[position : position + _ZSTD_LONGEST_HEADER_BYTES]
+        checksum_bytes = 4 * zstandard.get_frame_parameters(header).has_checksum
+        position += zstandard.frame_header_size(header)
+        last = False
+        while not last and position < len(payload):
+            block = int.from_bytes(payload[position : position + 3], "little")
+            last = block & 1 == 1
+            position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+        position += checksum_bytes
+        if not last:
+            break
+    else:
+        if position == len(payload) > 0:
+            return
+    raise CorruptPayloadError("zstd ends before its end")

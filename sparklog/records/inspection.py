@@ -2,42 +2,40 @@
 
 A broker otherwise takes on trust what a header says of its records. A compacted topic must have a key on
 every record, and message.timestamp.before.max.ms binds every record, of which the header names only the
-first and the latest timestamp. A leader calls this after `validate_produced`; a compressed batch is
-decompressed for it, within a bound.
+first and the latest timestamp. A leader calls this after `validate_produced`, with the records decompressed.
 """
 
 import numpy as np
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import NO_TIMESTAMP, BatchHeader
-from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES
-from sparklog.records.decode import locate_records, open_batch
-from sparklog.records.fields import MalformedRecordsError
+from sparklog.records.decode import OpenedBatch, locate_records
+from sparklog.records.fields import MalformedRecordsError, record_starts
 from sparklog.types import TimestampMs
 
 __all__ = ["inspect_records"]
 
 
 def inspect_records(
-    records: bytes | memoryview,
+    payload: bytes | memoryview,
     header: BatchHeader,
     *,
     require_keys: bool,
     earliest_ms: TimestampMs | None = None,
     latest_ms: TimestampMs | None = None,
-    limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
 ) -> None:
-    """Check every record of the one batch in `records`, which `validate_produced` has let pass.
+    """Check every record in `payload`, the decompressed records of a batch that `validate_produced` let pass.
 
     Timestamps must lie in [earliest_ms, latest_ms]; None leaves a side open, and a record without a
     timestamp passes.
 
     Raises:
         KafkaError: INVALID_RECORD (a null key where `require_keys`, records that do not fill the batch, or
-            whose offsets are not 0 to count - 1), INVALID_TIMESTAMP, and what `decompress` raises.
+            whose offsets are not 0 to count - 1), INVALID_TIMESTAMP.
     """
     try:
-        located = locate_records([open_batch(records, 0, header, limit_bytes)])
+        starts = record_starts(payload, 0, len(payload), header.record_count)
+        located = locate_records([OpenedBatch(header, payload, 0, len(payload), starts)])
     except MalformedRecordsError as error:
         raise KafkaError(ErrorCode.invalid_record, f"batch is malformed: {error}") from error
     fields = located.fields

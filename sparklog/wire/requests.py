@@ -60,10 +60,11 @@ Response: TypeAlias = Any
 """A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`, or
 `NO_RESPONSE`."""
 
-Steps: TypeAlias = Generator[None, None, Any]
+Steps: TypeAlias = Generator[Any, None, Any]
 """An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and
 returns what a handler may return. Other requests are answered between two steps (`turns`), so what was looked
-up before a `yield` may have changed after it; those of the same connection wait for the last step."""
+up before a `yield` may have changed after it; those of the same connection wait for the last step. What it
+yields is None, or a future that it waits for."""
 
 
 class Deferred:

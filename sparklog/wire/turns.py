@@ -4,7 +4,8 @@ A handler with much to do returns a generator (`requests.Steps`), which yields a
 answer. A connection runs it for `SHARE_S` at a time. What is not done by then goes on in later turns of the
 loop, in line with the others that are not done, and nothing more is read from its connection meanwhile. All
 connections of the listener together have `TURN_S` of one turn; those that come later in it are put in line,
-too. Between two turns the loop has everything else: heartbeats, timers, other listeners.
+too. Between two turns the loop has everything else: heartbeats, timers, other listeners. A generator that
+yields a future, of what a thread does, is gone on with in a turn after that is done.
 
 At most `MAX_LONG_REQUESTS` are at work at a time; the next one begins when one of them is answered, so that
 what long requests take of memory is bounded, however many connections send them.
@@ -121,7 +122,7 @@ class LongWork:
     def __init__(
         self,
         turns: Turns,
-        steps: Generator[None, None, Any],
+        steps: Generator["asyncio.Future[Any] | None", None, Any],
         finished: Callable[[Any], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -137,10 +138,11 @@ class LongWork:
     def go_on(self, until_s: float) -> bool:
         """Take steps until `until_s` of the performance counter, but one; return whether that was all."""
         self._running = True
+        awaited = None
         try:
             while not self._abandoned:
-                next(self._steps)
-                if perf_counter() >= until_s:
+                awaited = next(self._steps)
+                if awaited is not None or perf_counter() >= until_s:
                     break
         except StopIteration as last:
             self._end()
@@ -154,7 +156,9 @@ class LongWork:
         if self._abandoned:
             self._end()
             return True
-        if self._admitted:
+        if awaited is not None:
+            awaited.add_done_callback(lambda _: self._turns.wait(self._take_turn))
+        elif self._admitted:
             self._turns.wait(self._take_turn)
         else:
             self.begin_later()

@@ -16,6 +16,7 @@ from sparklog.records.codecs import (
     codec_of,
     compress,
     decompress,
+    decompressed_pieces,
 )
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -91,7 +92,7 @@ def test_decompression_beyond_the_limit_raises(codec: Codec) -> None:
     for limit in (0, 1000, (1 << 22) - 1):
         with pytest.raises(DecompressionLimitError) as raised:
             decompress(codec, bomb, limit)
-        assert raised.value.error_code is ErrorCode.invalid_record
+        assert raised.value.error_code is ErrorCode.message_too_large
 
 
 def test_zstd_that_does_not_say_its_size_is_bounded_too() -> None:
@@ -115,6 +116,39 @@ def test_truncated_payload_raises(codec: Codec) -> None:
     for cut in (1, 2, 10, len(compressed) // 2, len(compressed) - 4):
         with pytest.raises(CorruptPayloadError):
             decompress(codec, compressed[:-cut], 1 << 20)
+        with pytest.raises(CorruptPayloadError):
+            list(decompressed_pieces(codec, compressed[:-cut], 1 << 20))
+
+
+def test_truncated_zstd_checksum_raises() -> None:
+    """The library's stream ends without a word where its input does."""
+    compressed = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(PAYLOAD)
+    assert decompress(Codec.ZSTD, compressed, 1 << 20) == PAYLOAD
+    for cut in range(1, 8):
+        with pytest.raises(CorruptPayloadError):
+            decompress(Codec.ZSTD, compressed[:-cut], 1 << 20)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_pieces_are_the_payload_and_no_more_of_a_bomb_is_made_than_the_limit(codec: Codec) -> None:
+    """Whoever only counts holds a piece at a time, and never more than the limit and a piece in all."""
+    payload = PAYLOAD * 8 + bytes(1 << 22)
+    compressed = compress(codec, payload)
+    assert b"".join(decompressed_pieces(codec, compressed, len(payload))) == payload
+    pieces = decompressed_pieces(codec, compressed, 1_000_000)
+    made: list[int] = []
+    with pytest.raises(DecompressionLimitError):
+        made.extend(len(piece) for piece in pieces)
+    assert sum(made) <= 1_000_000
+    assert all(size <= 128 * 1024 for size in made)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_many_small_frames_in_a_row_are_read_as_one(codec: Codec) -> None:
+    """More than a decoder is given at once, so that frames end anywhere in what it is given."""
+    frames = [compress(codec, b"%d;" % number) for number in range(3_000)]
+    whole = b"".join(b"%d;" % number for number in range(3_000))
+    assert decompress(codec, b"".join(frames), len(whole)) == whole
 
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))

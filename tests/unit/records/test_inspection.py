@@ -3,15 +3,17 @@
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import read_header
+from sparklog.records.batch import HEADER_BYTES, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.codecs import Codec
+from sparklog.records.codecs import Codec, decompress
 from sparklog.records.inspection import inspect_records
 from tests.unit.records.samples import JAVA_BATCHES
 
 
 def inspect(batch: bytes, *, require_keys: bool = False, **bounds: int) -> None:
-    inspect_records(batch, read_header(batch), require_keys=require_keys, **bounds)
+    header = read_header(batch)
+    payload = decompress(header.codec, batch[HEADER_BYTES:], 1 << 20)
+    inspect_records(payload, header, require_keys=require_keys, **bounds)
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -42,4 +44,4 @@ def test_offsets_with_gaps_and_wrong_counts_are_refused() -> None:
     assert raised.value.error_code is ErrorCode.invalid_record
     batch = build_batch([SimpleRecord(b"k")] * 3)
     with pytest.raises(KafkaError):
-        inspect_records(batch, read_header(batch)._replace(record_count=2), require_keys=False)
+        inspect_records(batch[HEADER_BYTES:], read_header(batch)._replace(record_count=2), require_keys=False)
