@@ -1,5 +1,6 @@
 """A broker whose disk fails: what clients and the controller are told, what is never tried again."""
 
+import dataclasses
 import errno
 import os
 import resource
@@ -312,3 +313,46 @@ async def test_failure_of_a_log_that_is_told_after_its_topic_was_deleted_concern
     assert broker.failed_directories == []
     assert broker.replicas.undeclared_damage == 0, "there is nothing left that could be damaged"
     assert await produce_one(brokers, kept) is ErrorCode.none
+
+
+@with_brokers(config={"log.flush.interval.messages": "1"})
+async def test_refusal_that_says_nothing_of_the_disk_leaves_replica_and_directory_online(
+    brokers: Brokers,
+) -> None:
+    """Descriptors run out, and are there again: that must not cost a broker its logs."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    replica = brokers.replica(0, topic_id)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    clock = Clock(brokers)
+    for refusal in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        replica.log.reconfigure(dataclasses.replace(replica.log.config, segment_bytes=6000))
+        with failing("open", refusal, of="/t-0/") as refused:
+            assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+            clock.tick(1000)
+            await clock.until(lambda: len(refused) > 1, "a flush that was refused")
+        assert (replica.offline, brokers.brokers[0].directory.failure) == (False, None)
+        assert await produce_one(brokers, topic_id) is ErrorCode.none
+    end = replica.log.log_end_offset
+    assert end == 4
+
+    def flushed() -> bool:
+        clock.tick(1000)
+        return replica.log.recovery_point == end
+
+    await until(flushed, "a flush")
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(fetch(topic_id, {0: 3})))
+    assert row.error_code is ErrorCode.none
+
+
+@with_brokers(directories_each=2)
+async def test_directory_that_has_gone_altogether_is_offline_and_the_other_is_not(brokers: Brokers) -> None:
+    """A volume that was unmounted says ENOENT, as a file does that somebody else took."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 2)
+    log = brokers.replica(0, topic_id).log
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    shutil.rmtree(log.directory.parent)
+    log.reconfigure(dataclasses.replace(log.config, segment_bytes=6000))
+    assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+    assert [failed.path for failed in brokers.brokers[0].failed_directories] == [log.directory.parent]
+    assert await produce_one(brokers, topic_id, partition=1) is ErrorCode.none

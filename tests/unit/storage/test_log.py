@@ -463,6 +463,36 @@ def test_aborted_transactions_are_found_after_recovery(tmp_path: Path) -> None:
     log.close()
 
 
+def test_aborted_transactions_are_looked_for_in_what_was_fetched_and_nowhere_else(tmp_path: Path) -> None:
+    """read_committed must not cost a file a segment: most have no aborted transaction."""
+    log = open_log(tmp_path, LogConfig(segment_bytes=500))
+    for number in range(60):
+        end = log.log_end_offset
+        data = make_batch(
+            2, base_offset=end, producer_id=number, producer_epoch=0, base_sequence=0, transactional=True
+        )
+        marker = make_marker(
+            base_offset=end + 2, producer_id=number, producer_epoch=0, commit=number % 10 != 5
+        )
+        log.append_as_follower(data + marker, START_MS)
+    assert len(log.segments.all) > 15
+    log.close()
+    log = open_log(tmp_path, LogConfig(segment_bytes=500), stop=PreviousStop.CLEAN)
+
+    def opened() -> int:
+        """Count the transaction indexes that have been opened."""
+        paths = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
+        return sum(path.startswith(str(log.directory)) and path.endswith(".txnindex") for path in paths)
+
+    assert log.aborted_transactions(168, 180) == []
+    assert opened() == 0
+    assert log.aborted_transactions(0, 18) == [AbortedTransaction(5, 15)]
+    assert opened() == 1
+    assert len(log.aborted_transactions(0, 180)) == 6
+    assert opened() == 6
+    log.close()
+
+
 def test_flush_moves_the_recovery_point_and_close_leaves_trimmed_indexes(tmp_path: Path) -> None:
     """Recovery begins where the disk is known to be right; Kafka expects indexes without slack."""
     log = open_log(tmp_path, LogConfig(segment_bytes=2000, index_interval_bytes=200, flush_messages=10))
