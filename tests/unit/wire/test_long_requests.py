@@ -88,6 +88,71 @@ def test_request_after_one_in_steps_is_handled_when_the_first_is_answered() -> N
     run(scenario())
 
 
+def test_answer_that_waits_for_a_future_takes_no_step_before_that_is_done() -> None:
+    """What a thread does is waited for, not asked after in every turn; long requests go on beside it."""
+
+    async def scenario() -> None:
+        done: list[asyncio.Future[None]] = []
+        handled: list[str] = []
+
+        def handle(request: Request) -> Steps:
+            done.append(asyncio.get_running_loop().create_future())
+            yield done[-1]
+            handled.append("went on" if done[-1].done() else "went on too early")
+            return fetch_response(b"records")
+
+        def note(request: Request) -> Any:
+            handled.append("heartbeat")
+            return answer_heartbeat(request)
+
+        apis = {ApiKey.FETCH: Api(4, 12, handle), ApiKey.HEARTBEAT: Api(0, 4, note)}
+        async with serving(apis) as listener:
+            waiting = [await RawClient.connect(listener) for _ in range(MAX_LONG_REQUESTS + 2)]
+            for client in waiting:
+                client.send(fetch_request(), heartbeat())
+            await until(lambda: len(done) == len(waiting))
+            assert handled == []
+            done[-1].set_result(None)
+            await until(lambda: handled == ["went on", "heartbeat"])
+            for future in done[:-1]:
+                future.set_result(None)
+            for client in waiting:
+                await client.receive()
+                await client.receive()
+            assert sorted(handled) == ["heartbeat"] * len(waiting) + ["went on"] * len(waiting)
+
+    run(scenario())
+
+
+def test_answer_whose_connection_is_lost_while_it_waits_for_a_future_is_never_gone_on_with() -> None:
+    """What was asked for by who is gone is not done later."""
+
+    async def scenario() -> None:
+        done: list[asyncio.Future[None]] = []
+        became: list[str] = []
+
+        def handle(request: Request) -> Steps:
+            done.append(asyncio.get_running_loop().create_future())
+            try:
+                yield done[-1]
+                became.append("went on")
+            finally:
+                became.append("ended")
+            return fetch_response(b"records")
+
+        async with serving({ApiKey.FETCH: Api(4, 12, handle)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(fetch_request())
+            await until(lambda: len(done) == 1)
+        assert became == ["ended"]
+        done[0].set_result(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert became == ["ended"]
+
+    run(scenario())
+
+
 def test_frames_received_during_an_answer_in_steps_leave_its_request_as_it_was() -> None:
     """Both lie in the connection's one buffer, and it is the handler's until it has ended."""
 
