@@ -9,7 +9,7 @@ from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, Cre
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 
 from driver.controller.cluster import Cluster
-from driver.controller.create_topics import MAX_PARTITIONS_PER_REQUEST, new_partition
+from driver.controller.create_topics import MAX_PARTITIONS_PER_REQUEST, new_partition, too_many_partitions
 from driver.controller.decision import Decision
 from driver.controller.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
@@ -37,10 +37,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
             topic, placed = _place(cluster, wanted, load)
             added = _partition_records(cluster, topic, placed)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
-                raise KafkaError(
-                    ErrorCode.policy_violation,
-                    f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
-                )
+                raise too_many_partitions()
             records += added
             if not request.validate_only:
                 logger.info("Topic %s gets %d partitions more", topic.name, len(added))
@@ -76,10 +73,7 @@ def _place(
         )
     additional = wanted.count - present
     if additional > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(
-            ErrorCode.policy_violation,
-            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
-        )
+        raise too_many_partitions()
     same_topic = [topic.partitions[number].replicas for number in sorted(topic.partitions)]
     replication_factor = len(same_topic[0])
     if wanted.assignments is None:

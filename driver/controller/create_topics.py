@@ -29,7 +29,15 @@ from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.metadata.topic_names import check_topic_name, collision_key, is_made_by_the_cluster
 from sparklog.types import BrokerId
 
-__all__ = ["LOGGED_TOPICS", "MAX_PARTITIONS_PER_REQUEST", "create_topics", "new_partition"]
+__all__ = [
+    "LOGGED_TOPICS",
+    "MAX_PARTITIONS_PER_REQUEST",
+    "asks_too_much",
+    "create_topics",
+    "new_partition",
+    "refused_topics",
+    "too_many_partitions",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +56,9 @@ def create_topics(
     cluster: Cluster, request: CreateTopicsRequest, new_topic_id: Callable[[], UUID]
 ) -> Decision:
     """Answer CreateTopics."""
+    if asks_too_much(cluster.config, request):
+        return Decision([], refused_topics(request, too_many_partitions()))
     times_named = Counter(topic.name for topic in request.topics)
-    too_many = sum(map(_partition_bound(cluster.config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
     collisions = ChainMap({}, cluster.topic_index.names)
     load = cluster.topic_index.load.copy()
     records: list[MetadataRecord] = []
@@ -60,11 +69,6 @@ def create_topics(
         if topic.name in results:
             continue
         try:
-            if too_many:
-                raise KafkaError(
-                    ErrorCode.policy_violation,
-                    f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
-                )
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
             _check_name(cluster, topic.name, collisions)
@@ -104,6 +108,27 @@ def new_partition(cluster: Cluster, replicas: Sequence[BrokerId]) -> PartitionRe
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
+    )
+
+
+def asks_too_much(config: BrokerConfig, request: CreateTopicsRequest) -> bool:
+    """Whether a request would create more partitions than one may."""
+    return sum(map(_partition_bound(config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
+
+
+def too_many_partitions() -> KafkaError:
+    """Return why such a request is refused."""
+    return KafkaError(
+        ErrorCode.policy_violation, f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
+    )
+
+
+def refused_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    """Return the reply to a request none of whose topics is created."""
+    logger.info("%d topics are not created: %s", len(request.topics), error)
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    return CreateTopicsResponse(
+        throttle_time=timedelta(), topics=tuple(_refused(name, error) for name in names)
     )
 
 

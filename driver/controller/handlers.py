@@ -7,8 +7,9 @@ Envelope holds a client's request that a broker has passed on (KIP-590): the sam
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import timedelta
+from functools import partial
 from types import GeneratorType
 from typing import Any, Final
 
@@ -23,8 +24,10 @@ from kio.schema.envelope.v0.response import EnvelopeResponse
 from driver.controller.cluster import CONTROLLER_ID
 from driver.controller.commits import Commits
 from driver.controller.controller import Controller
+from driver.controller.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
 from driver.controller.departures import Departures
 from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.parts import TOPICS_PER_PART, joined, parts_of, refused
 from driver.controller.quorum.description import describe_quorum_response
 from driver.controller.quorum.leader import QuorumLeader
 from sparklog.config import BrokerConfig
@@ -39,6 +42,7 @@ from sparklog.metadata.responses import (
     metadata_response,
     topics_to_create,
 )
+from sparklog.metadata.schemas import PartitionRecord
 from sparklog.metadata.whole_metadata import WholeMetadata
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
@@ -46,7 +50,7 @@ from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_
 from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["Handlers", "controller_versions", "now_ms"]
+__all__ = ["ABOUT_FEW", "Handlers", "controller_versions", "now_ms"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +83,18 @@ _BROKERS_ONLY: Final = (
     ApiKey.FETCH_SNAPSHOT,
 )
 """What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
+
+
+ABOUT_FEW: Final = frozenset(CLIENT_VERSIONS).union(_BROKERS_ONLY) - {
+    *_CHANGES,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.METADATA,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.FIND_COORDINATOR,
+}
+"""What is asked here about one broker, or about the one partition of the metadata log, or in vain."""
 
 
 def controller_versions() -> dict[ApiKey, SupportedVersions]:
@@ -150,10 +166,32 @@ class Handlers:
 
     def _change_for_client(self, request: Request) -> Steps:
         """Decide about what a client asks for, which may be thousands of topics."""
-        body = yield from upgrade_in_steps(request.body)
+        return self._decided(request.body)
+
+    def _decided(self, body: Any) -> Generator[None, None, Deferred]:
+        """Decide part by part; answer with a `Deferred` of the reply when all of it is committed."""
+        request = yield from upgrade_in_steps(body)
         deferred = Deferred()
-        decision = self._controller.handle(body, now_ms())
-        self._commits.submit(decision, lambda reply: deferred.complete(_in_steps(reply)))
+        new_partitions = 0
+        parts = yield from parts_of(request)
+        replies: dict[int, Any] = {}
+
+        def answer(number: int, reply: Any) -> None:
+            replies[number] = reply
+            if len(replies) == len(parts):
+                in_order = [replies[number] for number in range(len(parts))]
+                deferred.complete(in_order[0] if len(parts) == 1 else joined(request, in_order))
+
+        too_many = isinstance(request, CreateTopicsRequest) and asks_too_much(self._config, request)
+        for number, part in enumerate(parts):
+            yield
+            if too_many:
+                answer(number, refused(part))
+                continue
+            decision = self._controller.handle(part, now_ms())
+            new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
+            too_many = new_partitions >= MAX_PARTITIONS_PER_REQUEST
+            self._commits.submit(decision, partial(answer, number))
         return deferred
 
     def _from_broker(self, request: Request) -> Deferred:
@@ -214,7 +252,7 @@ class Handlers:
 
     def _create(self, names: tuple[str, ...]) -> None:
         """Create topics because somebody asked for them; he asks again when he is told they are unknown."""
-        new = [name for name in names if name not in self._creating]
+        new = [name for name in names if name not in self._creating][:TOPICS_PER_PART]
         if not new:
             return
         self._creating.update(new)
@@ -300,12 +338,9 @@ class Handlers:
             newest = yield from upgrade_in_steps(body)
             reply = yield from self._answered(api_key, newest, header.api_version)
             return (yield from _enveloped(header, reply))
-        newest = yield from upgrade_in_steps(body)
+        decided = yield from self._decided(body)
         deferred = Deferred()
-        self._commits.submit(
-            self._controller.handle(newest, now_ms()),
-            lambda reply: deferred.complete(_enveloped(header, reply)),
-        )
+        decided.bind(lambda reply: deferred.complete(_enveloped(header, reply)))
         return deferred
 
     def _forwardable(self, header: RequestHeader) -> ApiKey:
@@ -326,12 +361,8 @@ def _only_brokers_serve(request: Request) -> Response:
     )
 
 
-def _in_steps(reply: Any) -> Steps:
-    """Have a reply that may be long put into bytes in steps."""
-    yield
-    return reply
-
-
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:
-    data = yield from encode_response_in_steps(header, reply)
-    return EnvelopeResponse(response_data=data, error_code=ErrorCode.none)
+    if isinstance(reply, GeneratorType):
+        reply = yield from reply
+    frame = yield from encode_response_in_steps(header, reply)
+    return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from driver.controller.handlers import controller_versions, now_ms
+from driver.controller.handlers import ABOUT_FEW, controller_versions, now_ms
 from driver.controller.late_brokers import LateBrokers
 from driver.controller.leadership import Leadership
 from driver.controller.metadata_log import MetadataLog
@@ -373,8 +373,11 @@ class _Running:
 
 def _table(running: _Running) -> dict[ApiKey, Api]:
     return {
-        **{api_key: Api(*versions, running.handle) for api_key, versions in controller_versions().items()},
-        ApiKey.ADD_RAFT_VOTER: Api(*known_versions(ApiKey.ADD_RAFT_VOTER), running.called_in),
+        **{
+            api_key: Api(*versions, running.handle, many=api_key not in ABOUT_FEW)
+            for api_key, versions in controller_versions().items()
+        },
+        ApiKey.ADD_RAFT_VOTER: Api(*known_versions(ApiKey.ADD_RAFT_VOTER), running.called_in, many=False),
     }
 
 

@@ -28,7 +28,7 @@ from sparklog.quorum.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
-from sparklog.wire.requests import Api, Request, Steps
+from sparklog.wire.requests import Api, Handler, Request, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["QuorumHandlers"]
@@ -56,16 +56,19 @@ class QuorumHandlers:
 
     def table(self) -> dict[ApiKey, Api]:
         """Return the listener's table."""
+        handlers: dict[ApiKey, Handler] = {
+            ApiKey.VOTE: self.vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self.begin_quorum_epoch,
+            ApiKey.END_QUORUM_EPOCH: self.end_quorum_epoch,
+            ApiKey.FETCH: self.fetch,
+            ApiKey.FETCH_SNAPSHOT: self.fetch_snapshot,
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.DESCRIBE_QUORUM: self.describe_quorum,
+        }
         return {
-            ApiKey.VOTE: Api(*known_versions(ApiKey.VOTE), self.vote),
-            ApiKey.BEGIN_QUORUM_EPOCH: Api(
-                *known_versions(ApiKey.BEGIN_QUORUM_EPOCH), self.begin_quorum_epoch
-            ),
-            ApiKey.END_QUORUM_EPOCH: Api(*known_versions(ApiKey.END_QUORUM_EPOCH), self.end_quorum_epoch),
-            ApiKey.FETCH: Api(*FETCH_VERSIONS, self.fetch),
-            ApiKey.FETCH_SNAPSHOT: Api(*known_versions(ApiKey.FETCH_SNAPSHOT), self.fetch_snapshot),
-            ApiKey.LIST_OFFSETS: Api(*known_versions(ApiKey.LIST_OFFSETS), self.list_offsets),
-            ApiKey.DESCRIBE_QUORUM: Api(*known_versions(ApiKey.DESCRIBE_QUORUM), self.describe_quorum),
+            # Of the metadata log there is one partition; only ListOffsets asks for others as well.
+            api_key: Api(*_versions(api_key), handler, many=api_key is ApiKey.LIST_OFFSETS)
+            for api_key, handler in handlers.items()
         }
 
     async def vote(self, request: Request) -> Any:
@@ -209,6 +212,10 @@ class QuorumHandlers:
             topics=(describe_response.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
             nodes=(describe_response.Node(node_id=voter.key.node_id, listeners=(listener,)),),
         )
+
+
+def _versions(api_key: ApiKey) -> SupportedVersions:
+    return FETCH_VERSIONS if api_key is ApiKey.FETCH else known_versions(api_key)
 
 
 def _only_partition(body: Any) -> Any | None:

@@ -50,12 +50,14 @@ _NOTED_WORK_S: Final = 0.0002
 class Route:
     """Who handles one API version, and how its frames are read and written."""
 
-    __slots__ = ("api_key", "codec", "handler")
+    __slots__ = ("api_key", "codec", "handler", "many")
 
-    def __init__(self, api_key: ApiKey, codec: RequestCodec, handler: Handler) -> None:
+    def __init__(self, api_key: ApiKey, codec: RequestCodec, handler: Handler, *, many: bool) -> None:
         self.api_key = api_key
         self.codec = codec
         self.handler = handler
+        self.many = many
+        """Whether a request may have more items than are read in one go."""
 
 
 class ConnectionOwner(Protocol):
@@ -331,7 +333,10 @@ class Connection:
             (api_key, api_version, correlation_id, client_id), position = read_request_header(frame)
             route = self._owner.route(api_key, api_version)
             body = read_request_body(route.codec, frame, position)
-        except TooManyItemsError:
+        except TooManyItemsError as error:
+            if not route.many:
+                self._handler_failed(route, correlation_id, error)
+                return
             request = Request(route.api_key, api_version, correlation_id, client_id, None, frame, self)
             self._answers.append(answer := _Answer())
             steps = _long_request(route, request, position)

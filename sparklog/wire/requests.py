@@ -164,6 +164,8 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     handler: Handler
+    many: bool = True
+    """Whether a request may have more items than are read in one go; otherwise such a one is refused."""
 
 
 class Features(NamedTuple):

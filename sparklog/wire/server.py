@@ -203,7 +203,7 @@ class Listener:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
             )
-        route = Route(ApiKey(api_key), request_codec(api_key, api_version), api.handler)
+        route = Route(ApiKey(api_key), request_codec(api_key, api_version), api.handler, many=api.many)
         self._routes[api_key, api_version] = route
         return route
 
@@ -333,9 +333,11 @@ def _api_versions_routes(
     routes: dict[tuple[int, int], Route] = {}
     for version in range(supported.min_version, supported.max_version + 1):
         codec = request_codec(ApiKey.API_VERSIONS, version)
-        routes[ApiKey.API_VERSIONS, version] = Route(ApiKey.API_VERSIONS, codec, api_versions.handle)
+        routes[ApiKey.API_VERSIONS, version] = Route(
+            ApiKey.API_VERSIONS, codec, api_versions.handle, many=False
+        )
     codec = request_codec(ApiKey.API_VERSIONS, 0)
     routes[ApiKey.API_VERSIONS, -1] = Route(
-        ApiKey.API_VERSIONS, codec, api_versions.handle_unsupported_version
+        ApiKey.API_VERSIONS, codec, api_versions.handle_unsupported_version, many=False
     )
     return routes

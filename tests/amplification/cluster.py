@@ -1,0 +1,106 @@
+"""A controller and a broker in this process, each listener of which can be attacked and measured."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+
+from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.server import ControllerServer
+from executor.broker import Broker, BrokerState
+from sparklog.config import BrokerConfig
+from sparklog.wire.apis import ApiKey, SupportedVersions
+from sparklog.wire.channel import Channel
+from sparklog.wire.requests import Api
+from sparklog.wire.server import Listener
+from tests.amplification.shapes import Known
+
+__all__ = ["Listening", "Target", "attacked_cluster"]
+
+_CONFIG: Final = {"auto.create.topics.enable": "false"}
+PARTITIONS: Final = 20
+DEADLINE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """One listener."""
+
+    name: str
+    port: int
+    versions: dict[ApiKey, SupportedVersions]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running cluster."""
+
+    known: Known
+    listeners: tuple[Listening, ...]
+
+
+@asynccontextmanager
+async def attacked_cluster(directory: Path) -> AsyncIterator[Target]:
+    """Run a controller and a broker with one topic."""
+    listening: list[Listening] = []
+    start = Listener.start.__func__  # type: ignore[attr-defined]
+
+    async def noted(
+        cls: type[Listener], host: str, port: int, apis: Mapping[ApiKey, Api], **options: Any
+    ) -> Listener:
+        listener: Listener = await start(cls, host, port, apis, **options)
+        versions = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
+        listening.append(Listening(options["name"], listener.port, versions))
+        return listener
+
+    with patch.object(Listener, "start", classmethod(noted)):
+        async with _cluster(directory, listening) as target:
+            yield target
+
+
+@asynccontextmanager
+async def _cluster(directory: Path, listening: list[Listening]) -> AsyncIterator[Target]:
+    config = BrokerConfig.from_mapping(_CONFIG, racks=1)
+    server = ControllerServer(
+        config, directory / "controller", expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c"
+    )
+    server.start()
+    controller_port = int(server.bootstrap_servers.rpartition(":")[2])
+    broker = Broker(
+        node_id=0,
+        rack="r",
+        host_name="127.0.0.1",
+        config=config,
+        controller=("127.0.0.1", controller_port),
+        directories=[directory / "data"],
+        on_state=lambda state: None,
+    )
+    running = asyncio.create_task(broker.run())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while broker.state is not BrokerState.RUNNING:
+                assert not running.done(), running.exception()
+                await asyncio.sleep(0.01)
+            channel = await Channel.connect("127.0.0.1", controller_port, "test")
+            await channel.request(_CREATE)
+            (topic,) = server.image.topics.by_name.values()
+            while topic.topic_id not in broker.image.topics.by_id:  # noqa: ASYNC110  (it has no event)
+                await asyncio.sleep(0.01)
+            channel.close()
+        yield Target(Known(topic.name, topic.topic_id), tuple(listening))
+    finally:
+        broker.stop("the attack is over")
+        await asyncio.gather(running, return_exceptions=True)
+        server.stop()
+
+
+_CREATE: Final = CreateTopicsRequest(
+    topics=(
+        CreatableTopic(name="t", num_partitions=PARTITIONS, replication_factor=1, assignments=(), configs=()),
+    )
+)
