@@ -23,9 +23,9 @@ from driver.controller.create_topics import refused_topics, too_many_partitions
 
 __all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
 
-TOPICS_PER_PART: Final = 50
+TOPICS_PER_PART: Final = 150
 
-_PARTITIONS_OF_A_TOPIC: Final = 10
+_PARTITIONS_OF_A_TOPIC: Final = 5
 """So many of one topic count as a topic, where a request may name some of its partitions."""
 
 
