@@ -62,11 +62,11 @@ def archive_options(archive: Path) -> list[str]:
 def identity(java_home: Path, spark_home: Path) -> str:
     """Return what changes when an archive of this Java and these jars has to be made anew."""
     # Java takes jars/* in the order of the directory, and tells a jar that changed by time and size.
-    files = [java_home.resolve() / "lib" / "server" / "libjvm.so", TRAINING]
+    files = [java_home.resolve() / "lib" / "server" / "libjvm.so"]
     with os.scandir(spark_home / "jars") as jars:
         files += [Path(jar.path) for jar in jars]
-    described = ((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    return hashlib.sha256(repr(list(described)).encode()).hexdigest()[:IDENTITY_DIGITS]
+    described = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(described).encode() + TRAINING.read_bytes()).hexdigest()[:IDENTITY_DIGITS]
 
 
 def _archive(directory: Path, options: list[str]) -> Path | None:

