@@ -97,3 +97,26 @@ def test_clean_shutdown_of_a_broker_that_never_registered_keeps_the_epoch_before
     last = DataDirectories.open([tmp_path], None, 1)
     assert last.previous_broker_epoch == 41
     last.close()
+
+
+def test_directories_whose_logs_take_most_of_the_descriptors_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the first to hear of RLIMIT_NOFILE is a client whose partition cannot begin a segment."""
+    path = formatted(tmp_path / "one")
+    for number in range(10):
+        log = path / f"topic-{number}"
+        log.mkdir()
+        for offset in (0, 100):
+            (log / f"{offset:020d}.log").touch()
+            (log / f"{offset:020d}.index").touch()
+    directories = DataDirectories.open([path], None, 1)
+    try:
+        directories.check_descriptors(80)
+        assert caplog.records == []
+        directories.check_descriptors(79)
+        (warning,) = (record.getMessage() for record in caplog.records)
+    finally:
+        directories.close()
+    assert "the 10 partitions here need 40 file descriptors" in warning
+    assert "RLIMIT_NOFILE is 79" in warning
