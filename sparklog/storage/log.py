@@ -98,6 +98,8 @@ class Log(LogReads):
 
         Whoever counts this log as a replica tells the controller first, and forgets it when that is done.
         """
+        self.checked_bytes = loaded.checked_bytes
+        """How much of it had to be read when it was opened."""
         self.loading: ProducerLoading | None = None
         """What remains to be done of the last truncation; see `truncate_to`."""
         self._may_have_gaps = loaded.may_have_gaps

@@ -183,6 +183,13 @@ class LogDirectory:
                     for partition, (directory, config) in to_load.items()
                 }
                 logs = self._loaded(opening)
+            logger.info(
+                "%s: %d logs with %d bytes loaded, %d bytes of them checked",
+                self.path,
+                len(logs),
+                sum(log.size_bytes for log in logs.values()),
+                sum(log.checked_bytes for log in logs.values()),
+            )
             # A crash from now on is unclean.
             (self.path / CLEAN_SHUTDOWN_MARKER).unlink(missing_ok=True)
             sync_directory(self.path)

@@ -51,6 +51,8 @@ class LoadedLog(NamedTuple):
     recovery_point: Offset
     may_have_gaps: bool
     """Offsets may be missing between batches: a compacted log, or a replica of one."""
+    checked_bytes: int
+    """How much was read to find out what is sound: none after a clean stop."""
     missing: str | None
     """What is not there of what this replica had; None if nothing is known to be missing."""
 
@@ -131,6 +133,7 @@ def load_log(
         log_end_offset=log_end_offset,
         recovery_point=log_end_offset if is_flushed else min(recovery_point, log_end_offset),
         may_have_gaps=may_have_gaps,
+        checked_bytes=scan.checked_bytes,
         missing=missing,
     )
 
@@ -151,6 +154,7 @@ class _Scan:
         """The checkpointed epochs, and what the checked batches add to them."""
         self.checked_from: Offset | None = None
         """The first offset of what was read anew; None if nothing had to be."""
+        self.checked_bytes = 0
         self.cut: Cut | None = None
         self.checkpoint_is_wrong = False
         self._found = found
@@ -214,6 +218,7 @@ class _Scan:
     def _checked(self, header: BatchHeader) -> None:
         if self.checked_from is None:
             self.checked_from = header.base_offset
+        self.checked_bytes += header.size_bytes
         leader_epoch = header.partition_leader_epoch
         if leader_epoch >= 0 and (self.epochs.latest is None or leader_epoch > self.epochs.latest):
             self.epochs.assign(leader_epoch, header.base_offset)
