@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from driver.controller.quorum.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
@@ -60,6 +60,9 @@ def wait_for(look: Callable[[], Found | None], what: str, timeout_s: float = 20.
 
 class LocalCluster:
     """`brokers` brokers, each in a rack of its own; broker ids count from 0."""
+
+    running: ClassVar[dict["LocalCluster", None]] = {}
+    """The clusters of this process that were started and not stopped."""
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start controller and brokers; return when every broker is unfenced."""
+        self.running[self] = None
         self.controller.start()
         self._start_brokers()
 
@@ -207,6 +211,7 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End everything and remove the temporary directory; safe to call twice."""
+        self.running.pop(self, None)
         with contextlib.suppress(RuntimeError):
             self.controller.shut_down_brokers()
         for process in self._processes.values():
@@ -227,6 +232,10 @@ class LocalCluster:
         """Whether the broker's process is there."""
         process = self._processes.get(broker_id)
         return process is not None and process.poll() is None
+
+    def process_ids(self) -> list[int]:
+        """Return the process ids of the brokers that run."""
+        return [self.process_id(broker_id) for broker_id in self.broker_ids if self.is_running(broker_id)]
 
     def process_id(self, broker_id: BrokerId) -> int:
         """Return the broker's process id."""

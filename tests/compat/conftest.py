@@ -17,6 +17,7 @@ from benchmarks.java_libraries import (
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
+from tests.held import let_go, nothing_grows
 
 # Small sessions, so that what dies is replaced soon; nothing else differs from a user's cluster.
 CONFIG = {"min.insync.replicas": "2", "num.partitions": "1"}
@@ -36,6 +37,14 @@ def cluster() -> Iterator[LocalCluster]:
     """A running cluster shared by the whole test run."""
     with LocalCluster(brokers=3, config=CONFIG) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def held(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test after which descriptors, threads or memory are still held that were not before."""
+    with nothing_grows():
+        yield
+        let_go(caplog.get_records("call"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,15 @@
+"""What a run of faults must leave behind in the process that had it: nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.held import let_go, nothing_grows
+
+
+@pytest.fixture(autouse=True)
+def held(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test after which descriptors, threads or memory are still held that were not before."""
+    with nothing_grows():
+        yield
+        let_go(caplog.get_records("call"))

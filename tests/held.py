@@ -1,0 +1,223 @@
+"""What processes hold: descriptors, threads and memory; counted around a test, so that what grew is found.
+
+    with nothing_grows():
+        ...
+
+Counted are this process, which has the clients and the controller, and the brokers of clusters that were
+there before and live on. What may grow has a bound of its own: the files of partitions that there are,
+connections of the members among themselves, pools of threads, what an allocator keeps. Clients let go
+in threads of their own, and brokers when they notice; so what has grown is looked at again until it is
+gone, or the time is up.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from sparklog.types import CLUSTER_METADATA_TOPIC, TopicPartition
+from tests.cluster import LocalCluster
+
+PATIENCE_S: Final = 15.0
+POLL_S: Final = 0.05
+MEMBERS: Final = "connections among the cluster's members"
+MOST_MEMBER_CONNECTIONS: Final = 24
+"""Of one process: each broker fetches from each other one, and speaks with the controller on some."""
+TO_A_MEMBER: Final = "connection to a broker or controller"
+OF_A_CLIENT: Final = "connection of a client"
+BOUNDS: Final = {MEMBERS: MOST_MEMBER_CONNECTIONS, TO_A_MEMBER: 1, OF_A_CLIENT: 1}
+"""What may be there after a test even if it was not before; the one is the controller's."""
+EXECUTOR_THREADS: Final = (os.cpu_count() or 1) + 4
+"""The most that asyncio's own pool has."""
+OTHER_THREADS: Final = 4
+"""A broker's main thread, its watchdog's, and what native libraries begin with."""
+MEMORY_BYTES: Final = 32 << 20
+"""What a broker's allocator may keep of a test's largest requests, and new partitions may take."""
+POOLED: Final = re.compile(r"_\d+$")
+"""How concurrent.futures ends the names of its threads."""
+PARTITION_DIRECTORY: Final = re.compile(r"(.+)-(\d+)")
+
+
+class Held(NamedTuple):
+    """What one process has."""
+
+    descriptors: Counter[str]
+    threads: Counter[str]
+    memory_bytes: int
+
+
+class GrowthError(AssertionError):
+    """Something is still held when whoever needed it is gone; says what, and by whom."""
+
+
+@contextlib.contextmanager
+def nothing_grows() -> Iterator[None]:
+    """Fail if this process, or a broker that was there before and still is, holds more than it did.
+
+    Raises:
+        GrowthError: after `PATIENCE_S`.
+    """
+    clusters = tuple(LocalCluster.running)
+    gc.collect()
+    before = _look(clusters)
+    yield
+    deadline_s = time.monotonic() + PATIENCE_S
+    while growth := _growth(clusters, before):
+        if time.monotonic() > deadline_s:
+            raise GrowthError("\n".join(growth))
+        gc.collect()
+        time.sleep(POLL_S)
+
+
+def let_go(records: Iterable[logging.LogRecord]) -> None:
+    """Leave only the text of log records: errors in them hold whole calls, with all that those had open."""
+    for record in records:
+        record.msg, record.args, record.exc_info = record.getMessage(), None, None
+
+
+def _look(clusters: tuple[LocalCluster, ...]) -> dict[int, Held]:
+    """Return what this process and the clusters' brokers hold, by process."""
+    processes = {os.getpid(), *(process for cluster in clusters for process in cluster.process_ids())}
+    connections = {process: _connections(process) for process in processes}
+    listening = {port for cluster in clusters for port in _listening_ports(cluster)}
+    members = _Members(clusters, listening, connections)
+    return {process: _held(process, members) for process in processes if connections[process] is not None}
+
+
+def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> list[str]:
+    """Return a line for each thing of which there is more than before, beyond its bound."""
+    lines = []
+    for process, now in _look(clusters).items():
+        if process not in before:
+            continue
+        own, then = process == os.getpid(), before[process]
+        who = "this process" if own else f"broker process {process}"
+        for name, count in (now.descriptors - then.descriptors).items():
+            if now.descriptors[name] > BOUNDS.get(name.partition(":")[0], 0):
+                lines.append(f"{who} has {count} more descriptors: {name}")
+        threads = now.threads - then.threads
+        if own:
+            # The controller of a cluster that lives on has asyncio's pool.
+            pooled = Counter({name: count for name, count in threads.items() if POOLED.search(name)})
+            if clusters and pooled.total() <= EXECUTOR_THREADS:
+                threads -= pooled
+            lines += [f"{who} has {count} more threads: {name}" for name, count in threads.items()]
+        else:
+            most = EXECUTOR_THREADS + OTHER_THREADS + _background_threads(clusters, process)
+            if threads and now.threads.total() > most:
+                lines.append(f"{who} has {now.threads.total()} threads, with all its pools at most {most}")
+            grown_bytes = now.memory_bytes - then.memory_bytes
+            if grown_bytes > MEMORY_BYTES:
+                lines.append(
+                    f"{who} has {grown_bytes >> 20} MiB more memory, {now.memory_bytes >> 20} in all"
+                )
+    return lines
+
+
+class _Members:
+    """Which files and connections clusters have for themselves."""
+
+    def __init__(
+        self,
+        clusters: tuple[LocalCluster, ...],
+        listening: set[int],
+        connections: Mapping[int, Mapping[int, tuple[int, int]] | None],
+    ) -> None:
+        self._listening = listening
+        self._connections = connections
+        self._broker_ports = {
+            local
+            for process, of_process in connections.items()
+            if process != os.getpid()
+            for local, _ in (of_process or {}).values()
+        }
+        self._partitions = {
+            TopicPartition(topic.name, number)
+            for cluster in clusters
+            for topic in cluster.image.topics.by_id.values()
+            for number in topic.partitions
+        }
+        self._directories = tuple(str(cluster.directory) for cluster in clusters)
+
+    def name_of(self, process: int, descriptor: int, target: str) -> str | None:
+        """Return what to count a descriptor as; None if it is a file of a partition that there is."""
+        if target.startswith("socket:"):
+            ports = (self._connections[process] or {}).get(descriptor)
+            return "socket" if ports is None else self._name_of_connection(process, *ports)
+        if target.startswith(("pipe:", "anon_inode:")):
+            return target.partition("[")[0] if target.startswith("pipe:") else target
+        return None if self._is_a_partitions(target) else target
+
+    def _name_of_connection(self, process: int, local: int, remote: int) -> str:
+        own = process == os.getpid()
+        if own and remote in self._listening:
+            return f"{TO_A_MEMBER}: port {remote}"
+        if local in self._listening and remote not in self._broker_ports:
+            return f"{OF_A_CLIENT}: port {local}"
+        return MEMBERS if self._listening else "connection"
+
+    def _is_a_partitions(self, target: str) -> bool:
+        if target.endswith(" (deleted)") or not target.startswith(self._directories or ("\0",)):
+            return False
+        match = PARTITION_DIRECTORY.fullmatch(Path(target).parent.name)
+        return match is not None and (
+            match[1] == CLUSTER_METADATA_TOPIC or TopicPartition(match[1], int(match[2])) in self._partitions
+        )
+
+
+def _held(process: int, members: _Members) -> Held:
+    descriptors: Counter[str] = Counter()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, such as this listing's own
+            name = members.name_of(process, int(descriptor.name), str(descriptor.readlink()))
+            if name is not None and not name.startswith("/proc/"):
+                descriptors[name] += 1
+    return Held(descriptors, _threads(process), _memory_bytes(process))
+
+
+def _threads(process: int) -> Counter[str]:
+    """Return the names of threads: Python's own here, native ones as the kernel knows them."""
+    names: Counter[str] = Counter()
+    python = {thread.native_id: thread.name for thread in threading.enumerate()}
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            name = (task / "comm").read_text().strip()
+            names[python.get(int(task.name), name) if process == os.getpid() else name] += 1
+    return names
+
+
+def _memory_bytes(process: int) -> int:
+    """Return the memory that is the process's own; mapped files are the page cache's."""
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"^RssAnon:\s*(\d+) kB$", status, re.MULTILINE)
+    return 0 if found is None else int(found[1]) << 10
+
+
+def _connections(process: int) -> Mapping[int, tuple[int, int]] | None:
+    """Return local and remote port of each TCP connection by descriptor; None if the process has ended."""
+    try:
+        found = psutil.Process(process).net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return None
+    return {one.fd: (one.laddr.port, one.raddr.port) for one in found if one.raddr}
+
+
+def _listening_ports(cluster: LocalCluster) -> Iterator[int]:
+    yield int(cluster.controller.bootstrap_servers.rpartition(":")[2])
+    for broker in cluster.image.brokers.values():
+        yield from (endpoint.port for endpoint in broker.listeners)
+
+
+def _background_threads(clusters: tuple[LocalCluster, ...], process: int) -> int:
+    return next(
+        cluster.broker_config.background_threads for cluster in clusters if process in cluster.process_ids()
+    )
