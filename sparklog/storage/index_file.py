@@ -101,6 +101,12 @@ class IndexFile:
                 self._is_preallocated = False
                 self._file = None
 
+    def close(self) -> None:
+        """Keep no descriptor until the next look-up; nothing if the file is being appended to."""
+        with self._lock:
+            if not self._is_preallocated:
+                self._file = None
+
     def release(self) -> None:
         """Let go of the file, as it is, for good: its segment has left the log."""
         with self._lock:
@@ -113,10 +119,15 @@ class IndexFile:
         Raises:
             OSError: it cannot be opened or synced.
         """
-        try:
-            file = self._opened(create=False)
-        except (SegmentReleasedError, FileNotFoundError):
-            return
+        with self._lock:
+            file = self._file
+            if self._released:
+                return
+        if file is None:
+            try:
+                file = LogFile.open(self.path)
+            except FileNotFoundError:
+                return
         sync_descriptor(file.fileno())
 
     def _write_entry(self, entry: bytes) -> None:
@@ -215,7 +226,7 @@ class IndexFile:
         size = self.ENTRY.size
         return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
 
-    def _opened(self, *, cached_only: bool = False, create: bool = True) -> LogFile:
+    def _opened(self, *, cached_only: bool = False) -> LogFile:
         """Return the open file; one that somebody removed is made anew, empty.
 
         Raises:
@@ -232,5 +243,5 @@ class IndexFile:
                     raise SegmentReleasedError(f"{self.path} has left its log")
                 file = self._file
                 if file is None:
-                    file = self._file = LogFile.open(self.path, create=create)
+                    file = self._file = LogFile.open(self.path, create=True)
         return file

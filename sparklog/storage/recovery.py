@@ -124,6 +124,8 @@ def load_log(
     )
     if missing is not None:
         logger.error("%s lacks what this replica had: %s", directory, missing)
+    for segment in segments[:-1]:
+        segment.close_indexes()
     is_flushed = stop is PreviousStop.CLEAN and scan.checked_from is None
     return LoadedLog(
         segments=tuple(segments),

@@ -450,6 +450,12 @@ class Segment:
             renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
         return renamed
 
+    def close_indexes(self) -> None:
+        """Keep no descriptors of the indexes until the next look-up: most segments wait long for one."""
+        self.offset_index.close()
+        self.time_index.close()
+        self.transaction_index.close()
+
     def release(self) -> None:
         """Close the indexes as they are, for good; a file closes when its last reader has let go."""
         self.offset_index.release()

@@ -1,6 +1,7 @@
 """Appending, reading, rolling, truncating and retaining, on real files."""
 
 import errno
+import gc
 import os
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def fill(log: Log, batches: int, count: int = 2, leader_epoch: int = 0) -> None:
 def segment_bases(log: Log) -> list[int]:
     """Return the base offsets of the log files on disk."""
     return sorted(int(path.stem) for path in log.directory.glob("*.log"))
+
+
+def open_files(log: Log, suffix: str) -> int:
+    """Count the descriptors that this process has of the log's files."""
+    paths = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
+    return sum(path.startswith(f"{log.directory}/") and path.endswith(suffix) for path in paths)
 
 
 def test_append_as_leader_assigns_offsets_and_epoch_without_touching_the_rest(tmp_path: Path) -> None:
@@ -478,18 +485,31 @@ def test_aborted_transactions_are_looked_for_in_what_was_fetched_and_nowhere_els
     assert len(log.segments.all) > 15
     log.close()
     log = open_log(tmp_path, LogConfig(segment_bytes=500), stop=PreviousStop.CLEAN)
-
-    def opened() -> int:
-        """Count the transaction indexes that have been opened."""
-        paths = [os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()]
-        return sum(path.startswith(str(log.directory)) and path.endswith(".txnindex") for path in paths)
-
     assert log.aborted_transactions(168, 180) == []
-    assert opened() == 0
+    assert open_files(log, ".txnindex") == 0
     assert log.aborted_transactions(0, 18) == [AbortedTransaction(5, 15)]
-    assert opened() == 1
+    assert open_files(log, ".txnindex") == 1
     assert len(log.aborted_transactions(0, 180)) == 6
-    assert opened() == 6
+    assert open_files(log, ".txnindex") == 6
+    log.close()
+
+
+@pytest.mark.parametrize("stop", [PreviousStop.CLEAN, PreviousStop.UNKNOWN])
+def test_log_holds_a_descriptor_a_segment_and_two_more_until_somebody_looks_something_up(
+    tmp_path: Path, stop: PreviousStop
+) -> None:
+    """Descriptors are what a broker with many partitions runs out of first."""
+    log = open_log(tmp_path)
+    fill(log, 60)
+    log.flush()
+    segments = len(log.segments.all)
+    assert segments > 3
+    assert [open_files(log, suffix) for suffix in (".log", "index")] == [segments, 2]
+    log.close(clean=stop is PreviousStop.CLEAN)
+    del log
+    gc.collect()
+    log = open_log(tmp_path, stop=stop)
+    assert [open_files(log, suffix) for suffix in (".log", "index")] == [segments, 2]
     log.close()
 
 
