@@ -1,0 +1,59 @@
+"""The archive of Spark's classes, as `make` has made it, in JVMs."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.application import spark_properties_file
+from tests.spark.sessions import SPARK_HOME
+
+FROM_ARCHIVE = "shared objects file (top)"
+
+
+@pytest.fixture
+def properties() -> str:
+    """The properties file of whatever make starts."""
+    path = spark_properties_file()
+    if "-XX:SharedArchiveFile=" not in Path(path).read_text():
+        pytest.skip("there is no archive here: `make quick-start` makes one where Java can")
+    return path
+
+
+def submit(properties: str, directory: Path, **environment: str) -> tuple[str, int]:
+    """Run an application that does nothing; return what was printed, and how many classes were archived."""
+    script, log = directory / "application.py", directory / "classes"
+    script.write_text("print('done')\n")
+    done = subprocess.run(
+        [
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--properties-file", properties),
+            *("--driver-java-options", f"-Xlog:class+load:file={log}", str(script)),
+        ],
+        check=True,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout, log.read_text().count(FROM_ARCHIVE)
+
+
+def test_driver_takes_its_classes_from_the_archive(properties: str, tmp_path: Path) -> None:
+    """An archive that fits no JVM would be 180 MB for nothing, and nobody would be told."""
+    _, archived = submit(properties, tmp_path)
+    assert archived > 1000
+
+
+def test_driver_that_the_archive_does_not_fit_goes_on_without_it_and_says_nothing(
+    properties: str, tmp_path: Path
+) -> None:
+    """Whoever has settings in SPARK_CONF_DIR, or another jar, must neither fail nor be warned by Java."""
+    configuration = tmp_path / "conf"
+    configuration.mkdir()
+    (configuration / "core-site.xml").write_text("<configuration/>")
+    expected, _ = submit(properties, tmp_path)
+    printed, archived = submit(properties, tmp_path, SPARK_CONF_DIR=str(configuration))
+    assert archived == 0
+    assert printed == expected
