@@ -51,7 +51,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_reads import LogReads
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.producer_replay import apply_batch
-from sparklog.storage.producer_snapshots import encode_snapshot, snapshot_offsets
+from sparklog.storage.producer_snapshots import snapshot_offsets
 from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery import LoadedLog, load_log
 from sparklog.storage.recovery_rules import PreviousStop
@@ -369,7 +369,7 @@ class Log(LogReads):
             has_records = self.segments.active.size_bytes > 0
             self.segments.roll(base_offset, self.config, now_ms)
             if has_records:
-                self._snapshots.add(base_offset, encode_snapshot(self.producers))
+                self._snapshots.add(base_offset, self.producers.capture())
             self._metadata_unsynced = True
 
     def truncate_to(self, offset: Offset) -> bool:
@@ -645,7 +645,7 @@ class Log(LogReads):
                 with storage_errors(f"close the log in {self.directory}"):
                     self.segments.rename_dropped()
                     if is_loaded:
-                        self._snapshots.add(self.log_end_offset, encode_snapshot(self.producers))
+                        self._snapshots.add(self.log_end_offset, self.producers.capture())
                     self.segments.active.seal()
                     self.segments.active.truncated = True
                     self._metadata_unsynced = True

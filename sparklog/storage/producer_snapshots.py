@@ -12,6 +12,7 @@ Each can read what the other wrote: a Kafka broker keeps a producer of ours as l
 is not known, or lies ahead of the clock (Kafka's may, or the clock was set back), counts as that of reading.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -20,7 +21,7 @@ from crc32c import crc32c
 
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_of
 from sparklog.storage.producer_states import BatchMetadata, ProducerState, ProducerStates
-from sparklog.types import Offset, TimestampMs
+from sparklog.types import Offset, ProducerId, TimestampMs
 
 _VERSION: Final = 1
 _PREFIX: Final = Struct(">hI")
@@ -34,10 +35,10 @@ class CorruptSnapshotError(ValueError):
     """The bytes are not a producer snapshot, or not as they were written."""
 
 
-def encode_snapshot(states: ProducerStates) -> bytes:
-    """Return the content of a snapshot file."""
-    entries = bytearray(_COUNT.pack(len(states.producers)))
-    for producer_id, state in states.producers.items():
+def encode_snapshot(producers: Mapping[ProducerId, ProducerState]) -> bytes:
+    """Return the content of a snapshot file with what `ProducerStates.capture` gave."""
+    entries = bytearray(_COUNT.pack(len(producers)))
+    for producer_id, state in producers.items():
         last = state.batches[-1] if state.batches else None
         entries += _ENTRY.pack(
             producer_id,

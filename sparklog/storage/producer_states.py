@@ -11,6 +11,7 @@ are the user's, of any century, and a retry after forgetting would be appended t
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -53,6 +54,7 @@ class ProducerState:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "generation",
         "last_append_ms",
         "producer_epoch",
         "transaction_first_offset",
@@ -67,6 +69,17 @@ class ProducerState:
         self.transaction_first_offset: Offset | None = None
         """None: no transaction is open."""
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
+        self.generation = 0
+        """Calls of `ProducerStates.capture` before this was made: others may hold what is older."""
+
+    def copy(self, generation: int) -> "ProducerState":
+        """Return one that may be changed while somebody holds this one."""
+        copied = ProducerState(self.producer_epoch, self.last_append_ms)
+        copied.coordinator_epoch = self.coordinator_epoch
+        copied.transaction_first_offset = self.transaction_first_offset
+        copied.batches = self.batches.copy()
+        copied.generation = generation
+        return copied
 
     def enter_epoch(self, producer_epoch: ProducerEpoch) -> None:
         """Begin counting anew if the epoch is another one."""
@@ -90,13 +103,14 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """The producers of one log, by producer id."""
 
-    __slots__ = ("_open", "_unreplicated", "end_offset", "producers")
+    __slots__ = ("_generation", "_open", "_unreplicated", "end_offset", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[ProducerId, ProducerState] = {}
         self.end_offset: Offset = 0
         """Where the last batch ends that changed anything here: a log that is cut there or above it has lost
         nothing of its producers."""
+        self._generation = 0
         self._open: dict[Offset, ProducerId] = {}
         # Transactions ended by a marker that may not be replicated yet: first offset -> the marker's.
         self._unreplicated: dict[Offset, Offset] = {}
@@ -162,11 +176,7 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0 or header.is_control:
             return
-        state = self.producers.get(producer_id)
-        if state is None:
-            state = self.producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
-        else:
-            state.enter_epoch(header.producer_epoch)
+        state = self._changeable(producer_id, header.producer_epoch, now_ms)
         offset_delta = header.last_offset_delta
         last_offset = header.base_offset + offset_delta
         self.end_offset = last_offset + 1
@@ -185,16 +195,34 @@ class ProducerStates:
             state.transaction_first_offset = header.base_offset
             self._open[header.base_offset] = producer_id
 
+    def _changeable(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, now_ms: TimestampMs
+    ) -> ProducerState:
+        """Return the state of a producer that is in this epoch now, known or new."""
+        state = self.producers.get(producer_id)
+        if state is None:
+            state = self.producers[producer_id] = ProducerState(producer_epoch, now_ms)
+            state.generation = self._generation
+            return state
+        if state.generation != self._generation:
+            state = self.producers[producer_id] = state.copy(self._generation)
+        state.enter_epoch(producer_epoch)
+        return state
+
+    def capture(self) -> Mapping[ProducerId, ProducerState]:
+        """Return the producers as they are now, for who writes a snapshot beside the loop.
+
+        Costs some 30 ns a producer; what is changed later is copied first.
+        """
+        self._generation += 1
+        return self.producers.copy()
+
     def end_transaction(
         self, header: BatchHeader, now_ms: TimestampMs, *, aborted: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
         """Remember a transaction marker that has been appended; None if it ended an empty transaction."""
         producer_id = header.producer_id
-        state = self.producers.get(producer_id)
-        if state is None:
-            state = self.producers[producer_id] = ProducerState(header.producer_epoch, now_ms)
-        else:
-            state.enter_epoch(header.producer_epoch)
+        state = self._changeable(producer_id, header.producer_epoch, now_ms)
         self.end_offset = header.last_offset + 1
         first_offset = state.transaction_first_offset
         state.transaction_first_offset = None

@@ -124,7 +124,7 @@ def test_remove_expired_spares_open_transactions() -> None:
 def test_snapshot_has_kafkas_bytes() -> None:
     """Kafka and we must be able to open each other's directories."""
     states = states_after(header(0, 3, offset=4), header(3, 2, offset=7))
-    content = encode_snapshot(states)
+    content = encode_snapshot(states.capture())
     assert content[:2] == b"\x00\x01"
     assert content[6:] == struct.pack(">iqhiqiqiq", 1, 1, 0, 4, 8, 1, NOW_MS, -1, -1)
     loaded = decode_snapshot(content, NOW_MS).producers[1]
@@ -135,15 +135,31 @@ def test_snapshot_has_kafkas_bytes() -> None:
 @pytest.mark.parametrize("written_ms", [-1, NOW_MS + 1, 4_102_444_800_000])
 def test_snapshot_time_that_cannot_be_counts_from_the_reading(written_ms: int) -> None:
     """Kafka writes records' timestamps there; one of 2100 would be remembered until then."""
-    content = encode_snapshot(states_after(header(0)))
+    content = encode_snapshot(states_after(header(0)).capture())
     body = content[6:].replace(struct.pack(">q", NOW_MS), struct.pack(">q", written_ms))
     loaded = decode_snapshot(struct.pack(">hI", 1, crc32c(body)) + body, NOW_MS)
     assert loaded.producers[1].last_append_ms == NOW_MS
 
 
+def test_capture_stays_as_it_was_whatever_is_appended_afterwards() -> None:
+    """It is put into bytes beside the loop, which goes on: a snapshot of two moments would be of neither."""
+    states = states_after(header(0, offset=0), header(1, offset=1, transactional=True))
+    before = encode_snapshot(states.capture())
+    captured = states.capture()
+    (marker,) = headers_of(make_marker(base_offset=2, producer_id=1, producer_epoch=0, commit=True))
+    states.end_transaction(marker, NOW_MS + 1, aborted=False, coordinator_epoch=3)
+    states.update(header(2, offset=3), NOW_MS + 2)
+    states.update(header(0, offset=4, producer_epoch=1), NOW_MS + 3)
+    assert encode_snapshot(captured) == before
+    later = states.capture()
+    states.remove_expired(NOW_MS + 10**9, 1)
+    assert encode_snapshot(later) != before
+    assert encode_snapshot(states.capture()) == encode_snapshot({})
+
+
 def test_snapshot_that_is_damaged_is_refused() -> None:
     """Wrong sequences would let duplicates in; the log is replayed instead."""
-    content = encode_snapshot(states_after(header(0)))
+    content = encode_snapshot(states_after(header(0)).capture())
     for damaged in (b"", content[:-1], content + b"x", b"\x00\x09" + content[2:], content[:-1] + b"\x55"):
         with pytest.raises(CorruptSnapshotError):
             decode_snapshot(damaged, NOW_MS)
