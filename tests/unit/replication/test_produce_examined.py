@@ -146,18 +146,23 @@ async def test_produce_examined_while_the_leader_epoch_changes_is_not_appended(b
     assert brokers.replica(0, topic_id).log.log_end_offset == 0
 
 
-@with_brokers(count=1)
-async def test_produce_examined_while_the_lease_runs_out_is_not_appended(brokers: Brokers) -> None:
-    """The lease that held when the request came says nothing about now."""
-    topic_id = await brokers.create_topic("t", [(0,)], TO_GZIP)
-    channel = await brokers.connect(0)
-    with examiners_busy(brokers):
-        waiting = channel.request(produce(topic_id, batch(2, codec=Codec.ZSTD)))
-        await reached(brokers, waiting)
-        brokers.brokers[0].holds_lease = False
-    (row,) = rows(await waiting)
-    assert row.error_code is ErrorCode.not_leader_or_follower
-    assert brokers.replica(0, topic_id).log.log_end_offset == 0
+@pytest.mark.parametrize("partitions", [1, 20])
+def test_produce_examined_while_the_lease_runs_out_is_not_appended(partitions: int, tmp_path: object) -> None:
+    """The lease that held when the request came says nothing about now, in one go or in steps."""
+
+    @with_brokers(count=1)
+    async def scenario(brokers: Brokers) -> None:
+        topic_id = await brokers.create_topic("t", [(0,)] * partitions, TO_GZIP)
+        channel = await brokers.connect(0)
+        with examiners_busy(brokers):
+            waiting = channel.request(produce(topic_id, *[batch(2, codec=Codec.ZSTD)] * partitions))
+            await reached(brokers, waiting)
+            brokers.brokers[0].holds_lease = False
+        assert {row.error_code for row in rows(await waiting)} == {ErrorCode.not_leader_or_follower}
+        ends = [brokers.replica(0, topic_id, each).log.log_end_offset for each in range(partitions)]
+        assert ends == [0] * partitions
+
+    scenario(tmp_path)  # type: ignore[arg-type]
 
 
 @with_brokers(count=1)
