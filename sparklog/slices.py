@@ -5,6 +5,7 @@ and the others as they were. Bounded by a number of items rather than by time, s
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -17,9 +18,12 @@ _Item = TypeVar("_Item")
 
 
 async def in_slices(items: Iterable[_Item], size: int = SLICE_ITEMS) -> AsyncIterator[Sequence[_Item]]:
-    """Yield the items, as they are now, in slices of at most `size`, and let others go first in between."""
-    everything = tuple(items)
-    for start in range(0, len(everything), size):
-        if start:
+    """Yield the items, as they are now, in slices of at most `size`, and let others go first in between.
+
+    An item whose slice is over is held here no more.
+    """
+    left = deque(items)
+    while left:
+        yield [left.popleft() for _ in range(min(size, len(left)))]
+        if left:
             await asyncio.sleep(0)
-        yield everything[start : start + size]

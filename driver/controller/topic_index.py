@@ -48,11 +48,16 @@ class TopicIndex:
                 continue
             partitions_before = before.topics.by_id[topic_id].partitions
             for number in sorted(numbers):
-                key = TopicIdPartition(topic_id, number)
+                key, partition = TopicIdPartition(topic_id, number), topic.partitions[number]
                 partition_before = partitions_before.get(number)
-                if partition_before is not None:
+                if partition_before is None:
+                    self._add(key, partition)
+                elif (
+                    partition.leader != partition_before.leader
+                    or partition.replicas != partition_before.replicas
+                ):
                     self._remove(key, partition_before)
-                self._add(key, topic.partitions[number])
+                    self._add(key, partition)
 
     def _add_topic(self, topic: TopicImage) -> None:
         self.names[collision_key(topic.name)] = topic.name

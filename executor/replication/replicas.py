@@ -298,7 +298,7 @@ class Replicas:
                         replica.reconfigure(settings, self._delayed.now_ms())
 
     async def _delete(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        gone = [replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id)]
+        gone = (replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id))
         async for part in in_slices(gone, OPENED_TOGETHER):
             await asyncio.gather(*(self._drop(replica) for replica in part))
         async for topics in in_slices(delta.deleted_topics.items()):

@@ -1,6 +1,7 @@
 """Long work on a loop."""
 
 import asyncio
+import weakref
 
 from sparklog.slices import in_slices
 from tests.counted_work import counted_turns
@@ -41,3 +42,22 @@ def test_slices_of_a_mapping_that_changes_meanwhile_are_those_of_its_beginning()
         return seen
 
     assert asyncio.run(body()) == [1, 2, 3]
+
+
+def test_slices_that_are_over_hold_their_items_no_more() -> None:
+    """What is dropped a slice at a time must not be closed and freed all at once in the end."""
+
+    class Item:
+        pass
+
+    async def body() -> list[int]:
+        left = []
+        items = [Item() for _ in range(6)]
+        alive = [weakref.ref(item) for item in items]
+        slices = in_slices((items.pop() for _ in range(6)), 2)
+        async for part in slices:
+            del part
+            left.append(sum(item() is not None for item in alive))
+        return left
+
+    assert asyncio.run(body()) == [4, 2, 0]
