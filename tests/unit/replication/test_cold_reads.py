@@ -132,6 +132,8 @@ async def restarted_with_batches(brokers: Brokers, count: int) -> UUID:
     await brokers.stop(0)
     await brokers.start(0)
     await brokers.commit()
+    replica = brokers.replica(0, topic_id)
+    await until(lambda: replica.leader is not None and replica.high_watermark == count, "the leader")
     return topic_id
 
 
@@ -151,29 +153,6 @@ async def test_fetch_does_not_wait_on_the_loop_for_what_leads_to_the_records(bro
             assert (row.error_code, len(row.records)) == (ErrorCode.none, 0)
         assert cold.stalls == []
         assert {Path(path).suffix for path in cold.warmed} == {".log", ".index"}
-
-
-@with_brokers()
-async def test_fetch_that_finds_too_little_after_a_look_beside_the_loop_waits_as_any_other(
-    brokers: Brokers,
-) -> None:
-    """It must lose neither the wake-up by an append nor its deadline."""
-    topic_id = await restarted_with_batches(brokers, 15)
-    reader, writer = await brokers.connect(0), await brokers.connect(0)
-    with ColdFiles(brokers.replica(0, topic_id).log.directory).installed() as cold:
-        waiting = reader.request(
-            fetch(topic_id, {0: 13}, min_bytes=800, max_wait_ms=20_000), timeout_ms=25_000
-        )
-        replica = brokers.replica(0, topic_id)
-        await until(lambda: bool(replica.consumer_readers), "the request that waits")
-        assert cold.warmed
-        for _ in range(5):
-            await writer.request(produce(topic_id, batch(value=bytes(100))))
-        (row,) = rows(await waiting)
-        assert len(row.records) >= 800
-        (row,) = rows(await reader.request(fetch(topic_id, {0: 4}, min_bytes=100_000, max_wait_ms=20)))
-        assert [header.base_offset for _, header in iterate_headers(row.records)] == [4, 5, 6, 7, 8, 9]
-        assert cold.stalls == []
 
 
 @with_brokers()
