@@ -35,8 +35,10 @@ def documented(html: str) -> Mapping[str, Mapping[str, str]]:
     return keys
 
 
-NOT_DOCUMENTED_BY_KAFKA = {"unclean.leader.election.interval.ms"}
-"""Read by Kafka's controller, but left out of what it lists (ReplicationConfigs.java)."""
+NOT_DOCUMENTED_BY_KAFKA = {"producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"}
+"""Read by Kafka, but left out of what it lists (ProducerStateManagerConfig.java, ReplicationConfigs.java)."""
+OURS = {"message.max.decompressed.bytes"}
+"""What Kafka has not."""
 
 
 def kafkas_default(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
@@ -47,7 +49,7 @@ def kafkas_default(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
 
 def check(ours: Mapping[str, ConfigKey], theirs: Mapping[str, Mapping[str, str]]) -> None:
     for key in ours.values():
-        if key.name.startswith("internal.") or key.name in NOT_DOCUMENTED_BY_KAFKA:
+        if key.name.startswith("internal.") or key.name in NOT_DOCUMENTED_BY_KAFKA | OURS:
             continue
         properties = theirs[key.name]
         assert key.type.name.lower() == properties["Type"], key.name
