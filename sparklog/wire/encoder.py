@@ -29,6 +29,8 @@ Chunk: TypeAlias = bytes | memoryview | FileRegion
 _COPY_BELOW_BYTES: Final = 8192
 """Shorter byte fields are copied together with their surroundings: cheaper than a longer gather list."""
 
+_PIECES_AT_ONCE: Final = 4096
+
 _STRUCT_CODES: Final = {
     "bool": "?",
     "int8": "b",
@@ -67,8 +69,14 @@ def encode_entity_in_steps(entity: Any) -> Generator[None, None, list[Chunk]]:
     """Return what `encode_entity` does, and yield after each item of an array."""
     pieces: list[Any] = []
     write, may_be_large = _compiled_in_steps(type(entity))
-    yield from write(entity, pieces.append)
-    return _joined(pieces, may_be_large)
+    chunks: list[Chunk] = []
+    for _ in write(entity, pieces.append):
+        if len(pieces) >= _PIECES_AT_ONCE:
+            # Each is an object, and takes several times what it holds.
+            chunks += _joined(pieces, may_be_large)
+            pieces.clear()
+        yield
+    return chunks + _joined(pieces, may_be_large)
 
 
 def _joined(pieces: list[Any], may_be_large: bool) -> list[Chunk]:

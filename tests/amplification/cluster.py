@@ -34,6 +34,8 @@ class Listening:
     name: str
     port: int
     versions: dict[ApiKey, SupportedVersions]
+    many: frozenset[ApiKey]
+    """Of which a request may have more items than are read in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ async def attacked_cluster(directory: Path) -> AsyncIterator[Target]:
     ) -> Listener:
         listener: Listener = await start(cls, host, port, apis, **options)
         versions = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
-        listening.append(Listening(options["name"], listener.port, versions))
+        many = frozenset(key for key, api in apis.items() if api.many)
+        listening.append(Listening(options["name"], listener.port, versions, many))
         return listener
 
     with patch.object(Listener, "start", classmethod(noted)):

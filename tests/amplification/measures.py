@@ -13,7 +13,9 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-__all__ = ["Answer", "LongestStep", "counted_steps", "exchange", "peak_memory_bytes"]
+from sparklog.wire.guard import decode_entity
+
+__all__ = ["Answer", "LongestStep", "counted_steps", "decoded_memory_bytes", "exchange", "peak_memory_bytes"]
 
 _RECEIVE_BYTES: Final = 1 << 16
 
@@ -27,9 +29,7 @@ class Answer(NamedTuple):
 
 async def exchange(port: int, frame: bytes) -> Answer:
     """Send one frame on a connection of its own; throw away what comes back, which takes no memory here."""
-    loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    del loop
     writer.write(frame)
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
@@ -51,6 +51,16 @@ async def peak_memory_bytes(port: int, frame: bytes) -> tuple[Answer, int]:
     answer = await exchange(port, frame)
     _, peak = tracemalloc.get_traced_memory()
     return answer, peak - before
+
+
+def decoded_memory_bytes(entity_type: type[Any], body: bytes) -> int:
+    """Return what the entity in `body` takes."""
+    decode_entity(entity_type, body)  # its reader is made when it is first used
+    before, _ = tracemalloc.get_traced_memory()
+    entity = decode_entity(entity_type, body)
+    after, _ = tracemalloc.get_traced_memory()
+    del entity
+    return after - before
 
 
 class LongestStep:
