@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from kio.index import KioIndexError
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.allowance import items_allowance_bytes
 from sparklog.wire.apis import request_type, response_type
 from sparklog.wire.encoder import Chunk, encode_entity, encode_entity_in_steps
 from sparklog.wire.guard import (
@@ -33,8 +34,6 @@ _RESPONSE_PREFIX_V1: Final = struct.Struct(">iix")
 
 _COPY_BELOW_BYTES: Final = 16_384
 
-MAX_REQUEST_ITEMS_BYTES: Final = 16 << 20
-"""What the items of one request may take as objects: some 70,000 topics or 90,000 partitions."""
 AT_ONCE_ITEMS_BYTES: Final = 256 << 10
 """What has more, and that is a thousand partitions, is read in steps."""
 
@@ -123,11 +122,12 @@ def read_request_body_in_steps(
 
     Raises:
         MalformedRequestError: it is not such an entity.
-        TooManyItemsError: it has more items than one request may have.
+        TooManyItemsError: its items and their answer would take more than one request may (`allowance`).
     """
     if codec.request_header_flexible:
         position = skip_tagged_fields(frame, position)
-    body, _ = yield from decode_entity_in_steps(codec.request_type, frame, position, MAX_REQUEST_ITEMS_BYTES)
+    allowance_bytes = items_allowance_bytes(codec.request_type.__api_key__)
+    body, _ = yield from decode_entity_in_steps(codec.request_type, frame, position, allowance_bytes)
     return body
 
 
@@ -138,7 +138,7 @@ def decode_request_in_steps(
 
     Raises:
         MalformedRequestError: not such a frame.
-        TooManyItemsError: it has more items than one request may have.
+        TooManyItemsError: its items and their answer would take more than one request may (`allowance`).
         KafkaError: unsupported_version, when the API or version is unknown.
     """
     header, position = read_request_header(frame)

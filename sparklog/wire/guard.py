@@ -7,7 +7,7 @@ runs in one step, every array claim measured against the bytes that remain, ever
 An item of one byte becomes objects of a hundred, and is some work for whoever answers it. So the walk also
 adds up what the items of arrays take as objects (`item_memory_bytes`), array by array before it steps into
 one, and stops when that exceeds its allowance. What passes is safe to read, and costs no more memory than the
-allowance and a small multiple of the bytes received.
+allowance and a small multiple of the bytes received. What a request is allowed is in `allowance`.
 
 Rule: bytes from a socket or a disk become entities through `decode_entity`, never through kio directly.
 """

@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 from typing import NamedTuple
 
-from sparklog.wire.frames import MAX_REQUEST_ITEMS_BYTES
+from sparklog.wire.allowance import items_allowance_bytes
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import peak_memory_bytes
 from tests.amplification.shapes import Shape, frame_of, shapes_of
@@ -52,7 +52,7 @@ async def _print_table(directory: Path) -> None:
                     continue
                 costs = [await _cost(target, listening, shape) for shape in newest]
                 worst = max(costs, key=lambda cost: cost.peak_bytes / cost.shape.item_memory_bytes())
-                most = MAX_REQUEST_ITEMS_BYTES // worst.shape.item_memory_bytes()
+                most = items_allowance_bytes(api_key) // worst.shape.item_memory_bytes()
                 name = _NAMES.get(listening.name, "broker, clients")
                 print(
                     f"| {name} | {api_key.name} v{worst.shape.version} "
