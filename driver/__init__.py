@@ -1,0 +1,1 @@
+import sparklog  # noqa: F401 - before anything of kio

@@ -8,6 +8,7 @@ df.write.format("sparklog").option("topic", "events").save()
 spark.read.format("sparklog").option("subscribe", "events").load()
 """
 
+from sparklog import kio_alone  # noqa: F401 - before anything of kio
 from sparklog.hosting import Cluster, StartError, start
 
 __all__ = ["Cluster", "StartError", "start"]

@@ -8,7 +8,7 @@ import os, sys
 import executor.daemon
 import pyspark.daemon
 threads = len(os.listdir("/proc/self/task"))
-heavy = {"numpy", "pyarrow", "pandas", "pyspark.worker"} & set(sys.modules)
+heavy = {"hypothesis", "numpy", "pyarrow", "pandas", "pyspark.worker"} & set(sys.modules)
 broker = {"executor.broker", "executor.broker_task", "sparklog.storage.log"} - set(sys.modules)
 print(threads, heavy, broker, executor.daemon.manager is pyspark.daemon.manager)
 """
