@@ -21,6 +21,7 @@ from pathlib import Path
 from pyspark import BarrierTaskContext
 
 from executor.broker import Broker, BrokerState
+from executor.garbage import freezing_survivors
 from executor.lifecycle import RegistrationRefusedError
 from executor.watched import show_life
 from sparklog.config import BrokerConfig, ConfigError
@@ -58,7 +59,8 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
         force=True,
     )
     try:
-        run_watched(_serve(assignment), f"broker {assignment.node_id}")
+        with freezing_survivors():
+            run_watched(_serve(assignment), f"broker {assignment.node_id}")
     except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
         logger.error("refused: %s", refusal)
         return BrokerEnd(assignment.node_id, refusal=str(refusal))
