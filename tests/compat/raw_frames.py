@@ -44,6 +44,22 @@ def send_and_read(address: tuple[str, int], data: bytes, timeout_s: float = 5.0)
     return received
 
 
+def read_one_answer(address: tuple[str, int], data: bytes, timeout_s: float) -> bytes:
+    """Send bytes on a connection of their own; return the first frame that comes back, empty if none does.
+
+    Raises:
+        TimeoutError: the other side has neither closed nor answered for `timeout_s`.
+    """
+    with socket.create_connection(address, timeout=timeout_s) as connection:
+        try:
+            connection.sendall(data)
+            with connection.makefile("rb") as received:
+                size = int.from_bytes(received.read(4), "big")
+                return received.read(size)
+        except ConnectionError:
+            return b""  # closed with some of `data` unread
+
+
 def resident_bytes(process_id: int) -> int:
     """Return how much memory a process has in RAM."""
     with open(f"/proc/{process_id}/statm") as statm:  # noqa: PTH123 - a file of the kernel
