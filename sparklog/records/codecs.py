@@ -251,12 +251,14 @@ def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> bytes | None:
-    """Decompress in one call where the size is known (claimed) or likely to do; None where that fails.
+    """Decompress one frame in one call where the size is known (claimed) or likely to do; else None.
 
     What it refuses, for room or because there are several frames, goes the bounded way, which also tells
-    what is wrong.
+    what is wrong. The library would decompress the first of several frames, and leave out the others.
     """
     try:
+        if _zstd_frame_count(memoryview(payload)) != 1:
+            return None
         claimed = zstandard.frame_content_size(payload)
     except zstandard.ZstdError:
         return None
@@ -273,7 +275,7 @@ def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> b
 
 def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
     try:
-        _check_zstd_ends(payload)
+        _zstd_frame_count(payload)
         with zstandard.ZstdDecompressor().stream_reader(payload, read_across_frames=True) as stream:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
@@ -281,14 +283,20 @@ def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
         raise CorruptPayloadError(f"records are no zstd: {error}") from error
 
 
-def _check_zstd_ends(payload: memoryview) -> None:
-    """Raise CorruptPayloadError unless the last frame is whole: the library's stream just ends with it.
+def _zstd_frame_count(payload: memoryview) -> int:
+    """Return how many frames there are; the last must be whole, and the library's stream would not tell.
 
     A frame (RFC 8878) is a header, blocks and an optional checksum of 4 bytes; a block is 3 bytes, little-
     endian, of which bit 0 says that it is the last, bits 1 and 2 its type, and the rest its size.
+
+    Raises:
+        CorruptPayloadError: there is none, or the last one is cut off.
+        ZstdError: what should be a header is none.
     """
     position = 0
+    frames = 0
     while position < len(payload):
+        frames += 1
         if 0x184D2A50 <= int.from_bytes(payload[position : position + 4], "little") <= 0x184D2A5F:
             position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
             continue
@@ -305,5 +313,5 @@ def _check_zstd_ends(payload: memoryview) -> None:
             break
     else:
         if position == len(payload) > 0:
-            return
+            return frames
     raise CorruptPayloadError("zstd ends before its end")

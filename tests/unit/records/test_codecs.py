@@ -84,6 +84,16 @@ def test_frames_in_a_row_are_read_as_one(codec: Codec) -> None:
     assert decompress(codec, compress(codec, b"one") + compress(codec, b"two"), 100) == b"onetwo"
 
 
+@pytest.mark.parametrize("size_is_said", [True, False])
+def test_zstd_frames_that_do_not_say_their_size_or_are_empty_hide_none_after_them(size_is_said: bool) -> None:
+    """Streaming producers write such frames; who stops after the first loses the records after it."""
+    compressor = zstandard.ZstdCompressor(write_content_size=size_is_said)
+    half = len(PAYLOAD) // 2
+    for parts in ((PAYLOAD[:half], PAYLOAD[half:]), (b"", PAYLOAD), (PAYLOAD, b"")):
+        frames = b"".join(compressor.compress(part) for part in parts)
+        assert decompress(Codec.ZSTD, frames, len(PAYLOAD)) == PAYLOAD
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_decompression_beyond_the_limit_raises(codec: Codec) -> None:
     """A few kilobytes can stand for gigabytes."""
