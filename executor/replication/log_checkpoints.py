@@ -4,7 +4,9 @@ Each kind has an interval of its own. A file that says too little costs time aft
 unless it costs a whole segment. One that says too much would have recovery trust what was never fsynced, or a
 topic that was made again begin where its predecessor did. Both are written as soon as that is seen (`due`
 compares every second or so): after what rolled has been flushed, after a truncation, and when a log came to
-be under a name that a file still has. A file that the disk refuses takes its directory offline.
+be under a name that a file still has. A log that was cut below what its file says takes nothing in before the
+file says less (`lower_recovery_point`; Kafka's LogManager.truncateTo). A file that the disk refuses takes its
+directory offline.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from executor.replication.partition_table import PartitionTable
@@ -58,6 +61,10 @@ class Checkpoint:
         """What the files say."""
         self.due_ms = 0
 
+    def written_of(self, replica: Replica) -> float:
+        """Return what a file says of a replica; infinite while that is not known."""
+        return self.written.get(replica.topic_partition, inf)
+
     def is_wrong_about(self, replica: Replica) -> bool:
         """Whether a file has a higher offset than the replica, or one that is far too low."""
         if replica.offline:
@@ -71,7 +78,7 @@ class Checkpoint:
 
 
 class LogCheckpoints:
-    """The checkpoints of one broker. Not to be written twice at a time."""
+    """The checkpoints of one broker."""
 
     def __init__(
         self,
@@ -87,13 +94,16 @@ class LogCheckpoints:
         self._directory_of = directory_of
         self._on_failed = on_failed
         self._executor = executor
+        self._writing = asyncio.Lock()
+        """One run at a time: an older one must not write over what a newer one wrote."""
+        self._recovery_points = Checkpoint(
+            intervals.recovery_points_ms,
+            lambda replica: replica.log.recovery_point,
+            LogDirectory.write_recovery_points,
+            _costs_a_segment,
+        )
         self._kinds = (
-            Checkpoint(
-                intervals.recovery_points_ms,
-                lambda replica: replica.log.recovery_point,
-                LogDirectory.write_recovery_points,
-                _costs_a_segment,
-            ),
+            self._recovery_points,
             Checkpoint(
                 intervals.log_start_offsets_ms,
                 lambda replica: log_start_offset_to_keep(replica.log),
@@ -134,25 +144,42 @@ class LogCheckpoints:
 
     async def write(self, kinds: Sequence[Checkpoint]) -> None:
         """Write the files of these kinds, beside the loop."""
-        loop = asyncio.get_running_loop()
         for kind in kinds:
-            offsets = await self._offsets(kind)
-            written: dict[TopicPartition, Offset] = {}
-            failed = False
-            for directory in self._directories:
-                if directory.failure is not None:
-                    continue
-                try:
-                    await loop.run_in_executor(self._executor, kind.write, directory, offsets[directory])
-                except (KafkaError, OSError) as error:
-                    failed = True
-                    if directory.is_failed_by(error):
-                        self._on_failed(directory, error)
-                    else:
-                        logger.warning("%s: a checkpoint is written later: %s", directory.path, error)
+            async with self._writing:
+                await self._write(kind)
+
+    async def lower_recovery_point(self, replica: Replica) -> None:
+        """Have the file say no more of a log that was cut than what of it is on the disk.
+
+        If that cannot be done now, `Log.is_checkpointed_too_high` stays.
+        """
+        kind, log = self._recovery_points, replica.log
+        async with self._writing:
+            # One run does for all that were cut before it.
+            if log.is_checkpointed_too_high and kind.written_of(replica) > log.recovery_point:
+                await self._write(kind)
+            if kind.written_of(replica) <= log.recovery_point:
+                log.checkpointed_recovery_point = log.recovery_point
+
+    async def _write(self, kind: Checkpoint) -> None:
+        loop = asyncio.get_running_loop()
+        offsets = await self._offsets(kind)
+        written: dict[TopicPartition, Offset] = {}
+        failed = False
+        for directory in self._directories:
+            if directory.failure is not None:
+                continue
+            try:
+                await loop.run_in_executor(self._executor, kind.write, directory, offsets[directory])
+            except (KafkaError, OSError) as error:
+                failed = True
+                if directory.is_failed_by(error):
+                    self._on_failed(directory, error)
                 else:
-                    written |= offsets[directory]
-            kind.written = kind.written | written if failed else written
+                    logger.warning("%s: a checkpoint is written later: %s", directory.path, error)
+            else:
+                written |= offsets[directory]
+        kind.written = kind.written | written if failed else written
 
     async def _offsets(self, kind: Checkpoint) -> Mapping[LogDirectory, Mapping[TopicPartition, Offset]]:
         offsets: dict[LogDirectory, dict[TopicPartition, Offset]] = {
@@ -164,6 +191,9 @@ class LogCheckpoints:
                     offset = kind.offset_of(replica)
                     if offset is not None:
                         offsets[self._directory_of(replica.log)][replica.topic_partition] = offset
+                        if kind is self._recovery_points:
+                            log = replica.log
+                            log.checkpointed_recovery_point = max(log.checkpointed_recovery_point, offset)
         return offsets
 
 

@@ -149,6 +149,10 @@ class Maintenance:
                 logger.warning("%s: deleted logs were not removed: %s", directory.path, error)
         return failed
 
+    async def lower_recovery_point(self, replica: Replica) -> None:
+        """Have the checkpoint of recovery points say no more of a log that was cut than what is so."""
+        await self._checkpoints.lower_recovery_point(replica)
+
     async def write_checkpoints(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""
         if self._started:

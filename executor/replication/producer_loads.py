@@ -1,23 +1,29 @@
-"""Having logs' producers loaded beside the loop, after truncations.
+"""What remains to be done of a truncation, beside the loop: the log's producers, and what recovery is told.
 
 One log of a directory at a time: after a failover many are cut at once, walking through batches is work for
 the interpreter that the loop needs too, and a slow disk has only so much to give. A replica is fetched for
-again when its log is done. Nobody waits for a log that was cut again, dropped or failed meanwhile.
+again when its log is done, and the checkpoint of recovery points says no more of it than is so: else a power
+failure would leave unchecked what was written over what was cut. Nobody waits for a log that was cut again,
+dropped or failed meanwhile.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Final
 
 from executor.replication.partition_table import PartitionTable
 from executor.replication.replica import Replica
 from sparklog.errors import KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.storage.producer_loading import LoadingCancelledError
+from sparklog.storage.producer_loading import LoadingCancelledError, ProducerLoading
 
 __all__ = ["ProducerLoads"]
+
+_RETRY_S: Final = 1.0
 
 
 class ProducerLoads:
@@ -27,16 +33,22 @@ class ProducerLoads:
         self,
         replicas: PartitionTable,
         directory_of: Callable[[Log], LogDirectory],
+        lower_recovery_point: Callable[[Replica], Awaitable[None]],
         on_loaded: Callable[[Replica], None],
         executor: Executor,
     ) -> None:
-        """`on_loaded` hears of the replicas that may be fetched for again."""
+        """`lower_recovery_point` has the checkpoint of a log that was cut written.
+
+        `on_loaded` hears of the replicas that may be fetched for again.
+        """
         self._replicas = replicas
         self._directory_of = directory_of
+        self._lower_recovery_point = lower_recovery_point
         self._on_loaded = on_loaded
         self._executor = executor
         self._turns: dict[LogDirectory, asyncio.Lock] = {}
         self._tasks: dict[asyncio.Task[None], Replica] = {}
+        self._stopping = asyncio.Event()
 
     def start(self, replica: Replica) -> None:
         """Load the producers of a log that was cut, when it is its turn."""
@@ -46,6 +58,7 @@ class ProducerLoads:
 
     async def stop(self) -> None:
         """Give up what is under way; returns when nothing reads any log any more."""
+        self._stopping.set()
         for replica in self._tasks.values():
             if replica.log.loading is not None:
                 replica.log.loading.cancel()
@@ -66,6 +79,20 @@ class ProducerLoads:
                 if replica in self._replicas:
                     replica.fail_if_storage(error)
                 return
-        if replica in self._replicas and not replica.offline and replica.log.loading is loading:
+        while self._is_wanted(replica, loading):
+            await self._lower_recovery_point(replica)
+            if not replica.log.is_checkpointed_too_high:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _RETRY_S)
+        if self._is_wanted(replica, loading):
             replica.producers_loaded(loading, producers)
             self._on_loaded(replica)
+
+    def _is_wanted(self, replica: Replica, loading: ProducerLoading) -> bool:
+        return (
+            replica in self._replicas
+            and not replica.offline
+            and replica.log.loading is loading
+            and not self._stopping.is_set()
+        )

@@ -138,9 +138,6 @@ class Replicas:
         self._list_offsets = ListOffsetsHandler(table, self._executor)
         self._offset_for_leader_epoch = OffsetForLeaderEpochHandler(table)
         self._delete_records = DeleteRecordsHandler(table, delayed)
-        self._producer_loads = ProducerLoads(
-            table, self._store.directory_of, self._fetchers.add, self._executor
-        )
         self._maintenance = Maintenance(
             table,
             directories,
@@ -156,6 +153,13 @@ class Replicas:
                 ),
                 flush_by_time_ms=broker_config.flush_check_interval_ms,
             ),
+            self._executor,
+        )
+        self._producer_loads = ProducerLoads(
+            table,
+            self._store.directory_of,
+            self._maintenance.lower_recovery_point,
+            self._fetchers.add,
             self._executor,
         )
 

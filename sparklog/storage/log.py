@@ -93,6 +93,8 @@ class Log(LogReads):
         super().__init__(directory, config, topic_id, loaded)
         self.recovery_point = loaded.recovery_point
         """Everything below is on the disk."""
+        self.checkpointed_recovery_point: Offset = 0
+        """The highest recovery point that a file may have of this log; who writes the file says so here."""
         self.missing = loaded.missing
         """What recovery found to be gone of what this replica had (a reason for people); None for nothing.
 
@@ -158,6 +160,7 @@ class Log(LogReads):
             )
             log = cls(directory, config, stored_id or topic_id, loaded)
             log._is_new = is_new
+            log.checkpointed_recovery_point = recovery_point
             return log
 
     # Appending
@@ -376,8 +379,9 @@ class Log(LogReads):
         """Remove every batch that reaches to `offset` or above it; return whether anything went.
 
         Regions that were handed out above `offset` can no longer be sent in full. If some of what went is
-        remembered of producers, `loading` is set: nothing may be appended until the caller has had it run
-        beside the loop and passed the outcome to `take_producers`.
+        remembered of producers, or lies below `checkpointed_recovery_point`, `loading` is set: nothing may be
+        appended until the caller has had it run beside the loop, has had that checkpoint lowered, and has
+        passed the outcome to `take_producers`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -401,11 +405,19 @@ class Log(LogReads):
             for snapshot in snapshot_offsets(self.directory):
                 if snapshot > log_end_offset:
                     offset_file(self.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
-        if was_loading or self.producers.end_offset > log_end_offset:
-            self.loading = ProducerLoading(
-                self.directory, self.segments.all, self._snapshots, self.log_start_offset, log_end_offset
-            )
+        if was_loading or self.producers.end_offset > log_end_offset or self.is_checkpointed_too_high:
+            self._begin_loading()
         return True
+
+    @property
+    def is_checkpointed_too_high(self) -> bool:
+        """Whether recovery would trust what was written over what was cut."""
+        return self.recovery_point < self.checkpointed_recovery_point
+
+    def _begin_loading(self) -> None:
+        self.loading = ProducerLoading(
+            self.directory, self.segments.all, self._snapshots, self.log_start_offset, self.log_end_offset
+        )
 
     def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
         """Take over what `loading` has loaded, if that is still wanted."""
@@ -437,7 +449,7 @@ class Log(LogReads):
             self.truncate_fully_and_start_at(self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Empty the log; it begins anew at `offset`.
+        """Empty the log; it begins anew at `offset`. `loading` may be set as by `truncate_to`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -453,6 +465,8 @@ class Log(LogReads):
             self.producers.clear()
             self.epochs.clear()
             self._write_epochs()
+        if offset < self.checkpointed_recovery_point:
+            self._begin_loading()
 
     @contextmanager
     def _all_or_torn(self, action: str) -> Iterator[None]:

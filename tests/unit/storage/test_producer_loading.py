@@ -92,6 +92,27 @@ def test_truncation_of_what_no_producer_needs_to_be_remembered_for_leaves_nothin
     log.close()
 
 
+@pytest.mark.parametrize("how", ["truncate", "empty"])
+def test_cut_below_what_is_checkpointed_leaves_something_to_do_even_without_producers(
+    tmp_path: Path, how: str
+) -> None:
+    """After a power failure recovery would trust what was written over what was cut."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(4):
+        log.append_as_leader(make_batch(3), headers_of(make_batch(3)), 0, START_MS)
+    log.flush()
+    log.checkpointed_recovery_point = 6
+    cut = log.truncate_to if how == "truncate" else log.truncate_fully_and_start_at
+    cut(9)
+    assert (log.loading, log.is_checkpointed_too_high) == (None, False)
+    cut(3)
+    assert log.is_checkpointed_too_high
+    assert log.loading is not None
+    log.take_producers(log.loading, log.loading.run(START_MS))
+    assert (log.loading, log.producers.producers, log.log_end_offset) == (None, {}, 3)
+    log.close()
+
+
 def test_snapshot_above_a_cut_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     """It tells of records that are not in the log any more, at an offset that comes again."""
     log = open_log(tmp_path / "t-0")
