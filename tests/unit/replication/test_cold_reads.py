@@ -1,17 +1,22 @@
 """Reads that need the disk."""
 
+import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from executor.replication.cold_reads import is_cold, warm
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers
+from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.file_region import FileRegion, LogFile
 from tests.unit.replication.brokers import Brokers, until, with_brokers
 from tests.unit.replication.requests import batch, fetch, produce, rows
@@ -82,6 +87,9 @@ class ColdFiles:
         self.warmed: set[str] = set()
         self.stalls: list[str] = []
         """What the event loop read, or opened, and had to wait for."""
+        self.is_warming, self.may_warm = threading.Event(), threading.Event()
+        """Set when somebody reads beside the loop; cleared to keep whoever does so waiting."""
+        self.may_warm.set()
 
     @contextmanager
     def installed(self) -> Iterator["ColdFiles"]:
@@ -97,6 +105,8 @@ class ColdFiles:
         def pread(descriptor: int, length: int, position: int) -> bytes:
             path = path_of(descriptor)
             if path is not None and not on_loop():
+                self.is_warming.set()
+                self.may_warm.wait(20)
                 self.warmed.add(path)
             elif path is not None and path not in self.warmed:
                 self.stalls.append(path)
@@ -122,11 +132,17 @@ class ColdFiles:
 
 
 async def restarted_with_batches(brokers: Brokers, count: int) -> UUID:
-    """Produce, and start the broker again: nobody has read there yet."""
+    """Produce, and start the broker again: nobody has read there yet.
+
+    Opening the log looks for the largest timestamp of each segment all the same: that of its last batch,
+    since timestamps rise.
+    """
     topic_id = await brokers.create_topic("t", [(0,)], {"index.interval.bytes": "300"})
     channel = await brokers.connect(0)
+    first_ms = int(time.time() * 1000) - count
     for number in range(count):
-        await channel.request(produce(topic_id, batch(value=bytes(100))))
+        records = build_batch([SimpleRecord(None, bytes(100), (), first_ms + number)])
+        await channel.request(produce(topic_id, records))
         if number % 10 == 9:
             brokers.replica(0, topic_id).log.roll(0)
     await brokers.stop(0)
@@ -153,6 +169,72 @@ async def test_fetch_does_not_wait_on_the_loop_for_what_leads_to_the_records(bro
             assert (row.error_code, len(row.records)) == (ErrorCode.none, 0)
         assert cold.stalls == []
         assert {Path(path).suffix for path in cold.warmed} == {".log", ".index"}
+
+
+@with_brokers()
+async def test_fetch_that_finds_too_little_after_a_look_beside_the_loop_waits_as_any_other(
+    brokers: Brokers,
+) -> None:
+    """It must lose neither the wake-up by an append nor its deadline."""
+    topic_id = await restarted_with_batches(brokers, 15)
+    replica = brokers.replica(0, topic_id)
+    reader, writer = await brokers.connect(0), await brokers.connect(0)
+    with ColdFiles(replica.log.directory).installed() as cold:
+        waiting = reader.request(
+            fetch(topic_id, {0: 13}, min_bytes=800, max_wait_ms=20_000), timeout_ms=25_000
+        )
+        await until(lambda: bool(cold.warmed and replica.consumer_readers), "the request that waits")
+        for _ in range(5):
+            await writer.request(produce(topic_id, batch(value=bytes(100))))
+        (row,) = rows(await waiting)
+        assert len(row.records) >= 800
+        (row,) = rows(await reader.request(fetch(topic_id, {0: 4}, min_bytes=100_000, max_wait_ms=20)))
+        assert [header.base_offset for _, header in iterate_headers(row.records)] == [4, 5, 6, 7, 8, 9]
+        assert cold.stalls == []
+
+
+@pytest.mark.parametrize("happens", ["append", "resign", "deadline"])
+@pytest.mark.parametrize("session_epoch", [0, -1])
+def test_fetch_misses_nothing_of_what_happens_while_it_is_looked_up_beside_the_loop(
+    tmp_path: Path, happens: str, session_epoch: int
+) -> None:
+    """Nobody wakes it meanwhile, and nobody does again: it has to see afterwards what has happened."""
+
+    @with_brokers()
+    async def misses_nothing(brokers: Brokers) -> None:
+        topic_id = await restarted_with_batches(brokers, 15)
+        replica = brokers.replica(0, topic_id)
+        reader, writer = await brokers.connect(0), await brokers.connect(0)
+        with ColdFiles(replica.log.directory).installed() as cold:
+            cold.may_warm.clear()
+            try:
+                waiting = reader.request(
+                    fetch(
+                        topic_id,
+                        {0: 13},
+                        min_bytes=800,
+                        max_wait_ms=1 if happens == "deadline" else 20_000,
+                        session_epoch=session_epoch,
+                    ),
+                    timeout_ms=25_000,
+                )
+                await until(cold.is_warming.is_set, "the look-up")
+                if happens == "append":
+                    for _ in range(5):
+                        await writer.request(produce(topic_id, batch(value=bytes(100))))
+                elif happens == "resign":
+                    replica.resign()
+                assert not waiting.done()
+            finally:
+                cold.may_warm.set()
+            (row,) = rows(await asyncio.wait_for(waiting, 15))
+        if happens == "resign":
+            assert row.error_code is ErrorCode.not_leader_or_follower
+        else:
+            offsets = [header.base_offset for _, header in iterate_headers(row.records)]
+            assert offsets == list(range(13, 20 if happens == "append" else 15))
+
+    misses_nothing(tmp_path)
 
 
 @with_brokers()
