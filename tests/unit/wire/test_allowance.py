@@ -4,16 +4,23 @@ import asyncio
 import logging
 import tracemalloc
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
 import pytest
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
 
 from sparklog.wire.allowance import items_allowance_bytes
 from sparklog.wire.apis import ApiKey, known_versions
-from sparklog.wire.frames import read_request_body_in_steps, read_request_header, request_codec
+from sparklog.wire.frames import (
+    read_request_body_in_steps,
+    read_request_header,
+    request_codec,
+    request_encoder,
+)
 from sparklog.wire.guard import TooManyItemsError
 from sparklog.wire.turns import in_one_go
 from tests.amplification.cluster import Listening, attacked_cluster
@@ -58,6 +65,29 @@ def test_largest_request_of_kafkas_own_clients_is_read(
     """A follower names all its partitions in one Fetch, and an admin client all topics in one request."""
     shape = Shape(api_key, known_versions(api_key).max_version, path, Contents.DISTINCT)
     assert read(frame_of(shape, count, KNOWN)) is not None
+
+
+def test_fetch_of_ten_thousand_topics_of_a_partition_each_is_read() -> None:
+    """A follower whose leader refuses this never gets into sync: it names no fewer the next time."""
+    fetch = FetchRequest(
+        max_wait=timedelta(0),
+        min_bytes=1,
+        max_bytes=1,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=0,
+        forgotten_topics_data=(),
+        rack_id="",
+        topics=tuple(
+            FetchTopic(
+                topic_id=UUID(int=number + 1),
+                partitions=(FetchPartition(partition=0, fetch_offset=number, partition_max_bytes=1),),
+            )
+            for number in range(10_000)
+        ),
+    )
+    chunks: list[Any] = request_encoder("follower")(fetch, 1)
+    assert read(b"".join(chunks)) == fetch
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.FIND_COORDINATOR, ApiKey.ELECT_LEADERS, ApiKey.METADATA])
