@@ -97,10 +97,15 @@ class Cluster:
         A broker that has come back without the directory in which its replica lay may not lead.
         """
 
+        brokers = self.image.brokers
+
         def test(broker_id: BrokerId) -> bool:
-            if broker_id in leaving or not (broker_id == joining or self.is_active(broker_id)):
+            registration = brokers.get(broker_id)
+            if registration is None or broker_id in leaving:
                 return False
-            return self.image.brokers[broker_id].has_online_directory(partition.directory_of(broker_id))
+            if broker_id != joining and (registration.fenced or registration.in_controlled_shutdown):
+                return False
+            return registration.has_online_directory(partition.directory_of(broker_id))
 
         return test
 

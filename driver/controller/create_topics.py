@@ -6,7 +6,7 @@ answered with their own error and keep no other from being created.
 
 import logging
 from collections import ChainMap, Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -180,12 +180,21 @@ def _partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[Par
         replication_factor = cluster.config.default_replication_factor
     if partition_count == _UNSET:
         partition_count = cluster.config.num_partitions
+    placed = place(cluster.usable_brokers(), partition_count, replication_factor, load)
+    new = _new_partitions(cluster, placed)
     partitions = []
-    for replicas in place(cluster.usable_brokers(), partition_count, replication_factor, load):
-        partition = new_partition(cluster, replicas)
+    for replicas in placed:
+        partition = new[replicas]
         assert partition is not None, "placement puts an active broker first"
         partitions.append(partition)
     return partitions
+
+
+def _new_partitions(
+    cluster: Cluster, replicas_of_each: Iterable[tuple[BrokerId, ...]]
+) -> dict[tuple[BrokerId, ...], PartitionRegistration | None]:
+    """Return what partitions with these replicas begin as: the same for all that have the same replicas."""
+    return {replicas: new_partition(cluster, replicas) for replicas in set(replicas_of_each)}
 
 
 def _assigned_partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
@@ -203,10 +212,14 @@ def _assigned_partitions(cluster: Cluster, topic: CreatableTopic, load: Load) ->
         )
     partitions = []
     replication_factor: int | None = None
+    new = _new_partitions(cluster, (assignment.broker_ids for assignment in topic.assignments))
+    valid: set[tuple[BrokerId, ...]] = set()
     for assignment in sorted(topic.assignments, key=lambda assignment: assignment.partition_index):
-        validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+        if assignment.broker_ids not in valid:
+            validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+            valid.add(assignment.broker_ids)
         replication_factor = len(assignment.broker_ids)
-        partition = new_partition(cluster, assignment.broker_ids)
+        partition = new[assignment.broker_ids]
         if partition is None:
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment,

@@ -52,12 +52,11 @@ class TopicIndex:
                 partition_before = partitions_before.get(number)
                 if partition_before is None:
                     self._add(key, partition)
-                elif (
-                    partition.leader != partition_before.leader
-                    or partition.replicas != partition_before.replicas
-                ):
+                elif partition.replicas != partition_before.replicas:
                     self._remove(key, partition_before)
                     self._add(key, partition)
+                elif partition.leader != partition_before.leader:
+                    self._move_leader(key, partition_before, partition)
 
     def _add_topic(self, topic: TopicImage) -> None:
         self.names[collision_key(topic.name)] = topic.name
@@ -66,16 +65,36 @@ class TopicIndex:
 
     def _add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         self.load.add(partition.replicas)
-        if partition.leader is None:
-            self.leaderless[key] = None
-        else:
+        if partition.leader is not None:
             self.leading[partition.leader] += 1
-            if partition.leader != partition.preferred_leader:
-                self.led_by_another[key] = None
+        listed = self._listed(partition)
+        if listed is not None:
+            listed[key] = None
 
     def _remove(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         self.load.remove(partition.replicas)
         if partition.leader is not None:
             self.leading[partition.leader] -= 1
-        self.leaderless.pop(key, None)
-        self.led_by_another.pop(key, None)
+        listed = self._listed(partition)
+        if listed is not None:
+            del listed[key]
+
+    def _move_leader(
+        self, key: TopicIdPartition, before: PartitionRegistration, after: PartitionRegistration
+    ) -> None:
+        if before.leader is not None:
+            self.leading[before.leader] -= 1
+        if after.leader is not None:
+            self.leading[after.leader] += 1
+        listed_before, listed = self._listed(before), self._listed(after)
+        if listed_before is not listed:
+            if listed_before is not None:
+                del listed_before[key]
+            if listed is not None:
+                listed[key] = None
+
+    def _listed(self, partition: PartitionRegistration) -> dict[TopicIdPartition, None] | None:
+        """Return where the partition is listed, if anywhere."""
+        if partition.leader is None:
+            return self.leaderless
+        return None if partition.leader == partition.preferred_leader else self.led_by_another

@@ -230,14 +230,18 @@ class PartitionRegistration:
             ValueError: `directories` and `replicas` differ in length, or the recovery state is unknown.
         """
         replicas = self.replicas if record.replicas is None else record.replicas
-        directories = self.directories if record.directories is None else record.directories
+        directories = self.directories
+        if record.replicas is not None or record.directories is not None:
+            directories = _directories_for(
+                replicas, directories if record.directories is None else record.directories
+            )
         elects = record.leader != NO_LEADER_CHANGE
         leader = self.leader
         if elects:
             leader = None if record.leader == NO_LEADER else record.leader
         return PartitionRegistration(
             replicas=replicas,
-            directories=_directories_for(replicas, directories),
+            directories=directories,
             isr=self.isr if record.isr is None else record.isr,
             leader=leader,
             leader_epoch=self.leader_epoch + elects,

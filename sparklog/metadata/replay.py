@@ -10,7 +10,7 @@ raises a `MetadataReplayError`. It means that log and image have parted, and who
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -78,6 +78,14 @@ class TransactionRecordError(MetadataReplayError):
     """A transaction begins inside another, or one ends that never began."""
 
 
+class _OwnTopic(NamedTuple):
+    """A topic of the new image that differs from the old one's."""
+
+    name: str
+    partitions: dict[int, PartitionRegistration]
+    changed: set[int]
+
+
 class Replay:
     """The work space of one batch over `image`."""
 
@@ -91,9 +99,8 @@ class Replay:
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._topics_by_name: dict[str, TopicImage] | None = None
         self._topics_by_id: dict[UUID, TopicImage] | None = None
-        self._own_partitions: dict[UUID, dict[int, PartitionRegistration]] = {}
+        self._own_topics: dict[UUID, _OwnTopic] = {}
         self._next_producer_id = image.next_producer_id
-        self._changed_topics: dict[UUID, set[int]] = {}
         self._created_topics: set[UUID] = set()
         self._deleted_topics: dict[UUID, str] = {}
         self._changed_configs: set[ConfigResource] = set()
@@ -141,7 +148,7 @@ class Replay:
             open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
         )
         delta = MetadataDelta(
-            changed_topics=self._changed_topics,
+            changed_topics={topic_id: topic.changed for topic_id, topic in self._own_topics.items()},
             created_topics=self._created_topics,
             deleted_topics=self._deleted_topics,
             changed_configs=self._changed_configs,
@@ -211,18 +218,25 @@ class Replay:
             self._topics_by_id = dict(self._image.topics.by_id)
         return self._topics_by_name, self._topics_by_id
 
-    def _writable_partitions(self, topic_id: UUID) -> tuple[TopicImage, dict[int, PartitionRegistration]]:
+    def _writable_topic(self, topic_id: UUID) -> _OwnTopic:
+        own = self._own_topics.get(topic_id)
+        if own is None:
+            _, by_id = self._writable_topics()
+            topic = by_id.get(topic_id)
+            if topic is None:
+                raise UnknownTopicRecordError(
+                    f"record for a partition of topic id {topic_id}, which does not exist"
+                )
+            own = self._put_topic(topic.name, topic_id, dict(topic.partitions))
+        return own
+
+    def _put_topic(
+        self, name: str, topic_id: UUID, partitions: dict[int, PartitionRegistration]
+    ) -> _OwnTopic:
         by_name, by_id = self._writable_topics()
-        topic = by_id.get(topic_id)
-        if topic is None:
-            raise UnknownTopicRecordError(
-                f"record for a partition of topic id {topic_id}, which does not exist"
-            )
-        partitions = self._own_partitions.get(topic_id)
-        if partitions is None:
-            partitions = self._own_partitions[topic_id] = dict(topic.partitions)
-            topic = by_name[topic.name] = by_id[topic_id] = TopicImage(topic.name, topic_id, partitions)
-        return topic, partitions
+        by_name[name] = by_id[topic_id] = TopicImage(name, topic_id, partitions)
+        own = self._own_topics[topic_id] = _OwnTopic(name, partitions, set())
+        return own
 
     def _create_topic(self, record: TopicRecord) -> None:
         by_name, by_id = self._writable_topics()
@@ -230,25 +244,23 @@ class Replay:
             raise TopicExistsRecordError(
                 f"topic {record.name} with id {record.topic_id} is created, but the name or the id is taken"
             )
-        partitions = self._own_partitions[record.topic_id] = {}
-        by_name[record.name] = by_id[record.topic_id] = TopicImage(record.name, record.topic_id, partitions)
+        self._put_topic(record.name, record.topic_id, {})
         self._created_topics.add(record.topic_id)
-        self._changed_topics[record.topic_id] = set()
 
     def _put_partition(self, record: PartitionRecord) -> None:
-        _, partitions = self._writable_partitions(record.topic_id)
-        partitions[record.partition_id] = PartitionRegistration.from_record(record)
-        self._changed_topics.setdefault(record.topic_id, set()).add(record.partition_id)
+        topic = self._writable_topic(record.topic_id)
+        topic.partitions[record.partition_id] = PartitionRegistration.from_record(record)
+        topic.changed.add(record.partition_id)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
-        topic, partitions = self._writable_partitions(record.topic_id)
-        partition = partitions.get(record.partition_id)
+        topic = self._writable_topic(record.topic_id)
+        partition = topic.partitions.get(record.partition_id)
         if partition is None:
             raise UnknownPartitionRecordError(
                 f"record changes {topic.name}-{record.partition_id}, which does not exist"
             )
-        partitions[record.partition_id] = partition.changed_by(record)
-        self._changed_topics.setdefault(record.topic_id, set()).add(record.partition_id)
+        topic.partitions[record.partition_id] = partition.changed_by(record)
+        topic.changed.add(record.partition_id)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         by_name, by_id = self._writable_topics()
@@ -256,8 +268,7 @@ class Replay:
         if topic is None:
             raise UnknownTopicRecordError(f"record removes topic id {record.topic_id}, which does not exist")
         del by_name[topic.name]
-        self._own_partitions.pop(record.topic_id, None)
-        self._changed_topics.pop(record.topic_id, None)
+        self._own_topics.pop(record.topic_id, None)
         if record.topic_id in self._created_topics:
             self._created_topics.remove(record.topic_id)
         else:
@@ -277,9 +288,9 @@ class Replay:
             topic_id = by_name[name].topic_id
             for partition_id, partition in by_name[name].partitions.items():
                 if partition.elr or partition.last_known_elr:
-                    _, partitions = self._writable_partitions(topic_id)
-                    partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
-                    self._changed_topics.setdefault(topic_id, set()).add(partition_id)
+                    topic = self._writable_topic(topic_id)
+                    topic.partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
+                    topic.changed.add(partition_id)
 
     # Configuration, producer ids, features
 
