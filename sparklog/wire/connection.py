@@ -228,6 +228,8 @@ class Connection:
         try:
             received_bytes = self._socket.recv_into(self._received.room(self._frame_bytes))
         except (BlockingIOError, InterruptedError):
+            # What came before may wait for this turn: it was received after this one was asked for.
+            self._handle_received()
             return
         except OSError as error:
             self._lost(error)
