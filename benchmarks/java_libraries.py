@@ -4,6 +4,7 @@ Benchmarks compare with them and tests run them against a cluster of ours. Ask `
 `LibrariesUnavailableError` for an answer.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -110,14 +111,18 @@ def _fetch(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> P
         if not maven_at_hand():
             raise LibrariesUnavailableError("Maven and Java are needed, and are not both on the path")
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "pom.xml").write_text(_pom(name, artifacts, with_dependencies=with_dependencies))
-        _maven(
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={directory}",
-            "-DincludeScope=runtime",
-            directory=directory,
-        )
-        complete.touch()
+        # One Maven at a time: another process may still fetch the jars that this one copies.
+        with (DIRECTORY / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                (directory / "pom.xml").write_text(_pom(name, artifacts, with_dependencies=with_dependencies))
+                _maven(
+                    "dependency:copy-dependencies",
+                    f"-DoutputDirectory={directory}",
+                    "-DincludeScope=runtime",
+                    directory=directory,
+                )
+                complete.touch()
     return directory
 
 

@@ -42,11 +42,16 @@ LOG_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 def cluster() -> Iterator[LocalCluster]:
     """A cluster of its own: these tests kill brokers of it."""
     with LocalCluster(brokers=3, config=CONFIG) as running:
-        admin = admin_client(running.bootstrap_servers)
-        topics = [NewTopic(f"topic-{number}", 1, 3) for number in range(TOPICS)]
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        create_topics(running)
         yield running
+
+
+def create_topics(cluster: LocalCluster) -> None:
+    """Create all topics, with a client that is gone afterwards."""
+    admin = admin_client(cluster.bootstrap_servers)
+    topics = [NewTopic(f"topic-{number}", 1, 3) for number in range(TOPICS)]
+    for future in admin.create_topics(topics).values():
+        future.result(TIMEOUT_S)
 
 
 def change_much(cluster: LocalCluster) -> None:
