@@ -12,6 +12,7 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.outbox import _is_cached
 from sparklog.wire.server import Api, Deferred, Request
+from sparklog.wire.turns import TURN_S
 from tests.unit.wire.serving import (
     BytesRegion,
     RawClient,
@@ -208,5 +209,34 @@ def test_reader_that_leaves_in_the_middle_of_an_answer_is_forgotten() -> None:
             await client.reader.readexactly(10_000)
             client.writer.transport.abort()
             await until(lambda: listener.connection_count == 0)
+
+    run(scenario())
+
+
+def test_connection_twice_in_line_for_a_turn_handles_all_it_receives_in_the_first() -> None:
+    """Else the frames lie in its buffer until the client sends more, and it waits for answers."""
+
+    async def scenario() -> None:
+        waiting: list[Deferred] = []
+
+        def handle(request: Request) -> Any:
+            if waiting:
+                return answer_heartbeat(request)
+            waiting.append(Deferred())
+            return waiting[0]
+
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat(0))
+            await until(lambda: bool(waiting))
+            for _ in range(50):
+                listener.turns.wait(lambda: listener.turns.spent(TURN_S))
+            await asyncio.sleep(0)
+            client.send(*(heartbeat(number) for number in range(1, 400)))
+            for _ in range(4):
+                await asyncio.sleep(0)
+            waiting[0].complete(heartbeat_response(0))
+            for number in range(400):
+                assert (await client.receive()).throttle_time.total_seconds() == number / 1000
 
     run(scenario())
