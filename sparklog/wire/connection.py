@@ -339,6 +339,7 @@ class Connection:
             if not route.many:
                 self._handler_failed(route, correlation_id, error)
                 return
+            self.has_asked = True
             request = Request(route.api_key, api_version, correlation_id, client_id, None, frame, self)
             self._answers.append(answer := _Answer())
             steps = _long_request(route, request, position)

@@ -103,12 +103,14 @@ class Turns:
     def _next_turn(self) -> None:
         self._next_turn_scheduled = False
         self._used_s = 0.0
-        for _ in range(len(self._line)):
-            if self.is_over:
-                break
-            self._line.popleft()()
-        if self._line:
-            self._schedule()
+        try:
+            for _ in range(len(self._line)):
+                if self.is_over:
+                    break
+                self._line.popleft()()
+        finally:  # whatever one of them raises, the others' turn comes
+            if self._line:
+                self._schedule()
 
 
 class LongWork:
