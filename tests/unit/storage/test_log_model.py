@@ -12,7 +12,7 @@ from sparklog.records.batch import BatchHeader
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.recovery_rules import PreviousStop
-from tests.unit.storage.batches import START_MS, headers_of, make_batch, read_all
+from tests.unit.storage.batches import START_MS, headers_of, load_producers_again, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=150, segment_index_bytes=200)
 
@@ -77,6 +77,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         offset = max(self.end - back, self.start)
         if self.log.truncate_to(offset):
+            load_producers_again(self.log)
             kept = [entry for entry in self.batches if entry[0].next_offset <= offset]
             # Truncating inside a gap of offsets leaves the end where the last batch ends.
             self.batches = kept

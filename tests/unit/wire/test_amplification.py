@@ -84,6 +84,16 @@ def test_requests_of_many_items_are_handled_in_steps_that_do_not_grow_with_them(
     assert too_long == []
 
 
+def memory_an_item(shape: Shape) -> float:
+    """Return how many bytes one item more takes as objects."""
+    entity_type = request_type(shape.api_key, shape.version)
+    few, many = (
+        decoded_memory_bytes(entity_type, encoded(shape, count, KNOWN))
+        for count in (FEW_IN_MEMORY, MANY_IN_MEMORY)
+    )
+    return (many - few) / (MANY_IN_MEMORY - FEW_IN_MEMORY)
+
+
 def test_items_of_every_shape_take_no_more_memory_than_they_are_counted_for() -> None:
     """The bound on what a request takes is worth what the count is."""
     understated = []
@@ -91,13 +101,12 @@ def test_items_of_every_shape_take_no_more_memory_than_they_are_counted_for() ->
     try:
         for shape in every_shape():
             if shape.path:
-                entity_type = request_type(shape.api_key, shape.version)
-                few, many = (
-                    decoded_memory_bytes(entity_type, encoded(shape, count, KNOWN))
-                    for count in (FEW_IN_MEMORY, MANY_IN_MEMORY)
-                )
-                taken = (many - few) / (MANY_IN_MEMORY - FEW_IN_MEMORY)
-                if taken > shape.item_memory_bytes() + ROUNDED_BYTES:
+                allowed = shape.item_memory_bytes() + ROUNDED_BYTES
+                for _ in range(TRIES):  # other threads of this process allocate when they please
+                    taken = memory_an_item(shape)
+                    if taken <= allowed:
+                        break
+                else:
                     understated.append(f"{shape}: {taken:.0f} bytes, counted {shape.item_memory_bytes()}")
     finally:
         tracemalloc.stop()
