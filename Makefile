@@ -31,7 +31,7 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C
 
 test: quick-start  ## lint, format, types, layers, then every test
 	@$(MAKE) --no-print-directory check
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
 	$(BIN)/ruff check .

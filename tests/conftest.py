@@ -1,4 +1,4 @@
-"""How `make test` shares the machine (pytest-xdist, `--dist loadgroup`): what one process does in turn.
+"""How `make test` shares the machine (pytest-xdist): what one process does in turn.
 
 Starting Spark is most of what the tests compute, and a cluster of processes most of what they wait for. So
 there is one Spark at a time, beside one cluster of processes, beside everything else, which is a unit a file.
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 TESTS: Final = Path(__file__).parent
 SPARK: Final = ("chaos", "spark")
@@ -36,8 +38,14 @@ def group_of(file: Path) -> str:
     return str(file.relative_to(TESTS))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say of each test which group it belongs to."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+class GroupScheduling(LoadScopeScheduling):
+    """Gives whole groups to processes, as they come free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(TESTS.parent / nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Part the tests by group: the marks of xdist's own loadgroup get lost in newer versions of pytest."""
+    return GroupScheduling(config, log)
