@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
-from sparklog.wire.stalls import longest_stall
+from sparklog.wire.machine.stalls import longest_stall
 
 BROKERS = 3
 START_TIMEOUT_S = 120.0

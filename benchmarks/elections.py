@@ -32,10 +32,10 @@ from kio.schema.broker_registration.v4.request import Feature, Listener
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic
 
-from driver.controller.controller import Controller
-from driver.controller.decision import Decision
-from executor.loss_watch import LossWatch
-from executor.replication.replicas import Replicas
+from driver.controller.machine.controller import Controller
+from driver.controller.machine.decision import Decision
+from executor.control.suspected_brokers import LossWatch
+from executor.partitions.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.framing import decode_record, encode_record

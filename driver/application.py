@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from driver import preflight
 from driver.cluster import SparkCluster
-from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
-from driver.slots import broker_slots, is_local_mode
+from driver.spark import preflight
+from driver.spark.slots import broker_slots, is_local_mode
 from sparklog import dataframe
 from sparklog.config import BrokerConfig, HostPort, read_properties
 from sparklog.errors import KafkaError

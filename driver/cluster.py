@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from driver.controller.server import ControllerServer
-from driver.decommission import DecommissionWatch
-from driver.rack import Rack
-from driver.slots import BrokerSlots, SlotClaims
+from driver.spark.decommission import DecommissionWatch
+from driver.spark.rack import Rack
+from driver.spark.slots import BrokerSlots, SlotClaims
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.storage import DirectoryLockedError, LogDirectory

@@ -20,20 +20,25 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from executor.auto_topic_creation import AutoTopicCreation
-from executor.client_listeners import ClientListeners
-from executor.concurrency import end, result_of, until_first_ends
-from executor.controller_link import ControllerLink, ControllerUnreachableError
-from executor.directories import DataDirectories
-from executor.directory_assignments import DirectoryAssignments
-from executor.forwarding import Forwarder
-from executor.handlers.apis import BrokerServices
-from executor.isr_proposals import IsrProposals
-from executor.lifecycle import BrokerDiskError, BrokerIdentity, BrokerLifecycle, BrokerState
-from executor.loss_watch import LossWatch
-from executor.producer_ids import ProducerIds
-from executor.quorum.quorum_member import QuorumMember
-from executor.replication.replicas import Replicas
+from executor.api.apis import BrokerServices
+from executor.api.client_listeners import ClientListeners
+from executor.control.alter_partition_sender import IsrProposals
+from executor.control.assign_directories_sender import DirectoryAssignments
+from executor.control.auto_topic_creation import AutoTopicCreation
+from executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from executor.control.forwarding import Forwarder
+from executor.control.machine.broker_lifecycle import (
+    BrokerDiskError,
+    BrokerIdentity,
+    BrokerLifecycle,
+    BrokerState,
+)
+from executor.control.producer_id_blocks import ProducerIds
+from executor.control.suspected_brokers import LossWatch
+from executor.logs.directories import DataDirectories
+from executor.metadata.quorum_member import QuorumMember
+from executor.partitions.replicas import Replicas
+from executor.process.concurrency import end, result_of, until_first_ends
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta

@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 import sparklog
-from driver.rack import is_stopped
+from driver.spark.rack import is_stopped
 from sparklog.config import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage

@@ -12,12 +12,12 @@ Pure. Order for the caller: `questions` and `removals` now and then; what comes 
 import logging
 from collections.abc import Iterator, Mapping
 
-from driver.controller.cluster import Cluster
-from driver.controller.unclean_recovery import LogQuestion
+from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
-from sparklog.quorum.log_position import LogPosition
+from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerId, LeaderEpoch, TopicIdPartition
 
 __all__ = ["InternalTopicRepair"]

@@ -11,13 +11,13 @@ from datetime import timedelta
 from kio.schema.fetch.v18.request import FetchRequest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
-from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.leader import QuorumLeader
+from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
-from sparklog.metadata.log_serving import ServedLog, fetch_refusal
-from sparklog.metadata.snapshot_serving import fetch_snapshot_response
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.requests import Deferred, Response
 

@@ -13,20 +13,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from driver.controller.quorum.machine.voter_history import VoterHistory
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.fetch_position import common_end
 from sparklog.metadata.framing import decode_record, encode_record
-from sparklog.metadata.log_serving import ServedLog
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata.snapshot_batches import MetadataSnapshot
-from sparklog.metadata.snapshot_schedule import SnapshotLimits
-from sparklog.metadata.snapshot_store import SnapshotStore
-from sparklog.metadata.snapshot_taker import SnapshotTaker
-from sparklog.quorum.control_records import VotersRecord, control_record, read_control_record, voter_set_of
-from sparklog.quorum.log_position import LogPosition
-from sparklog.quorum.voter_history import VoterHistory
-from sparklog.quorum.voter_set import VoterSet
+from sparklog.metadata_log.control_records import (
+    VotersRecord,
+    control_record,
+    read_control_record,
+    voter_set_of,
+)
+from sparklog.metadata_log.log_serving import ServedLog
+from sparklog.metadata_log.machine.fetch_position import common_end
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
+from sparklog.metadata_log.machine.voter_set import VoterSet
+from sparklog.metadata_log.snapshot_store import SnapshotStore
+from sparklog.metadata_log.snapshot_taker import SnapshotTaker
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.storage.log import Log

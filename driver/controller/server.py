@@ -17,25 +17,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from driver.controller.handlers import ABOUT_FEW, controller_versions, now_ms
-from driver.controller.late_brokers import LateBrokers
-from driver.controller.leadership import Leadership
+from driver.controller.active_controller import Leadership
+from driver.controller.api import ABOUT_FEW, controller_versions, now_ms
+from driver.controller.machine.startup_grace import LateBrokers
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.candidate import (
+from driver.controller.quorum.broker_channels import Links
+from driver.controller.quorum.election import Election
+from driver.controller.quorum.machine.candidate import (
     Candidate,
     ExpectedBroker,
     ForeignClusterError,
     RollCall,
     first_voters,
 )
-from driver.controller.quorum.election import Election
-from driver.controller.quorum.links import Links
 from driver.controller.quorum.requests import roll_call_of, roll_call_response
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from sparklog.quorum.control_records import CONTROLLER_LISTENER
+from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas

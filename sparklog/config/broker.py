@@ -34,8 +34,8 @@ from sparklog.config.listeners import (
 )
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.metadata.registrations import Endpoint
-from sparklog.metadata.snapshot_schedule import SnapshotLimits
-from sparklog.quorum.control_records import CONTROLLER_LISTENER
+from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
 from sparklog.wire.socket_settings import SocketSettings

@@ -25,7 +25,7 @@ from crc32c import crc32c
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors
-from sparklog.storage.leader_epochs import EpochEntry
+from sparklog.storage.machine.leader_epochs import EpochEntry
 from sparklog.types import Offset, TopicPartition
 
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"

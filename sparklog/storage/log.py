@@ -49,12 +49,13 @@ from sparklog.storage.files import (
 )
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_reads import LogReads
+from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.storage.machine.retention import count_deletable
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.producer_snapshots import snapshot_offsets
-from sparklog.storage.producer_states import Duplicate, ProducerStates
 from sparklog.storage.recovery import LoadedLog, load_log
-from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -65,7 +66,6 @@ from sparklog.storage.results import (
     AppendInfo,
     ReadResult,
 )
-from sparklog.storage.retention import count_deletable
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer
 from sparklog.storage.segment_list import number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp

@@ -41,8 +41,8 @@ from sparklog.storage.files import (
 )
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from sparklog.storage.recovery_rules import PreviousStop
 from sparklog.storage.running_marker import RUNNING_MARKER, RunningMarker, boot_id, read_marker, write_marker
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, Offset, TimestampMs, TopicPartition
 

@@ -13,8 +13,8 @@ from typing import Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.files import storage_errors
+from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.producer_replay import load_producers
-from sparklog.storage.producer_states import ProducerStates
 from sparklog.storage.segment import Segment
 from sparklog.storage.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.types import Offset, TimestampMs

@@ -20,7 +20,7 @@ from typing import Final
 from crc32c import crc32c
 
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_of
-from sparklog.storage.producer_states import BatchMetadata, ProducerState, ProducerStates
+from sparklog.storage.machine.producer_states import BatchMetadata, ProducerState, ProducerStates
 from sparklog.types import Offset, ProducerId, TimestampMs
 
 _VERSION: Final = 1

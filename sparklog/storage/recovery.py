@@ -27,11 +27,11 @@ from sparklog.storage.files import (
     offset_file,
     offset_of,
 )
-from sparklog.storage.leader_epochs import LeaderEpochs
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.machine.leader_epochs import LeaderEpochs
+from sparklog.storage.machine.producer_states import ProducerStates
+from sparklog.storage.machine.recovery_rules import Cut, PreviousStop, SoundPrefix, what_is_missing
 from sparklog.storage.producer_replay import load_producers
-from sparklog.storage.producer_states import ProducerStates
-from sparklog.storage.recovery_rules import Cut, PreviousStop, SoundPrefix, what_is_missing
 from sparklog.storage.segment import Segment
 from sparklog.storage.segment_recovery import indexes_are_sound, recover_segment
 from sparklog.types import Offset, TimestampMs

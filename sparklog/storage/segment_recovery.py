@@ -14,7 +14,7 @@ from sparklog.storage.batch_walk import header_at, is_torn_append, walk_headers,
 from sparklog.storage.cut_files import cut_segment
 from sparklog.storage.index_file import read_used
 from sparklog.storage.log_config import LogConfig
-from sparklog.storage.recovery_rules import Cut, SoundPrefix
+from sparklog.storage.machine.recovery_rules import Cut, SoundPrefix
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from sparklog.storage.time_index import TimestampOffset
 from sparklog.types import Offset

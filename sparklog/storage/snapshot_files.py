@@ -10,7 +10,8 @@ The rules this module keeps:
 - A file under the plain name was written to the end and fsynced before it got the name.
 - At most `KEPT_DAMAGED` damaged ones are kept, the newest.
 
-Everything here blocks and belongs off an event loop. What is inside is `sparklog.metadata.snapshot_batches`'.
+Everything here blocks and belongs off an event loop. What is inside is for
+`sparklog.metadata_log.machine.snapshot_batches`.
 Source: KIP-630.
 """
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from threading import Lock
 
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, write_file
+from sparklog.storage.machine.producer_states import ProducerState
 from sparklog.storage.producer_snapshots import encode_snapshot
-from sparklog.storage.producer_states import ProducerState
 from sparklog.types import Offset, ProducerId
 
 __all__ = ["UnwrittenSnapshots"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sparklog.wire.stalls import Stall, StallLog
+from sparklog.wire.machine.stalls import Stall, StallLog
 
 __all__ = ["LoopWatch", "TurnSelector", "run_watched"]
 

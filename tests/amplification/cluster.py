@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
-from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig

@@ -20,7 +20,13 @@ from tests.compat.kafka_programs import (
     files_of_logs,
 )
 from tests.compat.librdkafka import create_topic, produce
-from tests.unit.storage.batches import START_MS, headers_of, load_producers_again, make_batch, make_marker
+from tests.unit.sparklog.storage.batches import (
+    START_MS,
+    headers_of,
+    load_producers_again,
+    make_batch,
+    make_marker,
+)
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 

@@ -27,14 +27,14 @@ from sparklog.metadata.schemas import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from sparklog.metadata.snapshot_batches import MetadataSnapshot, encode_snapshot
-from sparklog.metadata.snapshot_records import snapshot_records
-from sparklog.metadata.snapshot_store import read_snapshot
-from sparklog.quorum.voter_set import Voter, VoterKey, VoterSet
+from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
+from sparklog.metadata_log.machine.snapshot_records import snapshot_records
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.metadata_log.snapshot_store import read_snapshot
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram, as_kafka_shows_it, dump_metadata
-from tests.unit.metadata.images import image_with_partitions
+from tests.unit.sparklog.metadata.images import image_with_partitions
 
 TOPIC_ID = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 DIRECTORY = UUID(int=77)

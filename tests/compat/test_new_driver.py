@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from driver.controller import late_brokers
+from driver.controller.machine import startup_grace as late_brokers
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce

@@ -23,7 +23,7 @@ from sparklog.storage.snapshot_files import list_snapshots
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, SnapshotId
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
-from tests.unit.metadata.metadata_logs import open_with_snapshots, replayed
+from tests.unit.sparklog.metadata_log.metadata_logs import open_with_snapshots, replayed
 
 CONFIG = {
     "metadata.log.max.record.bytes.between.snapshots": "20000",

@@ -14,7 +14,7 @@ from sparklog.types import TopicPartition
 from sparklog.wire.channel import Channel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic
-from tests.unit.replication.requests import produce, rows
+from tests.unit.executor.requests import produce, rows
 
 BROKERS = 3
 SEGMENT_BYTES = 1_048_576

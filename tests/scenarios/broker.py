@@ -7,13 +7,13 @@ from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from kio.schema.alter_partition.v3.request import BrokerState as IsrMember
 from kio.schema.alter_partition.v3.request import PartitionData, TopicData
 
-from executor.lifecycle import BrokerIdentity, BrokerLifecycle
-from executor.replication.leader_events import ProposeIsr
+from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle
+from executor.partitions.machine.events import ProposeIsr
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import Endpoint, FeatureRange, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 from tests.scenarios.replica import Log, Replica
-from tests.unit.controller.conversation import CLUSTER_ID
+from tests.unit.driver.controller.conversation import CLUSTER_ID
 
 
 @dataclass

@@ -18,9 +18,9 @@ from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-from driver.controller.decision import Decision
-from executor.lifecycle import BrokerState
-from executor.replication.leader_events import (
+from driver.controller.machine.decision import Decision
+from executor.control.machine.broker_lifecycle import BrokerState
+from executor.partitions.machine.events import (
     BrokersChanged,
     BrokerStatus,
     IsrProposalAnswered,
@@ -30,12 +30,12 @@ from executor.replication.leader_events import (
 from sparklog.config import topic_config
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.quorum.log_position import LogPosition
+from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.scenarios.broker import Broker, Disk, alter_partition_request, new_lifecycle, role
 from tests.scenarios.promises import Promises, divergences
 from tests.scenarios.replica import Log, Replica, Tell
-from tests.unit.controller.conversation import Conversation, creatable, directory_of
+from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of
 
 TOPIC = "t"
 STEP_MS = 100

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from driver.controller.quorum.candidate import (
+from driver.controller.quorum.machine.candidate import (
     AskLogEnd,
     AskVote,
     Candidate,
@@ -18,11 +18,11 @@ from driver.controller.quorum.candidate import (
     Lead,
     RollCall,
 )
-from driver.controller.quorum.leader import QuorumLeader
-from executor.quorum.quorum_voter import NO_ELECTION, FetchOutcome, QuorumVoter, VoteRequest
+from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.metadata.machine.quorum_voter import NO_ELECTION, FetchOutcome, QuorumVoter, VoteRequest
 from sparklog.errors import ErrorCode
-from sparklog.quorum.log_position import LogPosition
-from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 from tests.scenarios.replica import Log, Record, Tell
 

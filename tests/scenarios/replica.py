@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from executor.replication.leader_events import (
+from executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
     BrokerStatus,
@@ -15,7 +15,7 @@ from executor.replication.leader_events import (
     ProposeIsr,
     Ticked,
 )
-from executor.replication.partition_follower import (
+from executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
     AppendToLog,
     AwaitMetadata,
@@ -30,10 +30,10 @@ from executor.replication.partition_follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from executor.replication.partition_leader import PartitionLeader
+from executor.partitions.machine.leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.storage.epoch_checks import check_leader_epoch, divergence
+from sparklog.storage.machine.epoch_checks import check_leader_epoch, divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 LAG_TIME_MAX_MS = 10_000

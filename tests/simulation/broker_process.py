@@ -1,23 +1,23 @@
 """A broker's process: production lifecycle, image and replicas, and the loops that join them.
 
-It mirrors the shells `executor.broker`, `executor.metadata_follower` and `executor.replication.replicas`: the
+It mirrors the shells `executor.broker`, `executor.metadata.follower` and `executor.partitions.replicas`: the
 same steps in the same order, without asyncio.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from driver.controller.unclean_recovery import LogQuestion
-from executor.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
-from executor.replication.leader_events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
-from executor.replication.log_end import position_of
-from executor.replication.partition_settings import PartitionSettings
-from executor.replication.replica import Replica
+from driver.controller.machine.unclean_recovery import LogQuestion
+from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.partitions.log_end import position_of
+from executor.partitions.machine.events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
+from executor.partitions.partition_settings import PartitionSettings
+from executor.partitions.replica import Replica
 from sparklog.config import BrokerConfig, topic_config
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
-from sparklog.quorum.log_position import LogPosition
+from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog
 from tests.simulation.following import FetchLoop

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster import CONTROLLER_ID
 from driver.controller.quorum import candidate as machine
-from driver.controller.quorum.candidate import Candidate, ExpectedBroker, Lead, RollCall
-from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from driver.controller.quorum.machine.candidate import Candidate, ExpectedBroker, Lead, RollCall
+from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
-from sparklog.quorum.log_position import LogPosition
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from tests.simulation.leadership import Leadership
 from tests.simulation.metadata_copy import MetadataCopy, Reading
 from tests.simulation.network import Connection, Link, Process, Reply

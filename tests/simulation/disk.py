@@ -15,14 +15,14 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from executor.quorum.quorum_voter import Election
+from executor.metadata.machine.quorum_voter import Election
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers, stamp
 from sparklog.storage.batch_walk import walk_with_crc
-from sparklog.storage.leader_epochs import LeaderEpochs
 from sparklog.storage.log_config import LogConfig
-from sparklog.storage.producer_states import Duplicate, ProducerStates
-from sparklog.storage.recovery_rules import PreviousStop, SoundPrefix
+from sparklog.storage.machine.leader_epochs import LeaderEpochs
+from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
+from sparklog.storage.machine.recovery_rules import PreviousStop, SoundPrefix
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
 from tests.simulation.metadata_copy import MetadataCopy

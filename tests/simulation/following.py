@@ -1,14 +1,14 @@
 """What a broker's process does as a follower: one loop a leader, over production replicas.
 
-It mirrors `executor.replication.fetcher` without sessions: a partition is in at most one request at a time,
+It mirrors `executor.fetching.fetcher` without sessions: a partition is in at most one request at a time,
 and one that is added while others wait is asked for at once.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.replication.following import FetchedFromLeader
-from executor.replication.partition_follower import AwaitMetadata, PartitionFetch
-from executor.replication.replica import Replica
+from executor.partitions.following import FetchedFromLeader
+from executor.partitions.machine.follower import AwaitMetadata, PartitionFetch
+from executor.partitions.replica import Replica
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.leading import FETCH_WAIT_MS, FetchedPartition, FollowerFetch

@@ -5,11 +5,11 @@ A check raises `Violation`; it costs what has changed, not what there is.
 
 from typing import TYPE_CHECKING
 
-from driver.controller.quorum.candidate import Lead
-from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
-from executor.replication.replica import Replica
+from driver.controller.quorum.machine.candidate import Lead
+from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from executor.partitions.replica import Replica
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
-from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise

@@ -1,7 +1,8 @@
 """The time in which a driver leads: the production controller over the production quorum.
 
-It mirrors `driver.controller.leadership`, `commits`, `metadata_fetches`, `handlers` and `departures`: decide,
-append, replay at once, and answer when a majority of the voters has it on its disk.
+It mirrors `active_controller`, `commit_queue`, `metadata_fetches`, `api` and `broker_liveness` of
+`driver.controller`: decide, append, replay at once, and answer when a majority of the
+voters has it on its disk.
 """
 
 from collections import deque
@@ -12,18 +13,18 @@ from uuid import UUID
 
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 
-from driver.controller.cluster import CONTROLLER_ID
-from driver.controller.controller import Controller
-from driver.controller.decision import Decision
-from driver.controller.quorum.candidate import Lead, RollCall
-from driver.controller.quorum.leader import QuorumLeader
-from driver.controller.unclean_recovery import LogQuestion
-from executor.quorum.quorum_voter import QuorumAnswer
+from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.controller import Controller
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.unclean_recovery import LogQuestion
+from driver.controller.quorum.machine.candidate import Lead, RollCall
+from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.metadata.machine.quorum_voter import QuorumAnswer
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
-from sparklog.quorum.log_position import LogPosition
-from sparklog.quorum.voter_set import VoterSet
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 from tests.simulation.metadata_copy import MetadataBatch, Reading
 from tests.simulation.network import Connection, Reply

@@ -1,18 +1,18 @@
 """What a broker's process answers as a leader: produce and fetch requests over production replicas.
 
-It mirrors the handlers `executor.replication.produce` and `executor.replication.fetch`, which decide nothing,
+It mirrors the handlers `executor.api.produce` and `executor.api.fetch`, which decide nothing,
 without their sessions, sizes and versions.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from executor.replication.leader_events import FollowerFetched
-from executor.replication.partition_follower import PartitionFetch
-from executor.replication.replica import Replica
+from executor.partitions.machine.events import FollowerFetched
+from executor.partitions.machine.follower import PartitionFetch
+from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import validate_produced
-from sparklog.storage.epoch_checks import divergence
+from sparklog.storage.machine.epoch_checks import divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.network import Reply

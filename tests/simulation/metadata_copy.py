@@ -8,15 +8,15 @@ from bisect import bisect_right
 from random import Random
 from typing import NamedTuple
 
+from driver.controller.quorum.machine.voter_history import VoterHistory
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import snapshot_records as snapshots
-from sparklog.metadata.fetch_position import common_end, parting
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.quorum.log_position import LogPosition
-from sparklog.quorum.voter_history import VoterHistory
-from sparklog.quorum.voter_set import VoterSet
-from sparklog.storage.leader_epochs import EpochEndOffset, LeaderEpochs
+from sparklog.metadata_log.machine.fetch_position import common_end, parting
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterSet
+from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
 
 MAX_BATCHES = 20

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from driver.controller.quorum.candidate import Lead
-from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
+from driver.controller.quorum.machine.candidate import Lead
+from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.metadata.image import MetadataImage
-from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import LeaderEpoch, Offset
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from driver.controller.quorum.candidate import Lead
-from driver.controller.quorum.leader import QuorumLeader
-from executor.quorum.quorum_voter import QuorumAnswer, VoteRequest
-from executor.replication.replica import Replica
+from driver.controller.quorum.machine.candidate import Lead
+from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
-from sparklog.quorum.voter_set import VoterKey, VoterSet
+from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from driver.controller import alter_partition, brokers, elections, partition_changes
-from driver.controller.cluster import Cluster
-from driver.controller.partition_changes import Election as HowFar
-from driver.controller.quorum.leader import QuorumLeader
-from driver.controller.unclean_recovery import UncleanRecovery
-from executor.lifecycle import BrokerLifecycle
-from executor.quorum.quorum_voter import Election, QuorumVoter, VoteRequest
-from executor.replication.leader_events import AdvanceHighWatermark
-from executor.replication.partition_follower import PartitionFetch, PartitionFollower
-from executor.replication.partition_leader import PartitionLeader
-from executor.replication.replica import Replica
+from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.partition_changes import Election as HowFar
+from driver.controller.machine.unclean_recovery import UncleanRecovery
+from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.control.machine.broker_lifecycle import BrokerLifecycle
+from executor.metadata.machine.quorum_voter import Election, QuorumVoter, VoteRequest
+from executor.partitions.machine.events import AdvanceHighWatermark
+from executor.partitions.machine.follower import PartitionFetch, PartitionFollower
+from executor.partitions.machine.leader import PartitionLeader
+from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
-from sparklog.metadata import snapshot_records
-from sparklog.quorum.voter_set import VoterSet
-from sparklog.storage.producer_states import FRESH, ProducerStates
-from sparklog.storage.recovery_rules import SoundPrefix
+from sparklog.metadata_log.machine import snapshot_records
+from sparklog.metadata_log.machine.voter_set import VoterSet
+from sparklog.storage.machine.producer_states import FRESH, ProducerStates
+from sparklog.storage.machine.recovery_rules import SoundPrefix
 from sparklog.types import BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.voting import Voting

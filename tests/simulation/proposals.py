@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from executor.replication.leader_events import ProposeIsr
-from executor.replication.replica import Replica
-from executor.replication.waiting_proposals import IsrProposal, WaitingProposals
+from executor.control.machine.waiting_proposals import IsrProposal, WaitingProposals
+from executor.partitions.machine.events import ProposeIsr
+from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 from tests.simulation.network import Link

@@ -1,15 +1,15 @@
 """What a broker's process makes of its copy of the metadata log: images that it acts on, and snapshots.
 
-It mirrors the shell `executor.metadata_publisher`: what is committed is replayed at once, and acted on once
+It mirrors the shell `executor.metadata.publisher`: what is committed is replayed at once, and acted on once
 the broker knows its own registration and as much as its leader did when it came.
 """
 
 from typing import TYPE_CHECKING
 
+from executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.snapshot_delta import difference
-from sparklog.metadata.snapshot_schedule import SnapshotSchedule
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotSchedule
 from sparklog.types import Offset
 
 if TYPE_CHECKING:

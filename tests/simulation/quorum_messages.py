@@ -3,11 +3,11 @@
 from typing import NamedTuple
 from uuid import UUID
 
-from driver.controller.quorum.candidate import RollCall
-from driver.controller.unclean_recovery import LogQuestion
-from executor.quorum.quorum_voter import VoteRequest
+from driver.controller.machine.unclean_recovery import LogQuestion
+from driver.controller.quorum.machine.candidate import RollCall
+from executor.metadata.machine.quorum_voter import VoteRequest
 from sparklog.errors import ErrorCode
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from tests.simulation.metadata_copy import Reading
 

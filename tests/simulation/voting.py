@@ -1,15 +1,15 @@
 """What a broker's process does as a voter: the production voter over a copy of the metadata log on its disk.
 
-It mirrors the shells `executor.quorum.metadata_replica`, `quorum_handlers`, `roll_call` and
-`executor.metadata_follower`: what was decided is on the disk before anybody learns of it, and everything
+It mirrors the shells `executor.metadata.metadata_replica`, `quorum_handlers`, `roll_call` and
+`executor.metadata.follower`: what was decided is on the disk before anybody learns of it, and everything
 below the fetch offset is.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from driver.controller.quorum.candidate import RollCall
-from executor.quorum.quorum_voter import (
+from driver.controller.quorum.machine.candidate import RollCall
+from executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     FetchOutcome,
     MetadataDivergedError,
@@ -18,7 +18,7 @@ from executor.quorum.quorum_voter import (
     VoteRequest,
 )
 from sparklog.errors import ErrorCode
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import LeaderEpoch
 from tests.simulation.metadata_copy import MetadataCopy, Reading
 from tests.simulation.network import Link, Reply

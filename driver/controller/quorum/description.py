@@ -10,10 +10,10 @@ from kio.schema.describe_quorum.v2.response import (
     TopicData,
 )
 
-from driver.controller.cluster import CONTROLLER_ID
-from driver.controller.quorum.leader import QuorumLeader
+from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
 
 __all__ = ["describe_quorum_response"]

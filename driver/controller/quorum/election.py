@@ -11,10 +11,18 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from driver.controller.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.candidate import AskLogEnd, AskVote, Candidate, CopyLog, Effect, Lead, RollCall
-from driver.controller.quorum.links import Links
+from driver.controller.quorum.broker_channels import Links
+from driver.controller.quorum.machine.candidate import (
+    AskLogEnd,
+    AskVote,
+    Candidate,
+    CopyLog,
+    Effect,
+    Lead,
+    RollCall,
+)
 from driver.controller.quorum.requests import (
     BrokerAnswerError,
     copy_request,
@@ -24,8 +32,8 @@ from driver.controller.quorum.requests import (
     vote_request,
 )
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import SnapshotId
 
 __all__ = ["Election"]

@@ -13,12 +13,12 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.vote.v2 import request as vote
 
-from driver.controller.cluster import CONTROLLER_ID
-from driver.controller.quorum.candidate import AskVote, RollCall
+from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.quorum.machine.candidate import AskVote, RollCall
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.quorum.control_records import CONTROLLER_LISTENER
-from sparklog.quorum.log_position import EMPTY_LOG, LogPosition
-from sparklog.quorum.voter_set import VoterKey
+from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
+from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
 

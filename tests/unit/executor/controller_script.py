@@ -9,7 +9,7 @@ from typing import Any
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 from kio.schema.begin_quorum_epoch.v1.request import BeginQuorumEpochRequest, PartitionData, TopicData
 
-from executor.controller_link import ControllerLink
+from executor.control.controller_link import ControllerLink
 from sparklog.errors import ErrorCode
 from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.apis import ApiKey, known_versions

@@ -12,10 +12,10 @@ import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
-from executor.lifecycle import BrokerReplacedError
+from executor.control.machine.broker_lifecycle import BrokerReplacedError
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch

@@ -2,9 +2,15 @@
 
 from uuid import UUID
 
-from executor.lifecycle import BrokerDiskError, BrokerLifecycle, BrokerState
+from executor.control.machine.broker_lifecycle import BrokerDiskError, BrokerLifecycle, BrokerState
 from sparklog.errors import ErrorCode
-from tests.unit.executor.test_lifecycle import EPOCH, START_MS, registered, running, state_of
+from tests.unit.executor.control.machine.test_broker_lifecycle import (
+    EPOCH,
+    START_MS,
+    registered,
+    running,
+    state_of,
+)
 
 ONE, OTHER = UUID(int=400), UUID(int=500)
 

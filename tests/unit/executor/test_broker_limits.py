@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.controller.quorum.candidate import ExpectedBroker
+from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig

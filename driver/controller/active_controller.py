@@ -1,0 +1,272 @@
+"""The time in which this driver leads: what is put together when an election is won.
+
+    request -> Controller decides -> Commits appends -> brokers fetch (MetadataFetches) -> QuorumLeader counts
+    -> the high watermark moves -> Commits publishes and answers
+
+Everything here lives on the controller's event loop.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from driver.controller.api import Handlers, now_ms
+from driver.controller.broker_liveness import Departures
+from driver.controller.commit_queue import Commits
+from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.controller import Controller
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.unclean_recovery import LogQuestion
+from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.metadata_log import MetadataLog
+from driver.controller.quorum.broker_channels import Links
+from driver.controller.quorum.machine.candidate import ForeignClusterError, Lead, RollCall
+from driver.controller.quorum.machine.leader import QuorumLeader
+from driver.controller.quorum.requests import (
+    begin_quorum_epoch_request,
+    end_quorum_epoch_request,
+    log_end_request,
+    log_ends_of,
+)
+from sparklog.config import BrokerConfig
+from sparklog.errors import KafkaError
+from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from sparklog.metadata_log.control_records import kraft_version, leader_change, voters_record
+from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+__all__ = ["DeposedError", "Leadership"]
+
+END_EPOCH_TIMEOUT_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class DeposedError(Exception):
+    """Another driver leads the cluster; this one can change nothing any more."""
+
+
+class Leadership:
+    """This driver as the leader of the metadata log and the controller of the cluster."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        log: MetadataLog,
+        lead: Lead,
+        *,
+        wanted_voters: tuple[BrokerId, ...],
+        image: MetadataImage,
+        calls: tuple[RollCall, ...],
+        links: Links,
+        endpoint: Endpoint,
+        on_commit: Callable[[MetadataImage], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Begin the epoch that was won, on top of the `image` that the log adds up to."""
+        self._cluster_id = cluster_id
+        self._log = log
+        self._links = links
+        self._endpoint = endpoint
+        self._calls = {call.key: call for call in calls}
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._announcements: set[asyncio.Task[None]] = set()
+        self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
+        self._progress_scheduled = False
+        self._applied_bytes = 0
+        self.image = EMPTY_IMAGE
+        """The newest committed state; empty until a majority has the beginning of this epoch."""
+        self.controller = Controller(cluster_id, config, uuid.uuid4, image)
+        self.commits = Commits(
+            self.controller,
+            log,
+            on_append=self._schedule_progress,
+            on_commit=self._committed,
+            on_failure=on_failure,
+        )
+        self.departures = Departures(
+            config.inter_broker_listener, lambda: self.controller.image, self._broker_gone
+        )
+        self.quorum = QuorumLeader(
+            lead.leader_epoch,
+            lead.voters,
+            log.log_end_offset,
+            wanted_voters=wanted_voters,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+            now_ms=now_ms(),
+        )
+        self.fetches = MetadataFetches(cluster_id, log, self.quorum, self._fetched, self._deposed)
+        self.handlers = Handlers(
+            cluster_id,
+            config,
+            self.controller,
+            self.commits,
+            self.fetches,
+            self.departures,
+            self.quorum,
+            lambda: self.image,
+            endpoint,
+        )
+        change = leader_change(CONTROLLER_ID, lead.voters.keys, lead.granting)
+        self._replay_control(log.begin_epoch(lead.leader_epoch, change))
+        if lead.forms_cluster:
+            self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
+            self.quorum.voters_appended(lead.voters, log.log_end_offset)
+        bootstrap = self.controller.bootstrap()
+        self.commits.submit(bootstrap, lambda _: self._ready())
+        for call in calls:
+            self._announce(call)
+
+    def called_in(self, call: RollCall) -> None:
+        """A broker has come, or does not know yet that this driver leads.
+
+        Raises:
+            ForeignClusterError: it belongs to another cluster.
+        """
+        if call.cluster_id not in (None, self._cluster_id):
+            raise ForeignClusterError(call, self._cluster_id)
+        for key in [key for key in self._calls if key.node_id == call.key.node_id]:
+            del self._calls[key]
+        self._calls[call.key] = call
+        self._announce(call)
+
+    def tick(self) -> None:
+        """Let time pass."""
+        while (decision := self.controller.tick(now_ms())).records:
+            self.decide(decision)
+        self._ask_for_logs()
+        self.fetches.expire(now_ms())
+        voters = self.quorum.next_voters(self._calls.values(), now_ms())
+        if voters is not None:
+            self._change_voters(voters)
+
+    def decide(self, decision: Decision) -> None:
+        """Commit a decision that nobody waits for."""
+        self.commits.submit(decision, lambda _: None)
+
+    @property
+    def missing(self) -> str | None:
+        """Say which voters are out of touch, if so many are that nothing can be decided."""
+        if self.quorum.has_majority(now_ms()):
+            return None
+        silent = sorted(self.quorum.voters.keys - self._calls.keys())
+        return (
+            f"too few voters are in touch; out of touch are {', '.join(map(str, silent)) or 'none for long'}"
+        )
+
+    async def end(self) -> None:
+        """Tell the brokers that this driver leads no more, as far as they hear it soon."""
+        for task in (*self._announcements, *self._log_questions.values()):
+            task.cancel()
+        farewells = [
+            self._links.request(call, end_quorum_epoch_request(self._cluster_id, self._log.leader_epoch))
+            for call in self._calls.values()
+        ]
+        try:
+            async with asyncio.timeout(END_EPOCH_TIMEOUT_S):
+                await asyncio.gather(*farewells, return_exceptions=True)
+        except TimeoutError:
+            logger.info("Not every broker heard that the controller leaves")
+        await self.departures.close()
+        await self._log.snapshot_taker.idle()
+
+    def _ready(self) -> None:
+        logger.info(
+            "The controller leads cluster %s with leader epoch %d, metadata offset %d, voters %s",
+            self._cluster_id,
+            self._log.leader_epoch,
+            self.quorum.high_watermark,
+            ", ".join(str(key.node_id) for key in sorted(self.quorum.voters.keys)),
+        )
+
+    def _change_voters(self, voters: VoterSet) -> None:
+        logger.info(
+            "The voters are to be brokers %s", ", ".join(str(key.node_id) for key in sorted(voters.keys))
+        )
+        try:
+            self._replay_control(self._log.append_control([voters_record(voters)]))
+        except KafkaError as error:
+            self._on_failure(error)
+            return
+        self.quorum.voters_appended(voters, self._log.log_end_offset)
+        self._schedule_progress()
+
+    def _replay_control(self, last_offset: Offset) -> None:
+        self.controller.replay((), last_offset, self._log.leader_epoch)
+
+    def _fetched(self, key: VoterKey, fetch_offset: Offset) -> None:
+        if self.quorum.fetched(key, fetch_offset, self._log.log_end_offset, now_ms()):
+            self.commits.high_watermark_moved(self.quorum.high_watermark)
+            self._schedule_progress()
+
+    def _schedule_progress(self) -> None:
+        # Once for everything that is decided in this turn of the loop: the fetchers get it in one answer.
+        if not self._progress_scheduled:
+            self._progress_scheduled = True
+            asyncio.get_running_loop().call_soon(self._progress)
+
+    def _progress(self) -> None:
+        self._progress_scheduled = False
+        self.fetches.progress()
+
+    def _committed(self, image: MetadataImage) -> None:
+        self.image = image
+        self._on_commit(image)
+        log = self._log
+        metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)
+        log.snapshot_taker.applied(metadata, log.appended_bytes - self._applied_bytes)
+        self._applied_bytes = log.appended_bytes
+
+    def _broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        self.decide(self.controller.broker_gone(broker_id, broker_epoch))
+
+    def _ask_for_logs(self) -> None:
+        """Ask brokers how far their logs reach, one question at a time each."""
+        for question in self.controller.log_questions(now_ms()):
+            broker_id = question.broker_id
+            call = next((each for each in self._calls.values() if each.key.node_id == broker_id), None)
+            if call is not None and broker_id not in self._log_questions:
+                asking = self._ask_for_log(call, question)
+                self._log_questions[broker_id] = asyncio.get_running_loop().create_task(asking)
+
+    async def _ask_for_log(self, call: RollCall, question: LogQuestion) -> None:
+        try:
+            response = await self._links.request(call, log_end_request(question.leader_epochs))
+        except KafkaError as error:
+            logger.info("%s did not say how far its logs reach, and is asked again: %s", call.key, error)
+        else:
+            self.decide(self.controller.log_question_answered(question, log_ends_of(response), now_ms()))
+        finally:
+            del self._log_questions[question.broker_id]
+
+    def _deposed(self, key: VoterKey, leader_epoch: LeaderEpoch) -> None:
+        if key in self._calls:
+            self._on_failure(
+                DeposedError(
+                    f"another driver leads cluster {self._cluster_id} with leader epoch {leader_epoch}, this "
+                    f"one has {self._log.leader_epoch}: only one application may use these log directories"
+                )
+            )
+
+    def _announce(self, call: RollCall) -> None:
+        task = asyncio.get_running_loop().create_task(self._announce_to(call))
+        self._announcements.add(task)
+        task.add_done_callback(self._announcements.discard)
+
+    async def _announce_to(self, call: RollCall) -> None:
+        request = begin_quorum_epoch_request(
+            self._cluster_id, call.key, self._log.leader_epoch, self._endpoint.host, self._endpoint.port
+        )
+        try:
+            response = await self._links.request(call, request)
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if partition.leader_epoch > self._log.leader_epoch:
+                        self._deposed(call.key, partition.leader_epoch)
+        except KafkaError as error:
+            logger.info("%s did not hear of its controller, and will call in again: %s", call.key, error)

@@ -1,0 +1,90 @@
+"""From decision to answer: append, replay, wait until a majority of voters has it, then reply, in that order.
+
+While the voters flush, decisions go on being made and appended; their next fetch takes them all.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from driver.controller.machine.controller import Controller
+from driver.controller.machine.decision import Decision
+from driver.controller.metadata_log import MetadataLog
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import Offset
+
+__all__ = ["Commits"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    end_offset: Offset
+    """The decision is committed when the high watermark reaches it."""
+    image: MetadataImage
+    reply: Any
+    answer: Callable[[Any], None]
+
+
+class Commits:
+    """The decisions of one controller that are appended but not yet committed."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        log: MetadataLog,
+        *,
+        on_append: Callable[[], None],
+        on_commit: Callable[[MetadataImage], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._controller = controller
+        self._log = log
+        self._on_append = on_append
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._waiting: deque[_Waiting] = deque()
+        self._high_watermark: Offset = 0
+        self._failed = False
+
+    def submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
+        """Append what was decided and have `answer` called with the reply when it is committed.
+
+        A decision without records is answered when everything that it may rest on is committed.
+        """
+        if self._failed:
+            return
+        if decision.records:
+            try:
+                last_offset = self._log.append(decision.records)
+                self._controller.replay(decision.records, last_offset, self._log.leader_epoch)
+            except Exception as error:  # the image and the log may have parted: nothing may follow
+                self._fail(error)
+                return
+            self._on_append()
+        end_offset = self._log.log_end_offset
+        if end_offset <= self._high_watermark:
+            answer(decision.reply)
+            return
+        self._waiting.append(_Waiting(end_offset, self._controller.image, decision.reply, answer))
+
+    def high_watermark_moved(self, high_watermark: Offset) -> None:
+        """A majority of the voters has everything below `high_watermark`: answer what waited for it."""
+        self._high_watermark = high_watermark
+        image: MetadataImage | None = None
+        answers = []
+        while self._waiting and self._waiting[0].end_offset <= high_watermark:
+            waiting = self._waiting.popleft()
+            image = waiting.image
+            answers.append(waiting)
+        if image is not None:
+            self._on_commit(image)
+        for waiting in answers:
+            waiting.answer(waiting.reply)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        self._waiting.clear()
+        logger.critical("The metadata log cannot be written, the controller stops: %s", error, exc_info=error)
+        self._on_failure(error)

@@ -1,0 +1,380 @@
+"""A broker's life as the controller sees it: registered, fenced, unfenced, shutting down, gone.
+
+    registers -> fenced -> has applied its own registration -> unfenced
+    unfenced -> wants to shut down, leads something -> in controlled shutdown -> leads nothing -> may go
+    unfenced -> its executor is to go -> in controlled shutdown -> leads nothing -> is told to go
+    unfenced -> session timed out, connection refused, wants to be fenced -> fenced
+
+The rules this module keeps:
+
+- A broker epoch names one registration; it is the offset of its record. What comes with an older one is
+  refused with STALE_BROKER_EPOCH.
+- A new incarnation starts fenced and out of every ISR, whatever the one before it was.
+- A broker id with a live session belongs to one incarnation; another one is refused until the session ends,
+  unless it has a directory of the first, which only one process at a time can have.
+- Whoever becomes fenced leaves ISRs and leaderships in the same batch of records.
+- A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is
+  how brokers know which of the two it is.
+
+Source: KIP-631, KIP-841 (fenced brokers and the ISR), KIP-903.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
+from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
+
+from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.elections import broker_joins, broker_lost_log, brokers_leave, directories_fail
+from driver.controller.machine.sessions import Session
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import BrokerRegistration, SecurityProtocol
+from sparklog.metadata.schemas import (
+    METADATA_VERSION_FEATURE,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+)
+from sparklog.types import BrokerEpoch, BrokerId
+
+__all__ = ["fence", "fence_expired", "heartbeat", "lead_out", "register"]
+
+logger = logging.getLogger(__name__)
+
+_RESERVED_DIRECTORY_IDS: Final = 100
+"""Directory ids below it have a meaning of their own (KIP-858)."""
+_FENCE: Final = 1
+_UNFENCE: Final = -1
+_ENTER_CONTROLLED_SHUTDOWN: Final = 1
+
+
+def register(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+    """Answer BrokerRegistration."""
+    broker_id = request.broker_id
+    try:
+        _check_registration(cluster, request, now_ms)
+    except KafkaError as error:
+        logger.info("Refused the registration of broker %d: %s", broker_id, error)
+        return Decision([], _registered(error.error_code))
+    existing = cluster.image.brokers.get(broker_id)
+    records: list[MetadataRecord] = []
+    if existing is not None and existing.incarnation_id == request.incarnation_id:
+        record = _registration_record(
+            request, existing.broker_epoch, existing.fenced, existing.in_controlled_shutdown
+        )
+    else:
+        if existing is not None:
+            records += _previous_incarnation_ends(cluster, existing, request.previous_broker_epoch)
+        record = _registration_record(request, cluster.next_offset + len(records))
+    records.append(record)
+    cluster.sessions.renew(broker_id, record.broker_epoch, now_ms)
+    logger.info(
+        "Broker %d registered with broker epoch %d, rack %s, listeners %s",
+        broker_id,
+        record.broker_epoch,
+        record.rack,
+        ", ".join(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in record.end_points),
+    )
+    return Decision(records, _registered(ErrorCode.none, record.broker_epoch))
+
+
+def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *, stopping: bool) -> Decision:
+    """Answer BrokerHeartbeat. While the whole cluster is `stopping`, every broker is told to go at once."""
+    broker_id = request.broker_id
+    try:
+        registration = cluster.check_broker_epoch(broker_id, request.broker_epoch)
+    except KafkaError as error:
+        logger.info("Refused a heartbeat: %s", error)
+        return Decision([], _beaten(error.error_code))
+    session = cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
+    if request.current_metadata_offset >= 0:
+        session.metadata_offset = max(session.metadata_offset or 0, request.current_metadata_offset)
+    caught_up = request.current_metadata_offset >= registration.broker_epoch
+    if stopping:
+        cluster.sessions.end(broker_id)
+        return Decision([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
+
+    records: list[MetadataRecord] = []
+    fenced, shut_down = registration.fenced, False
+    directories = registration.log_directories
+    lost_all_directories = bool(directories) and set(directories) <= set(request.offline_log_dirs)
+    want_fence = request.want_fence or lost_all_directories
+    if registration.fenced:
+        if request.want_shut_down or registration.in_controlled_shutdown:
+            shut_down = True
+        elif caught_up and not want_fence:
+            records += _unfence(cluster, registration)
+            fenced = False
+    elif registration.in_controlled_shutdown:
+        if _may_leave(cluster, registration, session):
+            records += fence(cluster, registration, "its controlled shutdown is complete")
+            fenced = shut_down = True
+    elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
+        if lost_all_directories:
+            records += _fence_without_logs(cluster, registration)
+        else:
+            records += fence(cluster, registration, "it asked to leave")
+        fenced, shut_down = True, request.want_shut_down
+    elif request.want_shut_down:
+        records += _start_controlled_shutdown(cluster, registration, session)
+    if not records and not want_fence:
+        records += _offline_directories(cluster, registration, request.offline_log_dirs)
+    if shut_down:
+        logger.info("Broker %d may shut down", broker_id)
+        cluster.sessions.end(broker_id)
+    return Decision(records, _beaten(ErrorCode.none, caught_up, fenced, shut_down))
+
+
+def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+    """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
+    logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
+    return _fence_together(cluster, [registration])
+
+
+def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+    """Return the records that begin a broker's controlled shutdown without its asking.
+
+    The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
+    """
+    session = cluster.sessions.get(registration.broker_id)
+    if registration.in_controlled_shutdown or (registration.fenced and session is None):
+        return []
+    logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
+    if registration.fenced:
+        return [_enters_controlled_shutdown(registration)]
+    return _start_controlled_shutdown(cluster, registration, session)
+
+
+def _fence_together(cluster: Cluster, registrations: Sequence[BrokerRegistration]) -> list[MetadataRecord]:
+    return [
+        *brokers_leave(cluster, [registration.broker_id for registration in registrations]),
+        *map(_becomes_fenced, registrations),
+    ]
+
+
+def _fence_without_logs(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
+    logger.warning("Broker %d is fenced: it has no log directory left", registration.broker_id)
+    return [
+        *broker_lost_log(cluster, registration.broker_id),
+        _becomes_fenced(registration),
+    ]
+
+
+def _becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
+    )
+
+
+def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
+    """Return the records that fence all brokers whose sessions have run out, together."""
+    expired = []
+    for broker_id, registration in cluster.image.brokers.items():
+        session = cluster.sessions.get(broker_id)
+        if registration.fenced:
+            continue
+        if session is None or session.broker_epoch != registration.broker_epoch:
+            # A controller that has just started has heard of nobody yet.
+            cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
+        elif not cluster.sessions.is_alive(broker_id, now_ms):
+            cluster.sessions.end(broker_id)
+            silent_ms = now_ms - session.last_contact_ms
+            logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
+            expired.append(registration)
+    return _fence_together(cluster, expired) if expired else []
+
+
+def _start_controlled_shutdown(
+    cluster: Cluster, registration: BrokerRegistration, session: Session | None
+) -> list[MetadataRecord]:
+    """Return the records that take an unfenced broker's leaderships away and give it no new ones."""
+    logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
+    records: list[MetadataRecord] = [
+        _enters_controlled_shutdown(registration),
+        *brokers_leave(cluster, (registration.broker_id,)),
+    ]
+    if session is not None:
+        session.shutdown_offset = cluster.next_offset + len(records) - 1
+    return records
+
+
+def _enters_controlled_shutdown(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id,
+        broker_epoch=registration.broker_epoch,
+        in_controlled_shutdown=_ENTER_CONTROLLED_SHUTDOWN,
+    )
+
+
+def _check_registration(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) -> None:
+    existing = cluster.image.brokers.get(request.broker_id)
+    if request.cluster_id != cluster.cluster_id:
+        raise KafkaError(
+            ErrorCode.inconsistent_cluster_id,
+            f"it belongs to cluster {request.cluster_id}, this is {cluster.cluster_id}",
+        )
+    same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
+    # A directory's lock goes with the process that held it, so who has the directory has outlived the other.
+    has_its_directory = existing is not None and not set(existing.log_directories).isdisjoint(
+        request.log_dirs
+    )
+    may_replace = same_incarnation or has_its_directory
+    if not may_replace and cluster.sessions.is_alive(request.broker_id, now_ms):
+        raise KafkaError(
+            ErrorCode.duplicate_broker_registration,
+            "another process is registered under this broker id and alive; if it has just been replaced, "
+            "this passes when its session ends",
+        )
+    if request.broker_id < 0 or request.incarnation_id is None or not request.listeners:
+        raise _invalid("broker id, incarnation id and at least one listener are needed")
+    protocols = {protocol.value for protocol in SecurityProtocol}
+    for listener in request.listeners:
+        if listener.security_protocol not in protocols:
+            raise _invalid(
+                f"listener {listener.name} has unknown security protocol {listener.security_protocol}"
+            )
+    _check_directories(cluster, request.broker_id, request.log_dirs)
+    _check_features(cluster, request)
+
+
+def _registration_record(
+    request: BrokerRegistrationRequest,
+    broker_epoch: BrokerEpoch,
+    fenced: bool = True,
+    in_controlled_shutdown: bool = False,
+) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=broker_epoch,
+        end_points=tuple(
+            BrokerEndpoint(
+                name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
+            )
+            for listener in request.listeners
+        ),
+        features=tuple(
+            BrokerFeature(
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            )
+            for feature in request.features
+        ),
+        rack=request.rack,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=tuple(request.log_dirs),
+    )
+
+
+def _check_directories(cluster: Cluster, broker_id: BrokerId, directories: Sequence[UUID | None]) -> None:
+    if not directories:
+        raise _invalid("it names no log directory")
+    if len(set(directories)) != len(directories):
+        raise _invalid("it names a log directory twice")
+    for directory in directories:
+        if directory is None or directory.int < _RESERVED_DIRECTORY_IDS:
+            raise _invalid(f"log directory id {directory} is reserved")
+        for other_id, other in cluster.image.brokers.items():
+            if other_id != broker_id and directory in other.log_directories:
+                raise _invalid(f"log directory {directory} is broker {other_id}'s")
+
+
+def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:
+    supported = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
+    }
+    if METADATA_VERSION_FEATURE not in supported:
+        raise _invalid(f"it does not say which {METADATA_VERSION_FEATURE} it supports")
+    for name, level in cluster.image.features.items():
+        lowest, highest = supported.get(name, (0, 0))
+        if not lowest <= level <= highest:
+            raise KafkaError(
+                ErrorCode.unsupported_version,
+                f"the cluster uses {name} {level}, the broker supports {lowest} to {highest}",
+            )
+
+
+def _invalid(problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_registration, problem)
+
+
+def _previous_incarnation_ends(
+    cluster: Cluster, existing: BrokerRegistration, previous_broker_epoch: BrokerEpoch
+) -> list[MetadataRecord]:
+    clean = previous_broker_epoch == existing.broker_epoch
+    if clean or not cluster.has_eligible_leader_replicas:
+        return brokers_leave(cluster, (existing.broker_id,))
+    return broker_lost_log(cluster, existing.broker_id)
+
+
+def _unfence(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
+    logger.info("Broker %d is unfenced: it has applied its registration", registration.broker_id)
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_UNFENCE
+        ),
+        *broker_joins(cluster, registration.broker_id),
+    ]
+
+
+def _may_leave(cluster: Cluster, registration: BrokerRegistration, session: Session) -> bool:
+    """Whether a broker in controlled shutdown leads nothing and all others know it."""
+    if cluster.topic_index.leading[registration.broker_id]:
+        return False
+    others = [broker_id for broker_id in cluster.image.brokers if cluster.is_active(broker_id)]
+    return session.shutdown_offset is None or cluster.sessions.all_applied(session.shutdown_offset, others)
+
+
+def _offline_directories(
+    cluster: Cluster, registration: BrokerRegistration, offline: Sequence[UUID]
+) -> list[MetadataRecord]:
+    """Note directories that have newly failed, and move away what lay in them."""
+    failed = [directory for directory in registration.log_directories if directory in offline]
+    if not failed:
+        return []
+    left = tuple(directory for directory in registration.log_directories if directory not in offline)
+    logger.warning(
+        "Directories %s of broker %d went offline, left are %s",
+        [str(directory) for directory in failed],
+        registration.broker_id,
+        [str(directory) for directory in left],
+    )
+    return [
+        *directories_fail(cluster, registration.broker_id, failed),
+        BrokerRegistrationChangeRecord(
+            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, log_dirs=left
+        ),
+    ]
+
+
+def _registered(error_code: ErrorCode, broker_epoch: BrokerEpoch = -1) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(
+        throttle_time=timedelta(), error_code=error_code, broker_epoch=broker_epoch
+    )
+
+
+def _beaten(
+    error_code: ErrorCode, caught_up: bool = False, fenced: bool = True, shut_down: bool = False
+) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(
+        throttle_time=timedelta(),
+        error_code=error_code,
+        is_caught_up=caught_up,
+        is_fenced=fenced,
+        should_shut_down=shut_down,
+    )

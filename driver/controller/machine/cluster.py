@@ -1,0 +1,163 @@
+"""The cluster as decided so far, and the questions that every decision asks of it.
+
+`image` runs ahead of what is durable: it holds every decision made, so that the next one is made on top
+of it. What clients and brokers are told comes from the shell's committed image.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+from driver.controller.machine.partition_changes import Election, IsrRules
+from driver.controller.machine.placement import UsableBroker
+from driver.controller.machine.sessions import Sessions
+from driver.controller.machine.topic_index import TopicIndex
+from sparklog.config import TOPIC_KEYS, BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+
+__all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "Cluster", "election_of"]
+
+CONTROLLER_ID: Final[BrokerId] = 1_000_000
+"""The driver's node id: above those of all brokers, which are counted from 0."""
+
+MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+
+class Cluster:
+    """The newest image, the brokers' sessions, and the driver's own configuration."""
+
+    def __init__(self, cluster_id: str, config: BrokerConfig, image: MetadataImage) -> None:
+        self.cluster_id = cluster_id
+        self.config = config
+        self.image = image
+        self.topic_index = TopicIndex(image)
+        self.sessions = Sessions(config.broker_session_timeout_ms)
+
+    def replay(
+        self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        before = self.image
+        self.image, delta = before.apply(records, last_offset, leader_epoch)
+        self.topic_index.changed(before, self.image, delta)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset of the next record that is decided."""
+        return self.image.end_offset
+
+    def check_broker_epoch(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> BrokerRegistration:
+        """Return the registration under which a broker speaks.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH: the broker is not registered, or has registered again since.
+        """
+        registration = self.image.brokers.get(broker_id)
+        if registration is None:
+            raise KafkaError(ErrorCode.stale_broker_epoch, f"broker {broker_id} is not registered")
+        if registration.broker_epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.stale_broker_epoch,
+                f"broker {broker_id} speaks with broker epoch {broker_epoch}, "
+                f"its registration has {registration.broker_epoch}",
+            )
+        return registration
+
+    def is_active(self, broker_id: BrokerId) -> bool:
+        """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
+        registration = self.image.brokers.get(broker_id)
+        return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
+
+    def is_arriving(self, broker_id: BrokerId, now_ms: int) -> bool:
+        """Whether the broker has registered, and is about to be unfenced."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or not registration.fenced or registration.in_controlled_shutdown:
+            return False
+        session = self.sessions.get(broker_id)
+        return (
+            session is not None
+            and session.broker_epoch == registration.broker_epoch
+            and self.sessions.is_alive(broker_id, now_ms)
+        )
+
+    def may_lead(
+        self,
+        partition: PartitionRegistration,
+        *,
+        leaving: Collection[BrokerId] = (),
+        joining: BrokerId | None = None,
+    ) -> Callable[[BrokerId], bool]:
+        """Return the test for a leader of `partition` while `leaving` are going and `joining` being unfenced.
+
+        A broker that has come back without the directory in which its replica lay may not lead.
+        """
+
+        brokers = self.image.brokers
+
+        def test(broker_id: BrokerId) -> bool:
+            registration = brokers.get(broker_id)
+            if registration is None or broker_id in leaving:
+                return False
+            if broker_id != joining and (registration.fenced or registration.in_controlled_shutdown):
+                return False
+            return registration.has_online_directory(partition.directory_of(broker_id))
+
+        return test
+
+    def isr_rules(self, topic: str) -> IsrRules:
+        """Return what topic and cluster configuration say about in-sync replicas."""
+        own = self.image.topic_configs(topic)
+        unclean, minimum = own.get(_UNCLEAN_ELECTION), own.get(MIN_IN_SYNC_REPLICAS)
+        return IsrRules(
+            unclean_election=self.config.unclean_leader_election_enable
+            if unclean is None
+            else bool(TOPIC_KEYS[_UNCLEAN_ELECTION].parse(unclean)),
+            min_in_sync_replicas=self.config.min_insync_replicas if minimum is None else int(minimum),
+            eligible_leader_replicas=self.has_eligible_leader_replicas,
+        )
+
+    @property
+    def has_eligible_leader_replicas(self) -> bool:
+        """Whether the cluster keeps eligible leader replicas (KIP-966)."""
+        return self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
+
+    def usable_brokers(self) -> Iterator[UsableBroker]:
+        """Yield the brokers that may be given replicas: all that are not shutting down."""
+        for broker_id, registration in self.image.brokers.items():
+            if not registration.in_controlled_shutdown:
+                yield UsableBroker(broker_id, registration.rack, registration.fenced)
+
+    def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID | None, ...]:
+        """Return the directory in which each new replica will lie, as far as the controller can know."""
+        return tuple(self.default_directory(broker_id) for broker_id in replicas)
+
+    def default_directory(self, broker_id: BrokerId) -> UUID | None:
+        """Return the broker's only directory, or that it is still to be chosen."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is not None and len(registration.log_directories) == 1:
+            return registration.log_directories[0]
+        return UNASSIGNED_DIRECTORY
+
+    def partitions(
+        self, keys: Iterable[TopicIdPartition] | None = None
+    ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Yield the partitions that `keys` name, or every partition of the cluster."""
+        topics = self.image.topics.by_id
+        if keys is not None:
+            for topic_id, partition_id in keys:
+                topic = topics[topic_id]
+                yield topic, partition_id, topic.partitions[partition_id]
+            return
+        for topic in topics.values():
+            for partition_id, partition in topic.partitions.items():
+                yield topic, partition_id, partition
+
+
+def election_of(rules: IsrRules) -> Election:
+    """Return how far an election goes that nobody asked for."""
+    return Election.UNCLEAN if rules.unclean_election else Election.ONLINE

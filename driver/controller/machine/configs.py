@@ -1,0 +1,171 @@
+"""IncrementalAlterConfigs and AlterConfigs: what topics are told while the cluster runs.
+
+A resource is changed whole or not at all: its new values must make a valid topic configuration together.
+Brokers' own configuration is given at start and not changed here.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse as AlteredResource
+from kio.schema.alter_configs.v2.response import AlterConfigsResponse
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, IncrementalAlterConfigsRequest
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse as IncrementallyAlteredResource,
+)
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+
+from driver.controller.machine.cluster import MIN_IN_SYNC_REPLICAS, Cluster
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.eligible_replicas import forget_eligible_replicas
+from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
+
+__all__ = ["alter_configs", "incremental_alter_configs"]
+
+logger = logging.getLogger(__name__)
+
+MAX_VALUE_BYTES = 2**15 - 1
+"""As in Kafka."""
+
+
+class Operation(IntEnum):
+    """What an incremental change does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def incremental_alter_configs(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> Decision:
+    """Answer IncrementalAlterConfigs."""
+
+    def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
+        values = dict(old)
+        for config in resource.configs:
+            value = _apply(cluster, config, values.get(config.name))
+            if value is None:
+                values.pop(config.name, None)
+            else:
+                values[config.name] = value
+        return values
+
+    records, answers = _alter(
+        cluster, request.resources, request.validate_only, new_values, IncrementallyAlteredResource
+    )
+    return Decision(records, IncrementalAlterConfigsResponse(throttle_time=timedelta(), responses=answers))
+
+
+def alter_configs(cluster: Cluster, request: AlterConfigsRequest) -> Decision:
+    """Answer AlterConfigs, the older form: what is not named goes back to its default."""
+
+    def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
+        missing = [config.name for config in resource.configs if config.value is None]
+        if missing:
+            raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {','.join(missing)}")
+        return {config.name: config.value for config in resource.configs}
+
+    records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
+    return Decision(records, AlterConfigsResponse(throttle_time=timedelta(), responses=answers))
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _alter(
+    cluster: Cluster,
+    resources: Sequence[Any],
+    validate_only: bool,
+    new_values: Callable[[Any, Mapping[str, str]], dict[str, str]],
+    answer_type: Callable[..., _Answer],
+) -> tuple[list[MetadataRecord], tuple[_Answer, ...]]:
+    times_named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    records: list[MetadataRecord] = []
+    answers = {}
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        error_code, message = ErrorCode.none, None
+        try:
+            if times_named[key] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            changed = _resource_records(cluster, resource, new_values)
+            if not validate_only:
+                records += changed
+        except KafkaError as error:
+            error_code, message = error.error_code, error.message
+        answers[key] = answer_type(
+            error_code=error_code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    return records, tuple(answers.values())
+
+
+def _resource_records(
+    cluster: Cluster, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+) -> list[MetadataRecord]:
+    if resource.resource_type != ResourceType.TOPIC:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            "Only the configuration of topics can be changed; a broker's is given when the cluster starts.",
+        )
+    name = resource.resource_name
+    if name not in cluster.image.topics.by_name:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+    if len({config.name for config in resource.configs}) != len(resource.configs):
+        raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    old = cluster.image.topic_configs(name)
+    new = new_values(resource, old)
+    for key, value in new.items():
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise KafkaError(
+                ErrorCode.invalid_config, f"{key}: the value is longer than {MAX_VALUE_BYTES} bytes"
+            )
+    topic_config(cluster.config, new)
+    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    if changed:
+        logger.info("Configuration of topic %s changes: %s", name, {key: new.get(key) for key in changed})
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=new.get(key))
+        for key in changed
+    ]
+    if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
+        records += forget_eligible_replicas([cluster.image.topics.by_name[name]])
+    return records
+
+
+def _apply(cluster: Cluster, config: AlterableConfig, old: str | None) -> str | None:
+    """Return the key's value after one incremental change; `None` removes it."""
+    try:
+        operation = Operation(config.config_operation)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.invalid_request, f"Unknown operation {config.config_operation} on {config.name}"
+        ) from None
+    if operation is Operation.DELETE:
+        return None
+    if config.value is None:
+        raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {config.name}")
+    if operation is Operation.SET:
+        return str(config.value)
+    key = TOPIC_KEYS.get(config.name)
+    if key is not None and key.type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            f"Can't {operation.name} to key {config.name} because its type is not LIST.",
+        )
+    if old is None and key is not None:
+        old = key.format(topic_config(cluster.config, {}).value(config.name))
+    items = [item for item in (old or "").split(",") if item]
+    named = [item for item in config.value.split(",") if item]
+    if operation is Operation.APPEND:
+        return ",".join([*items, *(item for item in named if item not in items)])
+    return ",".join(item for item in items if item not in named)

@@ -1,0 +1,217 @@
+"""The controller: requests and events in, metadata records and replies out.
+
+No clock, no randomness, no file and no socket: time and topic ids are given. Every decision is made on top
+of all earlier ones, so the order for whoever runs the machine is: `handle` (or `tick`, ...), then at once
+`replay` of the records under the offset they get, then make them durable, and only then reply. Records of
+one decision belong into one batch: they take effect together.
+
+Source: KIP-631 and Kafka's org.apache.kafka.controller for behaviour and error codes.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
+from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+
+from driver.controller.internal_topics import InternalTopicRepair
+from driver.controller.machine import brokers
+from driver.controller.machine.activation import bootstrap_records
+from driver.controller.machine.alter_partition import alter_partition
+from driver.controller.machine.assign_directories import assign_directories
+from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.configs import alter_configs, incremental_alter_configs
+from driver.controller.machine.create_partitions import create_partitions
+from driver.controller.machine.create_topics import create_topics
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.delete_topics import delete_topics
+from driver.controller.machine.elections import balance, elect_leaders, elect_where_unclean_is_allowed
+from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
+from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+__all__ = ["REQUEST_TYPES", "Controller"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Periodic:
+    """Something that is due an interval after the first look at it, and every interval from then on."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._last_ms: int | None = None
+
+    def is_due(self, now_ms: int) -> bool:
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        if now_ms - self._last_ms < self._interval_ms:
+            return False
+        self._last_ms = now_ms
+        return True
+
+
+class Controller:
+    """The state of the cluster as decided so far, and the rules by which it changes."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        new_topic_id: Callable[[], UUID],
+        image: MetadataImage = EMPTY_IMAGE,
+    ) -> None:
+        """Take over at `image`. `new_topic_id` must never return an id twice."""
+        self._cluster = Cluster(cluster_id, config, image)
+        self._new_topic_id = new_topic_id
+        self._stopping = False
+        self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
+        self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
+        self._recovery = UncleanRecovery()
+        self._internal_topics = InternalTopicRepair()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The cluster with every decision so far, durable or not."""
+        return self._cluster.image
+
+    def bootstrap(self) -> Decision:
+        """Return what a controller says before anything else; nothing if its configuration is as it was."""
+        return Decision(bootstrap_records(self.image, self._cluster.config), None)
+
+    def handle(self, request: Any, now_ms: int) -> Decision:
+        """Decide about a request, an entity of one of `REQUEST_TYPES`.
+
+        Raises:
+            KeyError: another kind of entity.
+        """
+        return _HANDLERS[type(request)](self, request, now_ms)
+
+    def tick(self, now_ms: int) -> Decision:
+        """Fence the brokers that have been silent for too long, or else hold the elections that are due.
+
+        Call it again, after `replay`, until it has no records.
+        """
+        self._cluster.sessions.listening(now_ms)
+        if self._stopping:
+            return Decision([], None)
+        records = brokers.fence_expired(self._cluster, now_ms)
+        if not records and self._cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
+            records = balance(self._cluster)
+        if not records and self._unclean_elections.is_due(now_ms):
+            records = elect_where_unclean_is_allowed(self._cluster)
+        if not records:
+            records = self._decided_by_logs(now_ms)
+        return Decision(records, None)
+
+    def log_questions(self, now_ms: int) -> list[LogQuestion]:
+        """Return what brokers have to be asked about their logs."""
+        if self._stopping:
+            return []
+        return self._recovery.questions(self._cluster, now_ms) + self._internal_topics.questions(
+            self._cluster
+        )
+
+    def log_question_answered(
+        self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition], now_ms: int
+    ) -> Decision:
+        """Take in how far a broker's logs reach, by topic and partition; what is missing is asked again."""
+        self._recovery.answered(question, positions)
+        self._internal_topics.answered(self._cluster, question, positions)
+        return Decision([] if self._stopping else self._decided_by_logs(now_ms), None)
+
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision:
+        """Fence a broker whose process is known to have ended, if it has not registered again since."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or registration.broker_epoch != broker_epoch:
+            return Decision([], None)
+        self._cluster.sessions.end(broker_id)
+        if registration.fenced or self._stopping:
+            return Decision([], None)
+        return Decision(brokers.fence(self._cluster, registration, "its process has ended"), None)
+
+    def shut_down_broker(self, broker_id: BrokerId, reason: str) -> Decision:
+        """Have one broker leave while the cluster goes on: its leaders move, then it is told to go."""
+        registration = self.image.brokers.get(broker_id)
+        if registration is None or self._stopping:
+            return Decision([], None)
+        return Decision(brokers.lead_out(self._cluster, registration, reason), None)
+
+    def shut_down_brokers(self) -> None:
+        """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
+
+        The ISRs stay what they are, so that the last broker to leave is not the only one in sync.
+        """
+        logger.info("All brokers are told to shut down")
+        self._stopping = True
+
+    def metadata_fetched(self, broker_id: BrokerId, fetch_offset: Offset) -> None:
+        """Note that a broker has the metadata log up to `fetch_offset`, exclusive.
+
+        Fresher than its heartbeats; a controlled shutdown waits for it.
+        """
+        session = self._cluster.sessions.get(broker_id)
+        if session is not None and fetch_offset > 0:
+            session.metadata_offset = max(session.metadata_offset or 0, fetch_offset - 1)
+
+    def replay(
+        self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
+        self._cluster.replay(records, last_offset, leader_epoch)
+
+    def _decided_by_logs(self, now_ms: int) -> list[MetadataRecord]:
+        return self._recovery.elections(self._cluster, now_ms) or self._internal_topics.removals(
+            self._cluster
+        )
+
+    def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+        return brokers.register(self._cluster, request, now_ms)
+
+    def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Decision:
+        return brokers.heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
+
+    def _create_topics(self, request: CreateTopicsRequest, _: int) -> Decision:
+        return create_topics(self._cluster, request, self._new_topic_id)
+
+
+def _timeless(decide: Callable[[Cluster, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
+    return lambda controller, request, _: decide(controller._cluster, request)
+
+
+_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]] = MappingProxyType(
+    {
+        BrokerRegistrationRequest: Controller._register,
+        BrokerHeartbeatRequest: Controller._heartbeat,
+        CreateTopicsRequest: Controller._create_topics,
+        DeleteTopicsRequest: _timeless(delete_topics),
+        CreatePartitionsRequest: _timeless(create_partitions),
+        IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
+        AlterConfigsRequest: _timeless(alter_configs),
+        AlterPartitionRequest: _timeless(alter_partition),
+        AssignReplicasToDirsRequest: _timeless(assign_directories),
+        AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
+        InitProducerIdRequest: _timeless(init_producer_id),
+        ElectLeadersRequest: _timeless(elect_leaders),
+    }
+)
+
+REQUEST_TYPES: Final = frozenset(_HANDLERS)
+"""The requests that `Controller.handle` decides about."""

@@ -1,0 +1,126 @@
+"""Divides a change of very many topics into parts that are decided one after the other.
+
+A decision about ten thousand topics would hold the controller's loop, and with it every broker's lease. So
+what a request asks for is decided `TOPICS_PER_PART` topics at a time, each part on top of what was decided
+before it, be it by others. A topic changes as a whole; a request of so many need not. What names the same
+topic stays together, since naming it twice is a mistake. A request of few topics is its only part.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+
+from driver.controller.machine.create_topics import refused_topics, too_many_partitions
+
+__all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
+
+TOPICS_PER_PART: Final = 150
+
+_PARTITIONS_OF_A_TOPIC: Final = 5
+"""So many of one topic count as a topic, where a request may name some of its partitions."""
+
+
+class _Division(NamedTuple):
+    asked: str
+    """The field of the request that lists what is to change."""
+    answered: str
+    """The field of the response that lists what became of it."""
+    key: Callable[[Any], Hashable]
+    """What two items have in common that may not be apart."""
+    pieces: Callable[[Any], Iterable[Any]] = lambda item: (item,)
+    """What an item may be divided into."""
+    size: Callable[[Any], int] = lambda _: 1
+    """How many of a part's `TOPICS_PER_PART` an item stands for."""
+
+
+_DIVISIONS: Final[dict[type[Any], _Division]] = {
+    CreateTopicsRequest: _Division("topics", "topics", lambda topic: topic.name),
+    DeleteTopicsRequest: _Division("topics", "responses", lambda topic: (topic.name, topic.topic_id)),
+    CreatePartitionsRequest: _Division("topics", "results", lambda topic: topic.name),
+    AlterConfigsRequest: _Division(
+        "resources", "responses", lambda resource: (resource.resource_type, resource.resource_name)
+    ),
+    IncrementalAlterConfigsRequest: _Division(
+        "resources", "responses", lambda resource: (resource.resource_type, resource.resource_name)
+    ),
+    ElectLeadersRequest: _Division(
+        "topic_partitions",
+        "replica_election_results",
+        lambda topic: (topic.topic, topic.partitions),
+        lambda topic: _pieces(topic),  # noqa: PLW0108  (it is defined below)
+        lambda topic: 1 + len(topic.partitions) // _PARTITIONS_OF_A_TOPIC,
+    ),
+}
+
+
+def parts_of(request: Any) -> Generator[None, None, Sequence[Any]]:
+    """Return requests that together ask for what `request` does; itself, if it is small or indivisible.
+
+    Yields after each item.
+    """
+    division = _DIVISIONS.get(type(request))
+    asked = None if division is None else getattr(request, division.asked)
+    if division is None or asked is None or _fits(division, asked):
+        return [request]
+    together: dict[Hashable, list[Any]] = {}
+    for item in asked:
+        yield
+        for piece in division.pieces(item):
+            together.setdefault(division.key(piece), []).append(piece)
+    parts: list[list[Any]] = [[]]
+    part_size = 0
+    for items in together.values():
+        yield
+        size = sum(map(division.size, items))
+        if parts[-1] and part_size + size > TOPICS_PER_PART:
+            parts.append([])
+            part_size = 0
+        parts[-1] += items
+        part_size += size
+    return [replace(request, **{division.asked: tuple(part)}) for part in parts]
+
+
+def _fits(division: _Division, asked: Sequence[Any]) -> bool:
+    return len(asked) <= TOPICS_PER_PART and sum(map(division.size, asked)) <= TOPICS_PER_PART
+
+
+def _pieces(topic: Any) -> Iterator[Any]:
+    """Yield a topic of ElectLeaders as often as it takes to name all of its partitions."""
+    numbers, size = topic.partitions, TOPICS_PER_PART * _PARTITIONS_OF_A_TOPIC
+    for start in range(0, max(1, len(numbers)), size):
+        yield replace(topic, partitions=numbers[start : start + size])
+
+
+def joined(request: Any, replies: Sequence[Any]) -> Generator[None, None, Any]:
+    """Return the reply to a request of the replies to its parts, in their order; yield after each."""
+    answered = _DIVISIONS[type(request)].answered
+    items: list[Any] = []
+    for reply in replies:
+        items += getattr(reply, answered)
+        yield
+    return replace(replies[0], **{answered: tuple(items)})
+
+
+def refused(part: Any) -> Any:
+    """Return the reply to a part of a request that creates more partitions than one request may."""
+    error = too_many_partitions()
+    if isinstance(part, CreatePartitionsRequest):
+        return CreatePartitionsResponse(
+            throttle_time=timedelta(),
+            results=tuple(
+                CreatePartitionsTopicResult(
+                    name=name, error_code=error.error_code, error_message=error.message
+                )
+                for name in dict.fromkeys(topic.name for topic in part.topics)
+            ),
+        )
+    return refused_topics(part, error)

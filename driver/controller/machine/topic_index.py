@@ -1,0 +1,100 @@
+"""What every decision would else look through all partitions for: counted once, kept with each image.
+
+Rule kept: after `changed` for each image in order, it says what a `TopicIndex` made from the newest image
+says. Each change costs what it names, whatever the cluster's size.
+"""
+
+from collections import Counter
+
+from driver.controller.machine.placement import Load
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from sparklog.metadata.topic_names import collision_key
+from sparklog.types import BrokerId, TopicIdPartition
+
+__all__ = ["TopicIndex"]
+
+
+class TopicIndex:
+    """Counts and finds partitions and topics of one image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        """Look through all of `image`."""
+        self.load = Load()
+        """How many partitions each broker is the preferred leader of, and how many replicas it holds."""
+        self.leading: Counter[BrokerId] = Counter()
+        """How many partitions each broker leads now."""
+        self.leaderless: dict[TopicIdPartition, None] = {}
+        """The partitions that nobody leads."""
+        self.led_by_another: dict[TopicIdPartition, None] = {}
+        """The partitions whose leader is not the preferred one."""
+        self.names: dict[str, str] = {}
+        """The topics' names by what they must not have in common (`collision_key`)."""
+        for topic in image.topics.by_id.values():
+            self._add_topic(topic)
+
+    def changed(self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow from one image to the next."""
+        for topic_id in delta.deleted_topics:
+            topic = before.topics.by_id[topic_id]
+            if self.names.get(collision_key(topic.name)) == topic.name:
+                del self.names[collision_key(topic.name)]
+            for number, partition in topic.partitions.items():
+                self._remove(TopicIdPartition(topic_id, number), partition)
+        for topic_id, numbers in delta.changed_topics.items():
+            topic = after.topics.by_id[topic_id]
+            if topic_id in delta.created_topics:
+                self._add_topic(topic)
+                continue
+            partitions_before = before.topics.by_id[topic_id].partitions
+            for number in sorted(numbers):
+                key, partition = TopicIdPartition(topic_id, number), topic.partitions[number]
+                partition_before = partitions_before.get(number)
+                if partition_before is None:
+                    self._add(key, partition)
+                elif partition.replicas != partition_before.replicas:
+                    self._remove(key, partition_before)
+                    self._add(key, partition)
+                elif partition.leader != partition_before.leader:
+                    self._move_leader(key, partition_before, partition)
+
+    def _add_topic(self, topic: TopicImage) -> None:
+        self.names[collision_key(topic.name)] = topic.name
+        for number, partition in topic.partitions.items():
+            self._add(TopicIdPartition(topic.topic_id, number), partition)
+
+    def _add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        self.load.add(partition.replicas)
+        if partition.leader is not None:
+            self.leading[partition.leader] += 1
+        listed = self._listed(partition)
+        if listed is not None:
+            listed[key] = None
+
+    def _remove(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        self.load.remove(partition.replicas)
+        if partition.leader is not None:
+            self.leading[partition.leader] -= 1
+        listed = self._listed(partition)
+        if listed is not None:
+            del listed[key]
+
+    def _move_leader(
+        self, key: TopicIdPartition, before: PartitionRegistration, after: PartitionRegistration
+    ) -> None:
+        if before.leader is not None:
+            self.leading[before.leader] -= 1
+        if after.leader is not None:
+            self.leading[after.leader] += 1
+        listed_before, listed = self._listed(before), self._listed(after)
+        if listed_before is not listed:
+            if listed_before is not None:
+                del listed_before[key]
+            if listed is not None:
+                listed[key] = None
+
+    def _listed(self, partition: PartitionRegistration) -> dict[TopicIdPartition, None] | None:
+        """Return where the partition is listed, if anywhere."""
+        if partition.leader is None:
+            return self.leaderless
+        return None if partition.leader == partition.preferred_leader else self.led_by_another

@@ -1,0 +1,181 @@
+"""The leader of a partition all of whose last in-sync replicas may have lost records: the longest log leads.
+
+Every one of them stopped with its machine, or nobody knows how, so what it had acknowledged may not have
+reached its disk (KIP-966 then calls for an unclean recovery). But a record that is on any of the disks is to
+stay. So the partition waits until all of them are back, asks them, and whatever other replicas are there, how
+far their logs reach, and elects the longest: by the last record's leader epoch first, then by offset. Such a
+log has everything committed that any of the others has (as in Raft, whose voters compare so).
+
+A replica whose directory is gone is not waited for, as long as another one is left. Who would rather lose
+records than wait asks for an unclean election, or allows one in the topic.
+
+Others of its replicas that have just registered are waited for too. One that the controller had taken out of
+the ISR before the last of them, and that is not there, is not: records may have been committed without it.
+
+Pure. Order for the caller: `elections` and `questions` now and then; what comes of a question is given to
+`answered`, and `elections` asked for again. What nobody answered is asked again.
+"""
+
+import logging
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from driver.controller.machine.cluster import Cluster, election_of
+from driver.controller.machine.partition_changes import change_partition
+from sparklog.metadata.image import PartitionRegistration, TopicImage
+from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
+
+__all__ = ["LogQuestion", "UncleanRecovery"]
+
+logger = logging.getLogger(__name__)
+
+
+class LogQuestion(NamedTuple):
+    """How far do these logs of a broker reach?"""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    leader_epochs: Mapping[str, Mapping[int, LeaderEpoch]]
+    """By topic and partition the leader epoch that the broker must know: nobody writes from there on."""
+
+
+class _Answer(NamedTuple):
+    broker_epoch: BrokerEpoch
+    partition_epoch: PartitionEpoch
+    position: LogPosition
+
+
+class _Waiting(NamedTuple):
+    """A partition for which nobody is awaited any more."""
+
+    topic: TopicImage
+    partition: PartitionRegistration
+    present: Sequence[BrokerId]
+    """The replicas that are there with their logs, in the order of the assignment."""
+
+
+class UncleanRecovery:
+    """The partitions that wait for a leader so, and what is known of their logs."""
+
+    def __init__(self) -> None:
+        self._ready: dict[TopicIdPartition, _Waiting] = {}
+        self._answers: dict[TopicIdPartition, dict[BrokerId, _Answer]] = {}
+        self._awaited: Counter[frozenset[BrokerId]] = Counter()
+        """How many of the others wait for whom."""
+        self._seen: tuple[object, object] | None = None
+
+    def questions(self, cluster: Cluster, now_ms: int) -> list[LogQuestion]:
+        """Return what has to be asked before the waiting partitions can have leaders."""
+        self._look(cluster, now_ms)
+        asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
+        for key, waiting in self._ready.items():
+            for broker_id in self._unheard(cluster, key, waiting):
+                epochs = asked.setdefault(broker_id, {}).setdefault(waiting.topic.name, {})
+                epochs[key.partition] = waiting.partition.leader_epoch
+        brokers = cluster.image.brokers
+        return [LogQuestion(each, brokers[each].broker_epoch, epochs) for each, epochs in asked.items()]
+
+    def answered(self, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]) -> None:
+        """Take in how far logs reach, by topic and partition; those that are missing are asked for again."""
+        for key, (topic, partition, _) in self._ready.items():
+            position = positions.get((topic.name, key.partition))
+            asked_epoch = question.leader_epochs.get(topic.name, {}).get(key.partition)
+            if position is not None and asked_epoch == partition.leader_epoch:
+                self._answers.setdefault(key, {})[question.broker_id] = _Answer(
+                    question.broker_epoch, partition.partition_epoch, position
+                )
+
+    def elections(self, cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
+        """Return the records that give a leader to every partition of which enough is known."""
+        self._look(cluster, now_ms)
+        records: list[MetadataRecord] = []
+        for key, waiting in self._ready.items():
+            if self._unheard(cluster, key, waiting):
+                continue
+            topic, partition, _ = waiting
+            rules = cluster.isr_rules(topic.name)
+            record = change_partition(
+                partition,
+                topic.topic_id,
+                key.partition,
+                cluster.may_lead(partition),
+                rules,
+                election_of(rules),
+                longest_log=self._longest(key, waiting),
+            )
+            if record is not None:
+                records.append(record)
+        if records:
+            logger.warning(
+                "%d partitions, all of whose in-sync replicas may have lost records, are led by their "
+                "longest logs",
+                len(records),
+            )
+        return records
+
+    def _look(self, cluster: Cluster, now_ms: int) -> None:
+        """Find the partitions that wait, if the image is another one by now, or time alone may help."""
+        image = cluster.image
+        seen = (image.brokers, image.topics)
+        if self._seen is not None and all(map(operator.is_, seen, self._seen)):
+            return
+        self._ready.clear()
+        arriving = {broker_id for broker_id in image.brokers if cluster.is_arriving(broker_id, now_ms)}
+        awaited: Counter[frozenset[BrokerId]] = Counter()
+        for topic, number, partition in cluster.partitions(cluster.topic_index.leaderless):
+            if not _waits(partition):
+                continue
+            away = {each for each in partition.last_known_elr if not cluster.is_active(each)}
+            away |= arriving.intersection(partition.replicas)
+            if away:
+                awaited[frozenset(away)] += 1
+                continue
+            may_lead = cluster.may_lead(partition)
+            present = [broker_id for broker_id in partition.replicas if may_lead(broker_id)]
+            # What nobody is left of is lost: that is for the topic or an administrator to allow.
+            if not set(present).isdisjoint(partition.last_known_elr):
+                self._ready[TopicIdPartition(topic.topic_id, number)] = _Waiting(topic, partition, present)
+        self._answers = {key: known for key, known in self._answers.items() if key in self._ready}
+        self._seen = None if awaited and arriving else seen
+        self._tell(awaited)
+
+    def _tell(self, awaited: Counter[frozenset[BrokerId]]) -> None:
+        if awaited == self._awaited:
+            return
+        self._awaited = awaited
+        for away, count in awaited.items():
+            logger.warning(
+                "%d partitions wait for the logs of brokers %s: they may have records that all others have "
+                "lost; an unclean election would do without them",
+                count,
+                sorted(away),
+            )
+
+    def _longest(self, key: TopicIdPartition, waiting: _Waiting) -> BrokerId:
+        if len(waiting.present) == 1:
+            return waiting.present[0]
+        answers = self._answers[key]
+        # The first of equals.
+        return max(waiting.present, key=lambda broker_id: answers[broker_id].position)
+
+    def _unheard(self, cluster: Cluster, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
+        """Return who is there and has not said yet how far its log reaches; one alone need not."""
+        if len(waiting.present) == 1:
+            return []
+        answers, brokers = self._answers.get(key, {}), cluster.image.brokers
+        return [
+            broker_id
+            for broker_id in waiting.present
+            if (answer := answers.get(broker_id)) is None
+            or answer.broker_epoch != brokers[broker_id].broker_epoch
+            or answer.partition_epoch != waiting.partition.partition_epoch
+        ]
+
+
+def _waits(partition: PartitionRegistration) -> bool:
+    in_sync = partition.isr or partition.elr
+    return partition.leader is None and not in_sync and bool(partition.last_known_elr)

@@ -1,0 +1,49 @@
+"""The driver's connections to the brokers that have called in: to their CONTROLLER listeners.
+
+One connection a broker, made when it is first needed. A request that is not answered in time, or a connection
+that is refused, is a `KafkaError`; the broker is taken to be gone until it calls in again.
+"""
+
+from typing import Any
+
+from driver.controller.quorum.machine.candidate import RollCall
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.wire.channel import Channel
+
+__all__ = ["Links"]
+
+
+class Links:
+    """The connections, on one event loop."""
+
+    def __init__(self, request_timeout_ms: int) -> None:
+        self._request_timeout_ms = request_timeout_ms
+        self._channels: dict[VoterKey, tuple[RollCall, Channel]] = {}
+
+    async def request(self, call: RollCall, entity: Any) -> Any:
+        """Send a request to the broker; return its response.
+
+        Raises:
+            KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, or the answer is malformed.
+        """
+        known = self._channels.get(call.key)
+        if known is not None and (known[0] != call or known[1].closed.done()):
+            known[1].close()
+            known = None
+        if known is None:
+            channel = await Channel.connect(
+                call.host, call.port, "controller", connect_timeout_ms=self._request_timeout_ms
+            )
+            raced = self._channels.get(call.key)
+            if raced is not None and raced[0] == call and not raced[1].closed.done():
+                channel.close()
+                known = raced
+            else:
+                known = self._channels[call.key] = (call, channel)
+        return await known[1].request(entity, self._request_timeout_ms)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for _, channel in self._channels.values():
+            channel.close()
+        self._channels.clear()

@@ -1,0 +1,1 @@
+"""What decides in the metadata quorum: who becomes its leader, and what is committed. Pure."""

@@ -1,0 +1,336 @@
+"""How a driver becomes the leader of the metadata log: from the brokers that call in to a majority of votes.
+
+A pure machine. Its caller carries out the effects that every method returns, in their order, and reports what
+came of each: `log_end_answered`, `log_copied`, `vote_answered`; or, if a broker did not answer, `copy_failed`
+or `lost`. `tick` lets time pass. The effect `Lead` is the last one.
+
+    gathering      brokers call in; each is asked how long its copy of the log is
+    copying        the longest copy is copied, so that the driver, whose disk is empty, has a log of its own
+    pre-voting     would a majority of the voters named by that log vote for it? (KIP-996)
+    voting         a majority promises the new epoch, and with it to refuse everybody older
+
+The rules kept:
+
+- A voter votes only for a log that is at least as long as its own, so the log of a winner has every committed
+  record (Raft's election restriction). Where the driver's copy was too short it copies again.
+- One copy is made at a time, and its end is waited for even when its source has gone: until then nobody can
+  say how long the own log is.
+- Who votes is said by the last voter set in the log (KIP-853). A majority of exactly these directories must
+  have called in; brokers with other directories do not count, however many they are.
+- A new cluster is formed only when every broker of the application has called in, none belongs to a cluster
+  with a log, and all its first voters vote: nothing may lie in a directory that has not been seen.
+
+Source: KIP-595, KIP-853, KIP-996; D. Ongaro, Consensus: Bridging Theory and Practice, 3.6.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.types import BrokerId, LeaderEpoch
+
+__all__ = [
+    "AskLogEnd",
+    "AskVote",
+    "Candidate",
+    "CopyLog",
+    "Effect",
+    "ExpectedBroker",
+    "ForeignClusterError",
+    "Lead",
+    "RollCall",
+    "first_voters",
+]
+
+RETRY_MS: Final = 50
+"""Pause after a round of votes that was lost."""
+
+
+class ExpectedBroker(NamedTuple):
+    """A broker that the application will start."""
+
+    node_id: BrokerId
+    rack: str
+
+
+class RollCall(NamedTuple):
+    """A broker has called in."""
+
+    key: VoterKey
+    cluster_id: str | None
+    """The cluster to which its directories belong; None if they are blank."""
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskLogEnd:
+    """Ask a broker how far its copy of the log reaches."""
+
+    key: VoterKey
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLog:
+    """Make the own log equal to the broker's, truncating what it does not have."""
+
+    key: VoterKey
+
+
+@dataclass(frozen=True, slots=True)
+class AskVote:
+    """Ask a broker for its vote."""
+
+    key: VoterKey
+    leader_epoch: LeaderEpoch
+    position: LogPosition
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Lead the log from its present end on."""
+
+    leader_epoch: LeaderEpoch
+    voters: VoterSet
+    granting: frozenset[VoterKey]
+    forms_cluster: bool
+    """Whether the log does not name the voters yet."""
+
+
+Effect = AskLogEnd | CopyLog | AskVote | Lead
+
+
+class ForeignClusterError(Exception):
+    """A broker whose directories belong to another cluster called in."""
+
+    def __init__(self, call: RollCall, cluster_id: str) -> None:
+        """`cluster_id` is the one that this application serves."""
+        super().__init__(
+            f"the directories of broker {call.key.node_id} on {call.host} belong to cluster "
+            f"{call.cluster_id}, others of this application to {cluster_id}: name the log directories of one "
+            "cluster, or remove those that do not belong to it"
+        )
+
+
+def first_voters(brokers: Iterable[ExpectedBroker]) -> tuple[BrokerId, ...]:
+    """Return who votes in a new cluster: the first broker of each rack, of an odd number of racks.
+
+    >>> first_voters(ExpectedBroker(node_id, f"rack-{node_id // 2}") for node_id in range(8))
+    (0, 2, 4)
+    """
+    first: dict[str, BrokerId] = {}
+    for node_id, rack in sorted(brokers):
+        first.setdefault(rack, node_id)
+    in_order = sorted(first.values())
+    return tuple(in_order[: len(in_order) - (len(in_order) + 1) % 2])
+
+
+class _Round:
+    """One round of votes."""
+
+    def __init__(self, leader_epoch: LeaderEpoch, asked: frozenset[VoterKey], pre_vote: bool) -> None:
+        self.leader_epoch = leader_epoch
+        self.pre_vote = pre_vote
+        self.unanswered = set(asked)
+        self.granting: set[VoterKey] = set()
+
+
+class Candidate:
+    """A driver that does not lead yet."""
+
+    def __init__(self, expected: Sequence[ExpectedBroker], new_cluster_id: str) -> None:
+        """`new_cluster_id` is the name of the cluster if there turns out to be none yet."""
+        self.cluster_id: str | None = None
+        """The cluster that the brokers belong to, as soon as one says so, or the new one that is formed."""
+        self.position: LogPosition = EMPTY_LOG
+        """The end of the driver's own copy."""
+        self.voters: VoterSet | None = None
+        """The voters that the own copy names."""
+        self._expected = tuple(expected)
+        self._new_cluster_id = new_cluster_id
+        self._calls: dict[VoterKey, RollCall] = {}
+        self._log_ends: dict[VoterKey, LogPosition | None] = {}
+        self._highest_epoch: LeaderEpoch = 0
+        self._copying: VoterKey | None = None
+        self._round: _Round | None = None
+        self._retry_at_ms = 0
+        self._has_won = False
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def called_in(self, call: RollCall, now_ms: int) -> list[Effect]:
+        """Take note of a broker; called again, for instance from another port, it is asked anew.
+
+        Raises:
+            ForeignClusterError: its directories belong to another cluster than those seen before.
+        """
+        if call.cluster_id is not None:
+            if self.cluster_id is None:
+                self.cluster_id = call.cluster_id
+            elif call.cluster_id != self.cluster_id:
+                raise ForeignClusterError(call, self.cluster_id)
+        if self._calls.get(call.key) == call:
+            return self._advance(now_ms)
+        for other in [key for key in self._calls if key.node_id == call.key.node_id]:
+            self._forget(other)
+        self._calls[call.key] = call
+        self._log_ends[call.key] = None
+        return [AskLogEnd(call.key), *self._advance(now_ms)]
+
+    def lost(self, key: VoterKey, now_ms: int) -> list[Effect]:
+        """A broker did not answer what it was asked; if it lives, it will call in again."""
+        self._forget(key)
+        return self._advance(now_ms)
+
+    def copy_failed(
+        self, key: VoterKey, position: LogPosition, voters: VoterSet | None, now_ms: int
+    ) -> list[Effect]:
+        """A broker's log was copied in part only; the own log ends at `position` now and names `voters`."""
+        self.position = position
+        self.voters = voters
+        self._copying = None
+        return self.lost(key, now_ms)
+
+    def log_end_answered(self, key: VoterKey, position: LogPosition, now_ms: int) -> list[Effect]:
+        """A broker's copy ends at `position`."""
+        if key in self._log_ends:
+            self._log_ends[key] = position
+            self._highest_epoch = max(self._highest_epoch, position.last_epoch)
+        return self._advance(now_ms)
+
+    def log_copied(
+        self, key: VoterKey, position: LogPosition, voters: VoterSet | None, now_ms: int
+    ) -> list[Effect]:
+        """The own log is now a copy of the broker's; it ends at `position` and names `voters`."""
+        self.position = position
+        self.voters = voters
+        self._copying = None
+        if key in self._log_ends:
+            self._log_ends[key] = position
+        return self._advance(now_ms)
+
+    def vote_answered(
+        self, key: VoterKey, asked: AskVote, leader_epoch: LeaderEpoch, *, granted: bool, now_ms: int
+    ) -> list[Effect]:
+        """A broker whose epoch is now `leader_epoch` has answered what it was `asked`."""
+        self._highest_epoch = max(self._highest_epoch, leader_epoch)
+        votes = self._round
+        if votes is None or (votes.leader_epoch, votes.pre_vote) != (asked.leader_epoch, asked.pre_vote):
+            return self._advance(now_ms)
+        votes.unanswered.discard(key)
+        if granted:
+            votes.granting.add(key)
+        return self._advance(now_ms)
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Let time pass."""
+        return self._advance(now_ms)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def called(self, key: VoterKey) -> RollCall | None:
+        """Return the call of a broker that is in touch."""
+        return self._calls.get(key)
+
+    @property
+    def calls(self) -> tuple[RollCall, ...]:
+        """The brokers that are in touch."""
+        return tuple(self._calls.values())
+
+    def missing(self) -> str | None:
+        """Say whom the driver waits for; None if nobody is missing."""
+        if self.voters is not None:
+            absent = [voter for voter in self.voters if voter.key not in self._calls]
+            if self.voters.is_majority(self._calls):
+                return None
+            needed = self.voters.majority - (len(self.voters) - len(absent))
+            return f"cluster {self.cluster_id} needs {needed} more of its voters' directories: " + "; ".join(
+                f"that of broker {voter.key.node_id}, last on host {voter.host} "
+                f"(directory id {voter.key.directory_id})"
+                for voter in absent
+            )
+        called = {key.node_id for key in self._calls}
+        absent_brokers = [broker for broker in self._expected if broker.node_id not in called]
+        if not absent_brokers:
+            return None
+        return (
+            "a new cluster is formed only when all brokers have come, and none of them has a log: "
+            f"waiting for {', '.join(f'broker {node_id} of {rack}' for node_id, rack in absent_brokers)}"
+        )
+
+    # --- what to do next --------------------------------------------------------------------------
+
+    def _forget(self, key: VoterKey) -> None:
+        self._calls.pop(key, None)
+        self._log_ends.pop(key, None)
+        if self._round is not None:
+            self._round.unanswered.discard(key)
+
+    def _advance(self, now_ms: int) -> list[Effect]:
+        if self._has_won or self._copying is not None:
+            return []
+        if self._round is not None:
+            return self._count(now_ms)
+        if now_ms < self._retry_at_ms or any(end is None for end in self._log_ends.values()):
+            return []
+        longest = max(self._log_ends, key=lambda key: (self._log_ends[key] or EMPTY_LOG, key), default=None)
+        if longest is not None and (self._log_ends[longest] or EMPTY_LOG) > self.position:
+            self._copying = longest
+            return [CopyLog(longest)]
+        return self._start_round(pre_vote=True)
+
+    def _electorate(self) -> VoterSet | None:
+        """Return who is to be asked; None while too few have called in."""
+        if self.voters is not None:
+            return self.voters if self.voters.is_majority(self._calls) else None
+        if self.missing() is not None:
+            return None
+        if self.cluster_id is None:
+            self.cluster_id = self._new_cluster_id
+        node_ids = first_voters(self._expected)
+        return VoterSet.of(
+            Voter(key, call.host, call.port) for key, call in self._calls.items() if key.node_id in node_ids
+        )
+
+    def _start_round(self, *, pre_vote: bool) -> list[Effect]:
+        electorate = self._electorate()
+        if electorate is None:
+            return []
+        asked = electorate.keys & self._calls.keys()
+        leader_epoch = max(self._highest_epoch, self.position.last_epoch) + 1
+        self._round = _Round(leader_epoch, asked, pre_vote)
+        return [AskVote(key, leader_epoch, self.position, pre_vote) for key in sorted(asked)]
+
+    def _count(self, now_ms: int) -> list[Effect]:
+        votes = self._round
+        assert votes is not None, "only called during a round"
+        electorate = self._electorate()
+        if electorate is not None and self._is_enough(electorate, votes.granting):
+            self._round = None
+            if votes.pre_vote:
+                return self._start_round(pre_vote=False)
+            self._has_won = True
+            return [
+                Lead(
+                    votes.leader_epoch,
+                    electorate,
+                    frozenset(votes.granting),
+                    forms_cluster=self.voters is None,
+                )
+            ]
+        if votes.unanswered:
+            return []
+        # Lost: somebody has a longer log by now, or a higher epoch, or has gone.
+        self._round = None
+        self._retry_at_ms = now_ms + RETRY_MS
+        for key in self._log_ends:
+            self._log_ends[key] = None
+        return [AskLogEnd(key) for key in sorted(self._log_ends)]
+
+    def _is_enough(self, electorate: VoterSet, granting: set[VoterKey]) -> bool:
+        if self.voters is None:
+            return electorate.keys <= granting
+        return electorate.is_majority(granting)

@@ -1,0 +1,147 @@
+"""The leader of the metadata log: what is committed, whether a majority is there, and who is to vote.
+
+A pure machine, fed by the fetches of brokers. The leader itself does not vote and its own disk does not count
+(it may have come without one), so the high watermark is what a majority of the voters has fetched beyond:
+each flushes what it has before it fetches what follows.
+
+The rules kept:
+
+- The high watermark first moves when a record of the leader's own epoch is on a majority: counting alone does
+  not commit what an earlier leader left behind (Raft, 5.4.2). It never moves back.
+- A voter set is in force from the moment it is appended, and the next one waits until it is committed. Each
+  differs from the one before by one voter, so that majorities of the two overlap (KIP-853).
+- A leader that has not heard from a majority for `fetch_timeout_ms` may have a successor: it renews no lease.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from driver.controller.quorum.machine.candidate import RollCall
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.types import BrokerId, LeaderEpoch, Offset
+
+__all__ = ["QuorumLeader", "ReplicaProgress"]
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """What a fetching replica has said of itself."""
+
+    log_end_offset: Offset
+    """It has everything below on its disk."""
+    last_fetch_ms: int
+    last_caught_up_ms: int | None
+    """When it last fetched from the end of the leader's log; None for never."""
+
+
+class QuorumLeader:
+    """The leader of one epoch."""
+
+    def __init__(
+        self,
+        leader_epoch: LeaderEpoch,
+        voters: VoterSet,
+        epoch_start_offset: Offset,
+        *,
+        wanted_voters: Collection[BrokerId],
+        fetch_timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Begin an epoch whose first record gets `epoch_start_offset`.
+
+        `wanted_voters` are the brokers that vote if all is well; they join and leave as their disks do.
+        """
+        self.leader_epoch = leader_epoch
+        self.voters = voters
+        """In force: the last set in the log, committed or not."""
+        self.high_watermark: Offset = 0
+        """The end of what is committed, exclusive; 0 until a record of this epoch is."""
+        self.replicas: dict[VoterKey, ReplicaProgress] = {}
+        """Voters and observers that have fetched."""
+        self._epoch_start_offset = epoch_start_offset
+        self._wanted_voters = frozenset(wanted_voters)
+        self._fetch_timeout_ms = fetch_timeout_ms
+        self._began_ms = now_ms
+        self._voters_end_offset: Offset = 0
+
+    def fetched(self, key: VoterKey, fetch_offset: Offset, log_end_offset: Offset, now_ms: int) -> bool:
+        """A replica whose log agrees with the leader's up to `fetch_offset` fetches from there on.
+
+        Returns whether the high watermark has moved.
+        """
+        replica = self.replicas.get(key)
+        if replica is None:
+            replica = self.replicas[key] = ReplicaProgress(fetch_offset, now_ms, None)
+        replica.log_end_offset = fetch_offset
+        replica.last_fetch_ms = now_ms
+        if fetch_offset >= log_end_offset:
+            replica.last_caught_up_ms = now_ms
+        return key in self.voters and self._advance_high_watermark()
+
+    def heard(self, key: VoterKey, now_ms: int) -> None:
+        """A replica fetches a snapshot: it is there, whatever it has."""
+        replica = self.replicas.setdefault(key, ReplicaProgress(0, now_ms, None))
+        replica.last_fetch_ms = now_ms
+
+    def voters_appended(self, voters: VoterSet, end_offset: Offset) -> None:
+        """A record that puts `voters` in force ends at `end_offset`."""
+        assert self.high_watermark >= self._voters_end_offset, "one change of the voters at a time"
+        self.voters = voters
+        self._voters_end_offset = end_offset
+
+    def has_majority(self, now_ms: int) -> bool:
+        """Whether a majority of the voters has fetched within the fetch timeout."""
+        if now_ms - self._began_ms < self._fetch_timeout_ms:
+            return True
+        return self.voters.is_majority(key for key in self.voters.keys if self._is_heard(key, now_ms))
+
+    def next_voters(self, calls: Collection[RollCall], now_ms: int) -> VoterSet | None:
+        """Return the voter set to append now, one voter away from the present one; None if it may stay.
+
+        A wanted broker that has come back with another directory takes the place of the voter it was: that
+        one goes first, and it joins when it has caught up. The same way any wanted broker joins.
+        """
+        if self.high_watermark < max(self._voters_end_offset, self._epoch_start_offset + 1):
+            return None
+        for call in sorted(calls):
+            key = call.key
+            if key.node_id not in self._wanted_voters or key in self.voters:
+                continue
+            if not self._is_caught_up(key, now_ms):
+                continue
+            predecessor = self.voters.with_node(key.node_id)
+            if predecessor is None:
+                return self.voters.with_voter(Voter(key, call.host, call.port))
+            if self._is_heard(predecessor.key, now_ms):
+                continue
+            remaining = self.voters.without(predecessor.key)
+            if len(remaining) and remaining.is_majority(
+                other for other in remaining.keys if self._is_caught_up(other, now_ms)
+            ):
+                return remaining
+        return None
+
+    def _advance_high_watermark(self) -> bool:
+        ends = sorted(
+            (self.replicas[key].log_end_offset for key in self.voters.keys if key in self.replicas),
+            reverse=True,
+        )
+        if len(ends) < self.voters.majority:
+            return False
+        end_offset = ends[self.voters.majority - 1]
+        if end_offset <= self._epoch_start_offset or end_offset <= self.high_watermark:
+            return False
+        self.high_watermark = end_offset
+        return True
+
+    def _is_heard(self, key: VoterKey, now_ms: int) -> bool:
+        replica = self.replicas.get(key)
+        return replica is not None and now_ms - replica.last_fetch_ms < self._fetch_timeout_ms
+
+    def _is_caught_up(self, key: VoterKey, now_ms: int) -> bool:
+        replica = self.replicas.get(key)
+        return (
+            replica is not None
+            and replica.last_caught_up_ms is not None
+            and now_ms - replica.last_caught_up_ms < self._fetch_timeout_ms
+        )

@@ -1,0 +1,46 @@
+"""Which voter set was in force at which offset of the metadata log: the last one before it, committed or not.
+
+A snapshot has to say who voted where it ends, and a truncation takes back sets that were not committed.
+"""
+
+from bisect import bisect_left
+from operator import itemgetter
+
+from sparklog.metadata_log.machine.voter_set import VoterSet
+from sparklog.types import Offset
+
+__all__ = ["VoterHistory"]
+
+
+class VoterHistory:
+    """The voter sets of one replica of the log, by the offsets of their records."""
+
+    def __init__(self) -> None:
+        self._sets: list[tuple[Offset, VoterSet]] = []
+
+    @property
+    def latest(self) -> VoterSet | None:
+        """The set in force at the end of the log; `None` if the log has not named voters."""
+        return self._sets[-1][1] if self._sets else None
+
+    def append(self, offset: Offset, voters: VoterSet) -> None:
+        """Take note of the record at `offset`, which is above all others."""
+        assert not self._sets or offset > self._sets[-1][0], f"voters at {offset} after {self._sets[-1][0]}"
+        self._sets.append((offset, voters))
+
+    def before(self, end_offset: Offset) -> VoterSet | None:
+        """Return the set in force for a log that ends at `end_offset`, exclusive.
+
+        >>> VoterHistory().before(12) is None
+        True
+        """
+        count = bisect_left(self._sets, end_offset, key=itemgetter(0))
+        return self._sets[count - 1][1] if count else None
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Forget the sets from `end_offset` on."""
+        del self._sets[bisect_left(self._sets, end_offset, key=itemgetter(0)) :]
+
+    def begin_at(self, end_offset: Offset, voters: VoterSet | None) -> None:
+        """Begin anew behind a snapshot that ends at `end_offset` and says who votes there."""
+        self._sets = [] if voters is None else [(end_offset - 1, voters)]

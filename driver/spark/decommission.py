@@ -1,0 +1,105 @@
+"""Notices that Spark takes an executor away while brokers still run on it.
+
+Spark decommissions an executor before it removes it: its host goes, a spot instance is wanted back,
+somebody shrinks the application. The tasks on it are told nothing, but the driver's task scheduler knows at
+once. So the executors that brokers run on are looked at a few times a second; one that is to go is reported
+once for each attempt of its rack, and the rest is a controlled shutdown and another attempt, which Spark does
+not put on that executor again.
+
+Which executor a broker's task is on stands in Spark's status store as soon as the task has started.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+
+from driver.spark.rack import Rack
+
+__all__ = ["DecommissionWatch"]
+
+POLL_S: Final = 0.25
+
+logger = logging.getLogger(__name__)
+
+
+class DecommissionWatch:
+    """A thread that looks at the executors of all racks, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        spark_context: SparkContext,
+        racks: Sequence[Rack],
+        on_decommissioned: Callable[[Rack, str], None],
+    ) -> None:
+        """`on_decommissioned` is given the rack that loses an executor, and the executor's id."""
+        # Held, since PySpark forgets it when the context is stopped, which may be in the middle of a look.
+        self._context: Any = spark_context._jsc.sc()
+        self._racks = tuple(racks)
+        self._on_decommissioned = on_decommissioned
+        self._stopping = threading.Event()
+        self._executors: dict[Rack, tuple[int, frozenset[str]]] = {}
+        """Of each rack: the attempt, and the executors of its tasks once all have started."""
+        self._reported: dict[Rack, int] = {}
+        """The attempt for which a rack was reported last."""
+        self._thread = InheritableThread(target=self._run, name="sparklog decommission", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; returns at once."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            try:
+                for rack in self._racks:
+                    self._look_at(rack)
+            except Py4JError as error:  # a context that is being stopped, or a JVM that is gone
+                if not self._stopping.is_set():
+                    logger.info("executors are watched for decommission no more: %s", error)
+                return
+
+    def _look_at(self, rack: Rack) -> None:
+        attempt = rack.attempt
+        if self._reported.get(rack) == attempt:
+            return
+        seen_attempt, executors = self._executors.get(rack, (0, frozenset[str]()))
+        if seen_attempt != attempt:
+            executors = self._executors_of(rack.job_group)
+            if len(executors) < len(rack.assignments):
+                return
+            self._executors[rack] = (attempt, executors)
+        scheduler = self._context.taskScheduler()
+        if scheduler is None:  # the context has just been stopped
+            return
+        for executor in executors:
+            if scheduler.getExecutorDecommissionState(executor).isDefined():
+                self._reported[rack] = attempt
+                self._on_decommissioned(rack, executor)
+                return
+
+    def _executors_of(self, job_group: str) -> frozenset[str]:
+        """Return the executors on which tasks of the group's jobs run now."""
+        tracker, store = self._context.statusTracker(), self._context.statusStore()
+        executors = set()
+        for job_id in tracker.getJobIdsForGroup(job_group):
+            job = tracker.getJobInfo(job_id)
+            if job.isEmpty() or str(job.get().status()) != "RUNNING":
+                continue
+            for stage_id in job.get().stageIds():
+                tasks = store.taskList(stage_id, 0, _MANY)
+                executors |= {
+                    str(tasks.apply(index).executorId())
+                    for index in range(tasks.size())
+                    if str(tasks.apply(index).status()) == "RUNNING"
+                }
+        return frozenset(executors)
+
+
+_MANY: Final = 10_000

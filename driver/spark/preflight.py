@@ -1,0 +1,147 @@
+"""What must be true before a job is submitted, checked by name and with the remedy.
+
+Spark itself would answer most of these late or not at all: a barrier job without slots waits ten
+minutes, a directory that can't be written fails a task again and again.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
+from driver.spark.slots import BrokerSlots, is_local_mode
+from sparklog.config import BrokerConfig
+from sparklog.hosting import (
+    DynamicAllocationError,
+    LoopbackAddressError,
+    NoWritableDirectoryError,
+    StartError,
+    TooFewTaskSlotsError,
+)
+
+logger = logging.getLogger(__name__)
+
+EXECUTOR_WAIT_S = 30.0
+"""How long executors may take to register; Spark's own wait for resources has the same default."""
+
+
+def check_counts(racks: int, brokers_per_rack: int) -> None:
+    """Check the shape of the cluster.
+
+    Raises:
+        StartError: A count is not a positive whole number.
+    """
+    for name, count in (("racks", racks), ("brokers_per_rack", brokers_per_rack)):
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise StartError(f"{name} must be a whole number of at least 1, not {count!r}")
+
+
+def check_dynamic_allocation(spark_context: SparkContext) -> None:
+    """Check that Spark will not take executors away.
+
+    Raises:
+        DynamicAllocationError: It may.
+    """
+    if spark_context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        raise DynamicAllocationError(
+            "spark.dynamicAllocation.enabled is true: brokers are long-running barrier tasks, which Spark "
+            "does not run under dynamic allocation; set spark.dynamicAllocation.enabled=false and "
+            "spark.executor.instances to at least the number of brokers"
+        )
+
+
+def check_directories(directories: Sequence[Path]) -> None:
+    """Check that logs can be kept in every one of `directories`, making those that are missing.
+
+    Only meaningful on the machine of the driver; elsewhere the brokers check their own.
+
+    Raises:
+        NoWritableDirectoryError: One can't be made or written.
+    """
+    for directory in directories:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NoWritableDirectoryError(
+                f"log directory {directory} can't be made: {error.strerror}; name directories that this user "
+                "can write with log_directories or log.dirs"
+            ) from error
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise NoWritableDirectoryError(
+                f"log directory {directory} is not writable: name directories that this user can write with "
+                "log_directories or log.dirs"
+            )
+
+
+def check_slots(slots: BrokerSlots, broker_count: int) -> None:
+    """Check that all brokers fit at once, waiting for executors that are still registering.
+
+    Raises:
+        TooFewTaskSlotsError: They don't.
+    """
+    context = slots.spark_context
+    if is_local_mode(context):
+        capacity = slots.task_capacity()
+        if capacity < broker_count + 1:
+            raise TooFewTaskSlotsError(
+                f"{context.master} has {capacity} task slots; {broker_count} brokers and one ordinary task "
+                f"need {broker_count + 1}: use master local[{broker_count + 1}] or more (slots, not cores: "
+                "a broker that waits takes no core)"
+            )
+        return
+    deadline = time.monotonic() + EXECUTOR_WAIT_S
+    while (capacity := slots.broker_capacity()) < broker_count:
+        if time.monotonic() > deadline:
+            raise TooFewTaskSlotsError(
+                f"{broker_count} brokers need {broker_count} executors with {slots.cores_per_broker} "
+                f"core(s) each, and {capacity} registered within {EXECUTOR_WAIT_S:.0f} s: start more "
+                "executors (spark.executor.instances, or more standalone workers), or fewer racks"
+            )
+        time.sleep(0.1)
+    if slots.task_capacity() - broker_count * slots.cores_per_broker < 1:
+        logger.warning(
+            "the brokers take every core of this application; its own Spark jobs will not run until there is "
+            "one more executor, or until brokers ask for a resource instead of cores (docs/deploy.md)"
+        )
+
+
+def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:
+    """Check that nothing is on loopback that executors on other hosts must reach, or be reached at.
+
+    Only now, when the executors have registered, is it known where they are.
+
+    Raises:
+        LoopbackAddressError: Something is.
+    """
+    if is_local_mode(spark_context):
+        return
+    hosts = executor_hosts(spark_context, broker_count)
+    elsewhere = sorted(host for host in hosts if not is_this_machine(host))
+    if not elsewhere:
+        return
+    remedies = []
+    controller = config.controller_quorum_bootstrap_servers[0]
+    if is_loopback(controller.host):
+        driver_host = spark_context.getConf().get("spark.driver.host")
+        remedies.append(
+            f"controller.quorum.bootstrap.servers is {controller}: set it to the driver's host as the others "
+            f"know it, {driver_host}:0 for instance"
+        )
+    # Clients are told of the first listener, followers of the inter-broker one.
+    needed = {config.listeners[0].name, config.inter_broker_listener}
+    for endpoint in config.advertised_endpoints(config.listeners, host_name=elsewhere[0]):
+        if endpoint.name in needed and is_loopback(endpoint.host):
+            remedies.append(
+                f"brokers would be known as {endpoint.name}://{endpoint.host}:{endpoint.port}: set listeners "
+                f"to {endpoint.name}://0.0.0.0:0 (every interface), or name hosts in advertised.listeners"
+            )
+    if remedies:
+        raise LoopbackAddressError(
+            f"executors run on other hosts ({', '.join(elsewhere)}), for which loopback is not this machine; "
+            f"{'; '.join(remedies)}. Whoever reaches these addresses can read and write everything "
+            "(docs/deploy.md)"
+        )

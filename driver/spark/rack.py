@@ -1,0 +1,175 @@
+"""A rack: one Spark job with one barrier stage, whose tasks are brokers, under a thread that keeps it up.
+
+A barrier job that loses a task fails as a whole and at once, and Spark does not try it again. So each
+rack is a fault domain: its supervisor submits the job anew, with back-off, for as long as the cluster
+runs, and the other racks never notice. A task that ends without an exception left with the whole cluster,
+or was refused for a reason that no other attempt changes (`BrokerEnd.refusal`); one whose broker left alone,
+on a signal or with its executor, fails and so is started again.
+
+A rack for which Spark has too few executors waits for one, and the cluster goes on without it. While it
+waits, a job in Spark's UI says so: one that asks for the same slots and does nothing once it has one.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import InheritableThread, SparkContext
+from pyspark.util import _load_from_socket
+
+from driver.spark.back_off import BackOff
+from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
+from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
+
+logger = logging.getLogger(__name__)
+
+SLOT_POLL_S = 0.25
+
+
+class Rack:
+    """The supervisor of one rack's barrier job."""
+
+    def __init__(
+        self,
+        slots: BrokerSlots,
+        assignments: Sequence[BrokerAssignment],
+        *,
+        claims: SlotClaims,
+        job_group: str,
+        on_failed: Callable[["Rack", str], None],
+        on_refused: Callable[[str], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        self.name = assignments[0].rack
+        self.assignments = tuple(assignments)
+        self.attempt = 0
+        """How often the job has been tried; it is submitted when there are slots for it."""
+        self._slots = slots
+        self._claims = claims
+        self._on_failed = on_failed
+        self._on_refused = on_refused
+        self._on_ended = on_ended
+        self._stopping = threading.Event()
+        self.job_group = f"{job_group}-{self.name}"
+        self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
+
+    def start(self) -> None:
+        """Submit the job from a thread of its own."""
+        self._thread.start()
+
+    def expect_end(self) -> None:
+        """From now on an ended job is not submitted again."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the supervisor to end; return whether it has."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """Have Spark kill what is left of the job, unless its application has ended anyway."""
+        with contextlib.suppress(Py4JError):
+            if not is_stopped(self._slots.spark_context):
+                self._slots.spark_context.cancelJobGroup(self.job_group)
+
+    def _supervise(self) -> None:
+        try:
+            self._keep_up()
+        finally:
+            self._on_ended()
+
+    def _keep_up(self) -> None:
+        back_off = BackOff()
+        while not self._is_over():
+            self.attempt += 1
+            submitted_s = time.monotonic()
+            try:
+                if not self._take_slots():
+                    return
+                submitted_s = time.monotonic()
+                try:
+                    ends = self._run_job()
+                finally:
+                    self._claims.give_back(len(self.assignments))
+            except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
+                if self._is_over():
+                    return
+                cause = _cause(error)
+            else:
+                refusals = [end for end in ends if end.refusal is not None]
+                for end in refusals:
+                    self._on_refused(f"broker {end.node_id} of {self.name}: {end.refusal}")
+                if refusals or self._is_over():
+                    return
+                cause = "its brokers left as if the cluster ended"
+            logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
+            self._on_failed(self, cause)
+            self._stopping.wait(back_off.failed(time.monotonic() - submitted_s))
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or is_stopped(self._slots.spark_context)
+
+    def _take_slots(self) -> bool:
+        """Return when there are slots for the rack, with them taken, or False when it is to end.
+
+        Spark would check a barrier job's slots every 15 s and give it up after a while.
+        """
+        wanted = len(self.assignments)
+        if self._claims.take(wanted):
+            return True
+        since_s = time.monotonic()
+        what = "an executor" if wanted == 1 else f"{wanted} executors"
+        logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
+        description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
+        with waiting_job(self._slots, f"{self.job_group}-waiting", description, wanted):
+            while not self._claims.take(wanted):
+                if self._stopping.wait(SLOT_POLL_S):
+                    return False
+        logger.warning("%s has %s after %.1f s", self.name, what, time.monotonic() - since_s)
+        return True
+
+    @property
+    def _brokers(self) -> str:
+        return ", ".join(str(assignment.node_id) for assignment in self.assignments)
+
+    @property
+    def _description(self) -> str:
+        return f"sparklog {self.name}: broker {self._brokers}"
+
+    def _run_job(self) -> list[BrokerEnd]:
+        context = self._slots.spark_context
+        description = self._description
+        if self.attempt > 1:
+            description += f" (attempt {self.attempt})"
+        context.setJobGroup(self.job_group, description, interruptOnCancel=True)
+        tasks = context.parallelize(self.assignments, len(self.assignments))
+        if self._slots.profile is not None:
+            tasks = tasks.withResources(self._slots.profile)
+        brokers_run = tasks.barrier().mapPartitions(run_brokers)
+        # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
+        context._jsc.setCallSite(f"Kafka broker {self._brokers} ({self.name})")
+        java_virtual_machine: Any = context._jvm
+        served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
+        with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:
+            return list(ends)
+
+
+def is_stopped(spark_context: SparkContext) -> bool:
+    """Return whether the application has ended."""
+    java_context = spark_context._jsc
+    try:
+        return java_context is None or bool(java_context.sc().isStopped())
+    except Py4JNetworkError:  # there is no JVM any more
+        return True
+
+
+def _cause(error: Exception) -> str:
+    # The message holds the worker's traceback between Java's; its last exception says what went wrong.
+    text = str(error)
+    causes = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", text, flags=re.MULTILINE)
+    return str(causes[-1]) if causes else text.partition("\n")[0]

@@ -1,0 +1,1 @@
+"""What a broker answers: a file an API."""

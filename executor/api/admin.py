@@ -1,0 +1,141 @@
+"""Admin requests that change the cluster: forwarded to the controller, which alone decides.
+
+CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs, IncrementalAlterConfigs, ElectLeaders. What the
+broker answers itself is only that the controller could not be reached: REQUEST_TIMED_OUT for every thing
+asked for, which Kafka's clients take for "try again". The change may have been made all the same.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.alter_configs.v2 import AlterConfigsResponse
+from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse
+from kio.schema.create_partitions.v3 import CreatePartitionsResponse
+from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
+from kio.schema.create_topics.v7 import CreateTopicsResponse
+from kio.schema.create_topics.v7.response import CreatableTopicResult
+from kio.schema.delete_topics.v6 import DeleteTopicsResponse
+from kio.schema.delete_topics.v6.response import DeletableTopicResult
+from kio.schema.elect_leaders.v2 import ElectLeadersResponse
+from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsResponse
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse as IncrementalAlterConfigsResourceResponse,
+)
+
+from executor.control.forwarding import Forwarded, Forwarder
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request, Response
+from sparklog.wire.versions import upgrade
+
+__all__ = ["FORWARDED_APIS", "AdminHandlers", "refusal"]
+
+NO_THROTTLE: Final = timedelta(0)
+
+logger = logging.getLogger(__name__)
+
+
+class AdminHandlers:
+    """The handlers of the requests in `FORWARDED_APIS`."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        """Forward the request as it is."""
+        return self._answer(self._forwarder.forward(request), request.api_key, request.body)
+
+    async def _answer(self, forwarded: Forwarded, api_key: ApiKey, body: Any) -> Response:
+        try:
+            return await forwarded.answer()
+        except KafkaError as error:
+            logger.warning("%s could not be forwarded: %s", api_key.name, error)
+            return refusal(api_key, upgrade(body), ErrorCode.request_timed_out, error.message)
+
+
+def refusal(api_key: ApiKey, body: Any, error_code: ErrorCode, message: str) -> Any:
+    """Return the response of the newest version that refuses everything in `body` (of the newest version)."""
+    return _REFUSALS[api_key](body, error_code, message)
+
+
+def _refuse_create_topics(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return CreateTopicsResponse(
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            CreatableTopicResult(
+                name=topic.name, topic_id=None, error_code=error_code, error_message=message, configs=None
+            )
+            for topic in body.topics
+        ),
+    )
+
+
+def _refuse_delete_topics(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return DeleteTopicsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=error_code, error_message=message
+            )
+            for topic in body.topics
+        ),
+    )
+
+
+def _refuse_create_partitions(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return CreatePartitionsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            CreatePartitionsTopicResult(name=topic.name, error_code=error_code, error_message=message)
+            for topic in body.topics
+        ),
+    )
+
+
+def _refuse_alter_configs(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return AlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=error_code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in body.resources
+        ),
+    )
+
+
+def _refuse_incremental_alter_configs(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            IncrementalAlterConfigsResourceResponse(
+                error_code=error_code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in body.resources
+        ),
+    )
+
+
+def _refuse_elect_leaders(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return ElectLeadersResponse(throttle_time=NO_THROTTLE, error_code=error_code, replica_election_results=())
+
+
+_REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
+    ApiKey.CREATE_TOPICS: _refuse_create_topics,
+    ApiKey.DELETE_TOPICS: _refuse_delete_topics,
+    ApiKey.CREATE_PARTITIONS: _refuse_create_partitions,
+    ApiKey.ALTER_CONFIGS: _refuse_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _refuse_incremental_alter_configs,
+    ApiKey.ELECT_LEADERS: _refuse_elect_leaders,
+}
+
+FORWARDED_APIS: Final = frozenset(_REFUSALS)
+"""What the controller decides."""

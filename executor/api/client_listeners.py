@@ -1,0 +1,99 @@
+"""The listeners on which a broker serves clients and followers.
+
+Order for the caller: `start` binds every address, since its port goes into the registration; nobody is
+answered before `accept_connections`, for a broker without metadata would tell of an empty cluster; `close`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from executor.api.apis import BrokerServices, broker_apis
+from executor.process.concurrency import end
+from sparklog.config import BrokerConfig
+from sparklog.metadata.features import SUPPORTED_FEATURES
+from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.requests import Features
+from sparklog.wire.server import Listener
+
+__all__ = ["ClientListeners"]
+
+
+class ClientListeners:
+    """The listeners of `listeners`. Made by `start`."""
+
+    def __init__(self, listeners: Sequence[Listener], endpoints: tuple[Endpoint, ...]) -> None:
+        self._listeners = listeners
+        self.endpoints = endpoints
+        """Where clients are told to connect."""
+        self._loading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls, config: BrokerConfig, host_name: str, services: BrokerServices, descriptors: DescriptorBudget
+    ) -> Self:
+        """Bind the addresses; those on every interface are advertised under `host_name`.
+
+        Raises:
+            OSError: an address cannot be listened on; none is.
+        """
+        listeners: list[Listener] = []
+        bound: list[Endpoint] = []
+        quotas = ConnectionQuotas(
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            descriptors=descriptors,
+        )
+        try:
+            for endpoint in config.listeners:
+                listener = await Listener.start(
+                    endpoint.host,
+                    endpoint.port,
+                    broker_apis(services, endpoint.name),
+                    name=endpoint.name,
+                    features=_features(services.image),
+                    settings=config.socket_settings(),
+                    quotas=quotas,
+                    reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
+                    accepting=False,
+                )
+                listeners.append(listener)
+                bound.append(replace(endpoint, port=listener.port))
+        except BaseException:
+            for listener in listeners:
+                await listener.close()
+            raise
+        return cls(listeners, config.advertised_endpoints(tuple(bound), host_name))
+
+    def accept_connections(self) -> None:
+        """Serve from now on; calling again has no effect."""
+        for listener in self._listeners:
+            listener.accept_connections()
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    async def _load(self) -> None:
+        for listener in self._listeners:
+            await listener.load()
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._loading is not None:
+            await end(self._loading)
+        for listener in self._listeners:
+            await listener.close()
+
+
+def _features(image: Callable[[], MetadataImage]) -> Callable[[], Features]:
+    def features() -> Features:
+        now = image()
+        return Features(
+            supported=SUPPORTED_FEATURES,
+            finalized=dict(now.features),
+            finalized_epoch=-1 if now.offset is None else now.offset,
+        )
+
+    return features

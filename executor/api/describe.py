@@ -1,0 +1,82 @@
+"""DescribeCluster, DescribeTopicPartitions, DescribeConfigs: answered from the metadata image."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from kio.schema.describe_topic_partitions.v0.response import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from executor.api.metadata import self_if_live
+from sparklog.answers.metadata import (
+    describe_cluster_response,
+    describe_configs_response,
+    describe_topic_partitions_response,
+)
+from sparklog.config import BrokerConfig
+from sparklog.errors import KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+__all__ = ["DescribeHandlers"]
+
+
+class DescribeHandlers:
+    """The three handlers, for clients of one listener."""
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        listener_name: str,
+        *,
+        cluster_id: str,
+        node_id: BrokerId,
+        config: BrokerConfig,
+    ) -> None:
+        self._image = image
+        self._listener_name = listener_name
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._config = config
+
+    def cluster(self, request: Request) -> Response:
+        """Answer DescribeCluster; controllers are not described here (KIP-919)."""
+        image = self._image()
+        return describe_cluster_response(
+            image,
+            upgrade(request.body),
+            self._listener_name,
+            cluster_id=self._cluster_id,
+            controller_id=self_if_live(image, self._node_id),
+        )
+
+    def topic_partitions(self, request: Request) -> Steps:
+        """Answer one page of DescribeTopicPartitions."""
+        body = yield from upgrade_in_steps(request.body)
+        try:
+            return (
+                yield from describe_topic_partitions_response(
+                    self._image(),
+                    body,
+                    self._listener_name,
+                    max_partitions=self._config.max_request_partition_size_limit,
+                )
+            )
+        except KafkaError as error:
+            return DescribeTopicPartitionsResponse(
+                throttle_time=timedelta(0),
+                topics=tuple(
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=error.error_code, name=topic.name, topic_id=None, partitions=()
+                    )
+                    for topic in body.topics
+                ),
+            )
+
+    def configs(self, request: Request) -> Steps:
+        """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from describe_configs_response(self._image(), self._config, body))

@@ -1,0 +1,72 @@
+"""DescribeLogDirs: what lies in each data directory, and how far it is replicated (KIP-113, KIP-827).
+
+A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions.
+"""
+
+import datetime
+from typing import Any, Final
+
+from kio.schema.describe_log_dirs.v5.response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+from executor.logs.log_store import LogStore
+from executor.partitions.partition_table import PartitionTable
+from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
+
+_NO_THROTTLE: Final = datetime.timedelta(0)
+
+
+def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Steps:
+    """Answer for the partitions the request names, or for all; directories appear in any case."""
+    body = yield from upgrade_in_steps(request.body)
+    wanted = None
+    if body.topics is not None:
+        wanted = {(topic.topic, partition) for topic in body.topics for partition in topic.partitions}
+    by_directory: dict[int, dict[str, list[Any]]] = {}
+    for replica in list(table):
+        yield
+        if wanted is None or tuple(replica.topic_partition) in wanted:
+            topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
+            topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
+    return DescribeLogDirsResponse(
+        throttle_time=_NO_THROTTLE,
+        error_code=ErrorCode.none,
+        results=tuple(
+            DescribeLogDirsResult(
+                error_code=ErrorCode.none,
+                log_dir=str(directory.path),
+                topics=tuple(
+                    DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+                    for name, partitions in by_directory.get(id(directory), {}).items()
+                ),
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.free_bytes,
+            )
+            if directory.failure is None
+            else _offline(directory)
+            for directory in store.directories
+        ),
+    )
+
+
+def _offline(directory: LogDirectory) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.kafka_storage_error, log_dir=str(directory.path), topics=()
+    )
+
+
+def _partition(replica: Replica) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=replica.topic_partition.partition,
+        partition_size=replica.log.size_bytes,
+        offset_lag=max(0, replica.high_watermark - replica.log.log_end_offset),
+        is_future_key=False,
+    )

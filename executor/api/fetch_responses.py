@@ -1,0 +1,175 @@
+"""Fetch responses: what was found in each partition, put into the entities of a version.
+
+The one place where a fetch's errors become codes. An error carries the offsets of the leader's log where
+they are known: a follower that is out of range needs the leader's log start offset.
+"""
+
+import datetime
+import importlib
+from functools import cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.index import load_response_schema
+
+from executor.api.cold_reads import ColdLookUp
+from executor.api.fetch_context import ReadPartition
+from executor.partitions.partition_table import PartitionTable
+from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.file_region import FileRegion
+from sparklog.storage.log import AbortedTransaction
+from sparklog.types import LeaderEpoch, Offset
+
+_FETCH: Final = 1
+_UNKNOWN: Final = -1
+_NO_THROTTLE: Final = datetime.timedelta(0)
+_LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+
+
+class FetchedPartition:
+    """What one read of a partition found. Offsets are the wire's -1 where a failed read has none."""
+
+    __slots__ = (
+        "aborted_transactions",
+        "cold",
+        "diverging_epoch",
+        "error",
+        "high_watermark",
+        "is_behind",
+        "last_stable_offset",
+        "log_start_offset",
+        "out_of_bytes",
+        "read",
+        "region",
+        "replica",
+        "size_bytes",
+    )
+
+    def __init__(self, read: ReadPartition) -> None:
+        self.read = read
+        self.replica: Replica | None = None
+        self.error: KafkaError | None = None
+        self.region: FileRegion | None = None
+        self.size_bytes = 0
+        self.is_behind = False
+        """The region ends before the log does, so it may be old and no longer in memory."""
+        self.high_watermark: Offset = _UNKNOWN
+        self.last_stable_offset: Offset = _UNKNOWN
+        self.log_start_offset: Offset = _UNKNOWN
+        self.diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
+        self.aborted_transactions: list[AbortedTransaction] | None = None
+        self.cold: ColdLookUp | None = None
+        """What has to be done beside the loop before it can be read."""
+        self.out_of_bytes = False
+        """There are records, but the response had no room for them."""
+
+
+class _Types(NamedTuple):
+    response: Any
+    topic: Any
+    partition: Any
+    aborted: Any
+    epoch_end: Any
+    leader: Any
+    node: Any
+
+
+@cache
+def _types(version: int) -> _Types:
+    module = importlib.import_module(load_response_schema(_FETCH, version).__module__)
+    return _Types(
+        module.FetchResponse,
+        module.FetchableTopicResponse,
+        module.PartitionData,
+        module.AbortedTransaction,
+        getattr(module, "EpochEndOffset", None),
+        getattr(module, "LeaderIdAndEpoch", None),
+        getattr(module, "NodeEndpoint", None),
+    )
+
+
+def fetch_response(
+    version: int,
+    partitions: list[FetchedPartition],
+    table: PartitionTable,
+    *,
+    session_id: int = 0,
+    error_code: ErrorCode = ErrorCode.none,
+) -> Any:
+    """Return the response entity of `version`."""
+    types = _types(version)
+    topics: dict[UUID | str, list[Any]] = {}
+    leaders: dict[int, Any] = {}
+    for fetched in partitions:
+        key = fetched.read.key
+        topics.setdefault(key.topic, []).append(_partition(version, types, fetched, table, leaders))
+    name_field = "topic_id" if version >= 13 else "topic"
+    extra: dict[str, Any] = {}
+    if version >= 7:
+        extra["error_code"] = error_code
+        extra["session_id"] = session_id
+    if leaders:
+        extra["node_endpoints"] = tuple(leaders.values())
+    return types.response(
+        throttle_time=_NO_THROTTLE,
+        responses=tuple(
+            types.topic(**{name_field: topic}, partitions=tuple(rows)) for topic, rows in topics.items()
+        ),
+        **extra,
+    )
+
+
+def _partition(
+    version: int, types: _Types, fetched: FetchedPartition, table: PartitionTable, leaders: dict[int, Any]
+) -> Any:
+    extra: dict[str, Any] = {}
+    if version >= 5:
+        extra["log_start_offset"] = fetched.log_start_offset
+    if version >= 11:
+        extra["preferred_read_replica"] = _UNKNOWN
+    if version >= 12 and fetched.diverging_epoch is not None:
+        epoch, end_offset = fetched.diverging_epoch
+        extra["diverging_epoch"] = types.epoch_end(epoch=epoch, end_offset=end_offset)
+    error = fetched.error
+    error_code = ErrorCode.none
+    if error is not None:
+        error_code = error.error_code
+        if version >= 12 and error_code in _LEADER_UNKNOWN:
+            _add_leader(fetched, types, table, extra, leaders if version >= 16 else {})
+    aborted = fetched.aborted_transactions
+    return types.partition(
+        partition_index=fetched.read.key.partition,
+        error_code=error_code,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
+        aborted_transactions=None
+        if aborted is None
+        else tuple(
+            types.aborted(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in aborted
+        ),
+        records=b"" if fetched.region is None else fetched.region,
+        **extra,
+    )
+
+
+def _add_leader(
+    fetched: FetchedPartition,
+    types: _Types,
+    table: PartitionTable,
+    extra: dict[str, Any],
+    leaders: dict[int, Any],
+) -> None:
+    """Tell the client who leads, so that it need not ask for metadata first (KIP-951)."""
+    registration = table.registration(*fetched.read.key)
+    if registration is None or registration.leader is None:
+        return
+    extra["current_leader"] = types.leader(
+        leader_id=registration.leader, leader_epoch=registration.leader_epoch
+    )
+    found = table.endpoint(registration.leader)
+    if found is not None and types.node is not None:
+        endpoint, rack = found
+        leaders[registration.leader] = types.node(
+            node_id=registration.leader, host=endpoint.host, port=endpoint.port, rack=rack
+        )

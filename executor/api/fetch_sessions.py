@@ -1,0 +1,223 @@
+"""Fetch sessions (KIP-227): what a reader asked for is kept, and each request names only what changed.
+
+A session has an id and an epoch that counts its requests. Epoch 0 asks for a new session, epoch -1 for
+none (and closes the one named); any other must be the next in line. The cache has a fixed number of
+slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
+where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
+request is answered without a session, which every client understands.
+
+A session is not bound to a connection: who reconnects goes on with it. But when the connection of its last
+request ends it is paused, since most never come back: its slot stays, and no partition knows of it.
+"""
+
+from random import Random
+from typing import Any, Final
+
+from executor.api.fetch_context import PartitionKey, Reader, ReadPartition
+from executor.partitions.delayed_operations import DelayedOperations
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.requests import Peer
+
+NO_SESSION_ID: Final = 0
+FULL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_LARGEST: Final = 2**31 - 1
+
+
+def epoch_after(epoch: int) -> int:
+    """Return the epoch of the next request in a session; it wraps to 1, since 0 begins another session."""
+    return 1 if epoch == _LARGEST else epoch + 1
+
+
+class FetchSession(Reader):
+    """A reader that is remembered between its requests."""
+
+    __slots__ = ("connection", "created_ms", "epoch", "last_used_ms", "session_id", "uses_topic_ids")
+
+    def __init__(
+        self,
+        delayed: DelayedOperations,
+        session_id: int,
+        *,
+        is_follower: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> None:
+        super().__init__(delayed, is_follower=is_follower)
+        self.session_id = session_id
+        self.epoch = 1
+        """What the next request must carry."""
+        self.uses_topic_ids = uses_topic_ids
+        self.connection: Peer | None = None
+        """By which its last request came."""
+        self.created_ms = self.last_used_ms = now_ms
+
+
+class FetchSessions:
+    """The sessions of one broker."""
+
+    def __init__(
+        self, delayed: DelayedOperations, *, slots: int, eviction_ms: int = 120_000, random: Random
+    ) -> None:
+        self._delayed = delayed
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+        """Least recently used first."""
+        self._by_connection: dict[Peer, set[FetchSession]] = {}
+        """Which sessions were last used over an open connection."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self, body: Any, api_version: int, connection: Peer, *, is_follower: bool, now_ms: int
+    ) -> Reader:
+        """Return the reader a request belongs to, brought up to date with what the request says.
+
+        Raises:
+            KafkaError: fetch_session_id_not_found, invalid_fetch_session_epoch, fetch_session_topic_id_error.
+        """
+        session_id = body.session_id if api_version >= 7 else NO_SESSION_ID
+        epoch = body.session_epoch if api_version >= 7 else FINAL_EPOCH
+        if epoch in (FULL_EPOCH, FINAL_EPOCH):
+            self.remove(session_id)
+            created = None
+            if epoch == FULL_EPOCH:
+                partition_count = sum(len(topic.partitions) for topic in body.topics)
+                created = self._create(is_follower, api_version >= 13, partition_count, now_ms)
+            if created is not None:
+                self._use_over(connection, created)
+            reader = created or Reader(self._delayed, is_follower=is_follower)
+            _update(reader, body, api_version)
+            return reader
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.fetch_session_id_not_found, f"no fetch session {session_id}")
+        if session.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.invalid_fetch_session_epoch,
+                f"fetch session {session_id} expects epoch {session.epoch}, not {epoch}",
+            )
+        if session.uses_topic_ids != (api_version >= 13):
+            raise KafkaError(
+                ErrorCode.fetch_session_topic_id_error,
+                f"fetch session {session_id} was begun {'with' if session.uses_topic_ids else 'without'} "
+                f"topic ids, version {api_version} cannot continue it",
+            )
+        if session.waiting is not None:
+            # The client gave its last request up and sent the next: the old one is answered as it is.
+            session.waiting.expire()
+        session.epoch = epoch_after(epoch)
+        session.last_used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        if session.connection is not connection:
+            self._use_over(connection, session)
+        _update(session, body, api_version)
+        if not session.partitions:
+            self.remove(session_id)
+        return session
+
+    def remove(self, session_id: int) -> None:
+        """Close a session, if there is one of that id."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            waiting = session.waiting
+            if waiting is not None:
+                waiting.expire()
+            session.close()
+            self._leave_connection(session)
+
+    def contains(self, reader: Reader) -> bool:
+        """Whether `reader` is a session that is still open."""
+        return isinstance(reader, FetchSession) and self._sessions.get(reader.session_id) is reader
+
+    def _use_over(self, connection: Peer, session: FetchSession) -> None:
+        self._leave_connection(session)
+        session.connection = connection
+        sessions = self._by_connection.get(connection)
+        if sessions is not None:
+            sessions.add(session)
+        else:
+            self._by_connection[connection] = {session}
+            connection.on_close(lambda: self._connection_closed(connection))
+
+    def _leave_connection(self, session: FetchSession) -> None:
+        if session.connection is not None:
+            self._by_connection[session.connection].discard(session)
+            session.connection = None
+
+    def _connection_closed(self, connection: Peer) -> None:
+        for session in self._by_connection.pop(connection):
+            session.connection = None
+            session.pause()
+
+    def _create(
+        self, is_follower: bool, uses_topic_ids: bool, partition_count: int, now_ms: int
+    ) -> FetchSession | None:
+        if partition_count == 0:
+            return None
+        if len(self._sessions) >= self._slots and not self._make_room(is_follower, partition_count, now_ms):
+            return None
+        session_id = self._random.randint(1, _LARGEST)
+        while session_id in self._sessions:
+            session_id = self._random.randint(1, _LARGEST)
+        session = FetchSession(
+            self._delayed, session_id, is_follower=is_follower, uses_topic_ids=uses_topic_ids, now_ms=now_ms
+        )
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, is_follower: bool, partition_count: int, now_ms: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > self._eviction_ms:
+            self.remove(oldest.session_id)
+            return True
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if (is_follower and not session.is_follower)
+            or (
+                session.is_follower <= is_follower
+                and len(session.partitions) < partition_count
+                and now_ms - session.created_ms > self._eviction_ms
+            )
+        ]
+        if not evictable:
+            return False
+        self.remove(
+            min(evictable, key=lambda session: (session.is_follower, len(session.partitions))).session_id
+        )
+        return True
+
+
+def _update(reader: Reader, body: Any, api_version: int) -> None:
+    """Take in the partitions that the request names and drop those it forgets."""
+    by_id = api_version >= 13
+    partitions = reader.partitions
+    for topic in body.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            key = PartitionKey(name, asked.partition)
+            partition = partitions.get(key)
+            if partition is None:
+                partition = partitions[key] = ReadPartition(key, reader)
+            partition.fetch_offset = asked.fetch_offset
+            partition.max_bytes = asked.partition_max_bytes
+            if api_version >= 9:
+                epoch = asked.current_leader_epoch
+                partition.current_leader_epoch = epoch if epoch >= 0 else None
+                if api_version >= 12:
+                    epoch = asked.last_fetched_epoch
+                    partition.last_fetched_epoch = epoch if epoch >= 0 else None
+            if reader.is_follower and api_version >= 5:
+                partition.log_start_offset = asked.log_start_offset
+            reader.changed[key] = partition
+    if api_version >= 7:
+        for topic in body.forgotten_topics_data:
+            name = topic.topic_id if by_id else topic.topic
+            for number in topic.partitions:
+                reader.forget(PartitionKey(name, number))

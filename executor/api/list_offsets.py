@@ -1,0 +1,218 @@
+"""ListOffsets: where a partition begins and ends, and where a time lies in it.
+
+Consumers are answered below what they may read; the newest offset only once the high watermark has
+reached the start of the leader's epoch, since it would seem to go back otherwise (OFFSET_NOT_AVAILABLE,
+KIP-207). Looking a time up reads the log and runs beside the loop. Negative times are questions of their own;
+each came with a version, and is UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
+"""
+
+import asyncio
+import datetime
+from concurrent.futures import Executor
+from typing import Any, Final, NamedTuple
+
+from kio.schema.list_offsets.v11.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+from executor.partitions.machine.leader import PartitionLeader
+from executor.partitions.partition_table import PartitionTable
+from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.log import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
+
+_UNKNOWN: Final = -1
+_READ_COMMITTED: Final = 1
+_DEBUG_CONSUMER: Final = -2
+_FIRST_OFFSET_NOT_AVAILABLE_VERSION: Final = 5
+_EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+_FIRST_VERSIONS: Final = {
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    _EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""Since when a negative time may be asked for."""
+_NO_THROTTLE: Final = datetime.timedelta(0)
+
+
+class _Found(NamedTuple):
+    offset: Offset = _UNKNOWN
+    timestamp_ms: TimestampMs = _UNKNOWN
+    leader_epoch: LeaderEpoch = _UNKNOWN
+
+
+class _LookUp(NamedTuple):
+    """A time that is still to be looked up."""
+
+    replica: Replica
+    leader: PartitionLeader
+    timestamp: TimestampMs
+    end: Offset
+    is_client: bool
+
+
+_Outcome = _Found | KafkaError | OSError
+
+
+class ListOffsetsHandler:
+    """Answers ListOffsets requests."""
+
+    def __init__(self, table: PartitionTable, executor: Executor) -> None:
+        self._table = table
+        self._executor = executor
+
+    def handle(self, request: Request) -> Steps:
+        """Answer each partition on its own; times are looked up when all others are known."""
+        body = yield from upgrade_in_steps(request.body)
+        duplicates = _named_twice(body)
+        topics: list[tuple[str, list[Any]]] = []
+        by_time: list[tuple[list[Any], int, _LookUp]] = []
+        for topic in body.topics:
+            rows: list[Any] = []
+            topics.append((topic.name, rows))
+            for partition in topic.partitions:
+                yield
+                found: _Outcome | _LookUp
+                try:
+                    if (topic.name, partition.partition_index) in duplicates:
+                        raise KafkaError(ErrorCode.invalid_request, "the partition is named more than once")
+                    _check_supported(partition.timestamp, request.api_version)
+                    found = self._find(topic.name, partition, body)
+                except (KafkaError, OSError) as error:
+                    found = error
+                if isinstance(found, _LookUp):
+                    by_time.append((rows, len(rows), found))
+                    rows.append(partition.partition_index)
+                else:
+                    rows.append(_row(partition.partition_index, found, request.api_version))
+        if by_time:
+            return self._answer_by_time(topics, by_time, request.api_version)
+        return _response(topics)
+
+    async def _answer_by_time(
+        self,
+        topics: list[tuple[str, list[Any]]],
+        by_time: "list[tuple[list[Any], int, _LookUp]]",
+        version: int,
+    ) -> ListOffsetsResponse:
+        for rows, place, look_up in by_time:
+            found: _Outcome
+            try:
+                found = await self._find_time(*look_up)
+            except (KafkaError, OSError) as error:
+                found = error
+            rows[place] = _row(rows[place], found, version)
+        return _response(topics)
+
+    def _find(self, topic: str, partition: Any, body: Any) -> "_Found | _LookUp":
+        replica = self._table.find(topic, partition.partition_index)
+        requested_epoch = partition.current_leader_epoch
+        is_client = body.replica_id < 0 and body.replica_id != _DEBUG_CONSUMER
+        leader = replica.leading_in(requested_epoch if requested_epoch >= 0 else None)
+        log = replica.log
+        if not is_client:
+            end = log.log_end_offset
+        elif body.isolation_level == _READ_COMMITTED:
+            end = replica.last_stable_offset
+        else:
+            end = replica.high_watermark
+        match partition.timestamp:
+            case int(timestamp) if timestamp == LATEST_TIMESTAMP:
+                _check_available(replica, leader, is_client)
+                return _Found(end, _UNKNOWN, leader.leader_epoch)
+            case int(timestamp) if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+                start = log.log_start_offset
+                epoch = log.epochs.epoch_at(start)
+                return _Found(start, _UNKNOWN, leader.leader_epoch if epoch is None else epoch)
+            case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+                return _LookUp(replica, leader, timestamp, end, is_client)
+        # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
+        return _Found()
+
+    async def _find_time(
+        self, replica: Replica, leader: PartitionLeader, timestamp: int, end: Offset, is_client: bool
+    ) -> _Found:
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
+            )
+        except KafkaError as error:
+            replica.fail_if_storage(error)
+            raise
+        replica.leading()  # it may have lost the leadership meanwhile
+        if found is None:
+            return _Found()
+        if found.offset >= end:
+            _check_available(replica, leader, is_client)
+            return _Found()
+        return _Found(
+            found.offset,
+            _UNKNOWN if found.timestamp_ms is None else found.timestamp_ms,
+            _UNKNOWN if found.leader_epoch is None else found.leader_epoch,
+        )
+
+
+def _check_supported(timestamp: int, api_version: int) -> None:
+    if timestamp < 0 and api_version < _FIRST_VERSIONS.get(timestamp, api_version + 1):
+        raise KafkaError(
+            ErrorCode.unsupported_version, f"ListOffsets {api_version} knows no special time {timestamp}"
+        )
+
+
+def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPartitionResponse:
+    found = outcome if isinstance(outcome, _Found) else _Found()
+    if isinstance(outcome, _Found):
+        error_code = ErrorCode.none
+    elif isinstance(outcome, KafkaError):
+        error_code = outcome.error_code
+        if error_code == ErrorCode.offset_not_available and api_version < _FIRST_OFFSET_NOT_AVAILABLE_VERSION:
+            error_code = ErrorCode.leader_not_available
+    else:
+        error_code = ErrorCode.kafka_storage_error
+    return ListOffsetsPartitionResponse(
+        partition_index=partition,
+        error_code=error_code,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _response(topics: list[tuple[str, list[Any]]]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        throttle_time=_NO_THROTTLE,
+        topics=tuple(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)) for name, rows in topics),
+    )
+
+
+def _check_available(replica: Replica, leader: PartitionLeader, is_client: bool) -> None:
+    if is_client and leader.high_watermark_is_behind_epoch:
+        raise KafkaError(
+            ErrorCode.offset_not_available,
+            f"{replica}: the high watermark {leader.high_watermark} has not reached the start "
+            f"{leader.leader_epoch_start_offset} of leader epoch {leader.leader_epoch}",
+        )
+
+
+def _named_twice(body: Any) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in body.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            (twice if key in seen else seen).add(key)
+    return twice

@@ -1,0 +1,103 @@
+"""Metadata: what the image says of brokers and topics, and creation of topics that are asked for in vain.
+
+A client that asks in the middle of its work most likely asks because it has lost a leader, and it does so
+while this broker and the controller are about to notice the same. Such an answer waits `SETTLE_MS` for this
+broker's own connections to tell, and then for as long as a leader that it names is suspected of being lost
+(`broker_losses`). A client that has just connected does not wait to no purpose: it is starting.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Hashable, Set
+from typing import Any, Final
+
+from executor.control.auto_topic_creation import AutoTopicCreation
+from executor.control.suspected_brokers import LossWatch
+from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.turns import in_one_go
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["MetadataHandler", "self_if_live"]
+
+SETTLE_MS: Final = 10
+"""A dying process closes its connections one after the other, and wakes those at their other ends."""
+NEW_CONNECTION_MS: Final = 100
+
+
+class MetadataHandler:
+    """Answers Metadata to clients of one listener."""
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        listener_name: str,
+        *,
+        cluster_id: str,
+        node_id: BrokerId,
+        losses: LossWatch,
+        auto_topic_creation: AutoTopicCreation | None,
+    ) -> None:
+        self._image = image
+        self._listener_name = listener_name
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._losses = losses
+        self._auto_topic_creation = auto_topic_creation
+        """None: auto.create.topics.enable is false."""
+        self._whole = WholeMetadata(listener_name, cluster_id=cluster_id)
+
+    def handle(self, request: Request) -> Steps:
+        """Answer from the image; topics that are to be created are unknown for now."""
+        body: Any = yield from upgrade_in_steps(request.body)
+        if self._auto_topic_creation is not None:
+            self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)))
+        leaders = yield from self._leaders_told(body)
+        is_new = self._losses.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
+        settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
+        if settle_ms or self._losses.is_any_suspected(leaders):
+            return self._answer_when_sure(request, body, settle_ms)
+        return (yield from self._answer(request, body))
+
+    async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
+        await asyncio.sleep(settle_ms / 1000)
+        await self._losses.until_none_is_suspected(lambda: in_one_go(self._leaders_told(body)))
+        return self._answer(request, body)
+
+    def _leaders_told(self, body: Any) -> Generator[None, None, Set[BrokerId]]:
+        if body.topics is None:
+            return self._whole.leaders_told(self._image(), body)
+        return (yield from leaders_told(self._image(), body))
+
+    def _answer(self, request: Request, body: Any) -> Steps:
+        image = self._image()
+        asked: Set[Hashable] = (
+            image.topics.by_name.keys()
+            if body.topics is None
+            else {topic.name or topic.topic_id for topic in body.topics}
+        )
+        controller_id = self_if_live(image, self._node_id)
+        departed = self._losses.farewells(request.connection, asked)
+        if body.topics is None:
+            return self._whole.answer(
+                image, body, request.api_version, controller_id=controller_id, departed=departed
+            )
+        return (
+            yield from metadata_response(
+                image,
+                body,
+                self._listener_name,
+                cluster_id=self._cluster_id,
+                controller_id=controller_id,
+                departed=departed,
+                request_version=request.api_version,
+            )
+        )
+
+
+def self_if_live(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
+    """Return whom clients are to take for the controller: this broker, which forwards, if it is live."""
+    registration = image.brokers.get(node_id)
+    return None if registration is None or registration.fenced else node_id

@@ -1,0 +1,58 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends in this log (KIP-101, KIP-320). Versions 2 to 4."""
+
+import datetime
+from typing import Any, Final
+
+from kio.schema.offset_for_leader_epoch.v4.response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+from executor.partitions.partition_table import PartitionTable
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
+
+_NO_THROTTLE: Final = datetime.timedelta(0)
+
+
+class OffsetForLeaderEpochHandler:
+    """Answers OffsetForLeaderEpoch requests."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def handle(self, request: Request) -> Steps:
+        """Answer each partition on its own; -1 where the epoch is unknown here."""
+        body = yield from upgrade_in_steps(request.body)
+        topics = []
+        for topic in body.topics:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append(self._end(topic.topic, partition))
+                yield
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+            yield
+        return OffsetForLeaderEpochResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+
+    def _end(self, topic: str, asked: Any) -> EpochEndOffset:
+        try:
+            replica = self._table.find(topic, asked.partition)
+            current = asked.current_leader_epoch
+            leader = replica.leading_in(current if current >= 0 else None)
+        except KafkaError as error:
+            return EpochEndOffset(error_code=error.error_code, partition=asked.partition)
+        if asked.leader_epoch == leader.leader_epoch:
+            # The epoch in which nothing may have been written yet.
+            return _found(asked.partition, leader.leader_epoch, replica.log.log_end_offset)
+        known = replica.history.end_offset_for(asked.leader_epoch)
+        if known is None or asked.leader_epoch > leader.leader_epoch:
+            return _found(asked.partition, -1, -1)
+        return _found(asked.partition, *known)
+
+
+def _found(partition: int, leader_epoch: int, end_offset: int) -> EpochEndOffset:
+    return EpochEndOffset(
+        error_code=ErrorCode.none, partition=partition, leader_epoch=leader_epoch, end_offset=end_offset
+    )

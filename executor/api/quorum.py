@@ -1,0 +1,251 @@
+"""What a broker's CONTROLLER listener answers: votes, leaders, its copy of the metadata log, its logs' ends.
+
+The copy is served up to its end, whether committed or not: a candidate takes over the longest log, and only
+a majority's votes then say what of it counts. Nothing is held open; a candidate asks again.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.begin_quorum_epoch.v1 import response as begin_response
+from kio.schema.describe_quorum.v2 import response as describe_response
+from kio.schema.end_quorum_epoch.v1 import response as end_response
+from kio.schema.list_offsets.v11 import response as list_offsets_response
+from kio.schema.vote.v2 import response as vote_response
+
+from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
+from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import Endpoint
+from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
+from sparklog.storage.results import LATEST_TIMESTAMP
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
+from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.requests import Api, Handler, Request, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+__all__ = ["QuorumHandlers"]
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)
+"""By topic id; the metadata log is not fetched by name."""
+_NOBODY: Final = -1
+_NO_DIRECTORY: Final = UUID(int=0)
+
+
+class QuorumHandlers:
+    """The requests of candidates and leaders to one broker."""
+
+    def __init__(
+        self, replica: MetadataReplica, log_end: Callable[[str, int, LeaderEpoch], LogPosition]
+    ) -> None:
+        """`log_end` says how far another log reaches, of a topic, a partition and a leader epoch."""
+        self._replica = replica
+        self._log_end = log_end
+        self._voter = replica.voter
+        self.endpoint: Endpoint | None = None
+        """Where the listener is reached, once that is known."""
+
+    def table(self) -> dict[ApiKey, Api]:
+        """Return the listener's table."""
+        handlers: dict[ApiKey, Handler] = {
+            ApiKey.VOTE: self.vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self.begin_quorum_epoch,
+            ApiKey.END_QUORUM_EPOCH: self.end_quorum_epoch,
+            ApiKey.FETCH: self.fetch,
+            ApiKey.FETCH_SNAPSHOT: self.fetch_snapshot,
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.DESCRIBE_QUORUM: self.describe_quorum,
+        }
+        return {
+            # Of the metadata log there is one partition; only ListOffsets asks for others as well.
+            api_key: Api(*_versions(api_key), handler, many=api_key is ApiKey.LIST_OFFSETS)
+            for api_key, handler in handlers.items()
+        }
+
+    async def vote(self, request: Request) -> Any:
+        """Answer Vote, once what the answer promises is on disk."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return vote_response.VoteResponse(error_code=ErrorCode.invalid_request, topics=())
+        answer = await self._replica.vote(
+            VoteRequest(
+                cluster_id=body.cluster_id,
+                voter_id=None if body.voter_id == _NOBODY else body.voter_id,
+                voter_directory_id=asked.voter_directory_id,
+                candidate=VoterKey(asked.replica_id, asked.replica_directory_id or _NO_DIRECTORY),
+                candidate_epoch=asked.replica_epoch,
+                log=LogPosition(asked.last_offset_epoch, asked.last_offset),
+                pre_vote=asked.pre_vote,
+            ),
+            _now_ms(),
+        )
+        return _quorum_response(vote_response, "VoteResponse", answer, vote_granted=answer.vote_granted)
+
+    async def begin_quorum_epoch(self, request: Request) -> Any:
+        """Answer BeginQuorumEpoch, once the leader is on disk."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return begin_response.BeginQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
+        known = self._voter.election
+        answer = self._voter.begin_quorum_epoch(
+            body.cluster_id,
+            asked.leader_id,
+            asked.leader_epoch,
+            None if body.voter_id == _NOBODY else body.voter_id,
+            asked.voter_directory_id,
+        )
+        await self._replica.settled()
+        if answer.error_code is not ErrorCode.none:
+            logger.warning("a leader of epoch %d is refused: %s", asked.leader_epoch, answer.error_code.name)
+        elif self._voter.election != known:
+            logger.info("following the leader of epoch %d", asked.leader_epoch)
+        return _quorum_response(begin_response, "BeginQuorumEpochResponse", answer)
+
+    async def end_quorum_epoch(self, request: Request) -> Any:
+        """Answer EndQuorumEpoch."""
+        body = upgrade(request.body)
+        asked = _only_partition(body)
+        if asked is None:
+            return end_response.EndQuorumEpochResponse(error_code=ErrorCode.invalid_request, topics=())
+        answer = self._voter.end_quorum_epoch(body.cluster_id, asked.leader_id, asked.leader_epoch)
+        await self._replica.settled()
+        return _quorum_response(end_response, "EndQuorumEpochResponse", answer)
+
+    def fetch(self, request: Request) -> Any:
+        """Answer Fetch out of the own copy of the metadata log; who takes it over names no epoch."""
+        body, election = upgrade(request.body), self._voter.election
+        if body.cluster_id not in (None, self._replica.cluster_id):
+            return fetch_refusal(ErrorCode.inconsistent_cluster_id)
+        served = ServedLog(
+            self._replica.log,
+            self._replica.snapshots,
+            election.leader_id,
+            election.leader_epoch,
+            self._voter.high_watermark,
+        )
+        return served.answer(body)
+
+    def fetch_snapshot(self, request: Request) -> Any:
+        """Answer FetchSnapshot of the snapshots beside the own copy."""
+        election = self._voter.election
+        return fetch_snapshot_response(
+            upgrade(request.body),
+            self._replica.snapshots.region,
+            cluster_id=self._replica.cluster_id,
+            leader_id=election.leader_id,
+            leader_epoch=election.leader_epoch,
+        )
+
+    def list_offsets(self, request: Request) -> Steps:
+        """Answer ListOffsets: where logs end here, committed or not, and the leader epoch of the last record.
+
+        Of the metadata log for candidates; of others for an unclean recovery (KIP-966), of replicas that need
+        not lead.
+        """
+        topics = []
+        for topic in (yield from upgrade_in_steps(request.body)).topics:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append(self._latest_offset(topic.name, partition))
+                yield
+            topics.append(
+                list_offsets_response.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
+            )
+            yield
+        return list_offsets_response.ListOffsetsResponse(throttle_time=timedelta(), topics=tuple(topics))
+
+    def _latest_offset(self, topic: str, partition: Any) -> Any:
+        number = partition.partition_index
+        try:
+            if partition.timestamp != LATEST_TIMESTAMP:
+                raise KafkaError(ErrorCode.invalid_request, "here only the latest offset can be asked for")
+            if (topic, number) == (CLUSTER_METADATA_TOPIC, 0):
+                position = self._replica.position
+            else:
+                position = self._log_end(topic, number, partition.current_leader_epoch)
+        except KafkaError as error:
+            return list_offsets_response.ListOffsetsPartitionResponse(
+                partition_index=number, error_code=error.error_code
+            )
+        return list_offsets_response.ListOffsetsPartitionResponse(
+            partition_index=number,
+            error_code=ErrorCode.none,
+            offset=position.end_offset,
+            leader_epoch=position.last_epoch,
+        )
+
+    def describe_quorum(self, request: Request) -> Any:
+        """Answer DescribeQuorum with what this broker knows; only the leader knows the others' progress."""
+        voter, election = self._voter, self._voter.election
+        own_state = describe_response.ReplicaState(
+            replica_id=voter.key.node_id,
+            replica_directory_id=voter.key.directory_id,
+            log_end_offset=self._replica.log.log_end_offset,
+        )
+        partition = describe_response.PartitionData(
+            partition_index=0,
+            error_code=ErrorCode.none,
+            error_message=None,
+            leader_id=_or_nobody(election.leader_id),
+            leader_epoch=election.leader_epoch,
+            high_watermark=_or_nobody(voter.high_watermark),
+            current_voters=(),
+            observers=(own_state,),
+        )
+        endpoint = self.endpoint
+        assert endpoint is not None, "a listener that answers has an address"
+        listener = describe_response.Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port)
+        return describe_response.DescribeQuorumResponse(
+            error_code=ErrorCode.none,
+            error_message=None,
+            topics=(describe_response.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,)),),
+            nodes=(describe_response.Node(node_id=voter.key.node_id, listeners=(listener,)),),
+        )
+
+
+def _versions(api_key: ApiKey) -> SupportedVersions:
+    return FETCH_VERSIONS if api_key is ApiKey.FETCH else known_versions(api_key)
+
+
+def _only_partition(body: Any) -> Any | None:
+    """Return what a quorum request says of the metadata log, None if that is not all it is about."""
+    if len(body.topics) != 1 or len(body.topics[0].partitions) != 1:
+        return None
+    topic = body.topics[0]
+    partition = topic.partitions[0]
+    return partition if (topic.topic_name, partition.partition_index) == (CLUSTER_METADATA_TOPIC, 0) else None
+
+
+def _quorum_response(schema: Any, name: str, answer: QuorumAnswer, **more: bool) -> Any:
+    """Return the response of `schema` that gives `answer`; another cluster's request is refused whole."""
+    response = getattr(schema, name)
+    if answer.error_code is ErrorCode.inconsistent_cluster_id:
+        return response(error_code=answer.error_code, topics=())
+    partition = schema.PartitionData(
+        partition_index=0,
+        error_code=answer.error_code,
+        leader_id=_or_nobody(answer.leader_id),
+        leader_epoch=answer.leader_epoch,
+        **more,
+    )
+    topic = schema.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
+    return response(error_code=ErrorCode.none, topics=(topic,))
+
+
+def _or_nobody(number: int | None) -> int:
+    return _NOBODY if number is None else number
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,56 @@
+"""Sends partition leaders' ISR proposals to the controller; `WaitingProposals` says which go together."""
+
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from executor.control.controller_link import ControllerLink
+from executor.control.isr_proposer import IsrAnswered
+from executor.control.machine.waiting_proposals import IsrProposal, WaitingProposals
+from executor.control.single_flight import Sending
+from sparklog.errors import KafkaError
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+
+__all__ = ["IsrProposals"]
+
+logger = logging.getLogger(__name__)
+
+
+class IsrProposals:
+    """The `IsrProposer` of one broker; belongs to its event loop."""
+
+    def __init__(
+        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
+    ) -> None:
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._waiting = WaitingProposals()
+        self._sending = Sending(self._send_waiting)
+
+    def propose(
+        self,
+        topic_id: UUID,
+        partition: int,
+        leader_epoch: LeaderEpoch,
+        partition_epoch: PartitionEpoch,
+        new_isr: tuple[tuple[BrokerId, BrokerEpoch], ...],
+        done: IsrAnswered,
+    ) -> None:
+        """Queue the proposal; `done` is called once, never before this returns."""
+        self._waiting.add(IsrProposal(topic_id, partition, leader_epoch, partition_epoch, new_isr, done))
+        self._sending.begin()
+
+    async def close(self) -> None:
+        """Stop sending; proposals that were not answered stay so, since nobody is left to act on them."""
+        self._waiting.clear()
+        await self._sending.close()
+
+    async def _send_waiting(self) -> None:
+        while (request := self._waiting.next_request(self._broker_id, self._broker_epoch())) is not None:
+            try:
+                response = await self._link.request(request)
+            except KafkaError as error:
+                logger.warning("ISR proposals may not have reached the controller: %s", error)
+                response = None
+            self._waiting.answered(response)

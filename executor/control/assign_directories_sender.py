@@ -1,0 +1,103 @@
+"""Tells the controller in which directories replicas lie, many in one AssignReplicasToDirs (KIP-858).
+
+At most one request is under way; what is to be told meanwhile goes into the next, the latest word about each
+replica. What was not answered is told again, for as long as this broker lives: whether it is still true is
+for the caller to say, who sees in the metadata what has become of it.
+
+Source: KIP-858.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.assign_replicas_to_dirs.v0.request import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+
+from executor.control.controller_link import ControllerLink
+from executor.control.single_flight import Sending
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+
+__all__ = ["DirectoryAssignments"]
+
+RETRY_MS: Final = 100
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryAssignments:
+    """What one broker has still to tell; belongs to its event loop."""
+
+    def __init__(
+        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
+    ) -> None:
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._waiting: dict[TopicIdPartition, UUID] = {}
+        self._sending = Sending(self._send_waiting)
+
+    def assign(self, key: TopicIdPartition, directory_id: UUID) -> None:
+        """Have the controller told that a replica lies in that directory."""
+        self._waiting[key] = directory_id
+        self._sending.begin()
+
+    async def close(self) -> None:
+        """Stop telling."""
+        self._waiting.clear()
+        await self._sending.close()
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            told, self._waiting = self._waiting, {}
+            try:
+                response = await self._link.request(self._request(told))
+                if response.error_code is not ErrorCode.none:
+                    raise KafkaError(response.error_code, "the controller refused it")
+            except KafkaError as error:
+                logger.warning("The directories of %d replicas could not be told: %s", len(told), error)
+                self._waiting = told | self._waiting
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                _log_refused(response)
+
+    def _request(self, told: Mapping[TopicIdPartition, UUID]) -> AssignReplicasToDirsRequest:
+        by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}
+        for key, directory_id in told.items():
+            topics = by_directory.setdefault(directory_id, {})
+            topics.setdefault(key.topic_id, []).append(PartitionData(partition_index=key.partition))
+        return AssignReplicasToDirsRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            directories=tuple(
+                DirectoryData(
+                    id_=directory_id,
+                    topics=tuple(
+                        TopicData(topic_id=topic_id, partitions=tuple(partitions))
+                        for topic_id, partitions in topics.items()
+                    ),
+                )
+                for directory_id, topics in by_directory.items()
+            ),
+        )
+
+
+def _log_refused(response: Any) -> None:
+    for directory in response.directories:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                if partition.error_code is not ErrorCode.none:
+                    logger.info(
+                        "The controller will not note directory %s for %s-%d: %s",
+                        directory.id_,
+                        topic.topic_id,
+                        partition.partition_index,
+                        partition.error_code.name,
+                    )

@@ -1,0 +1,1 @@
+"""What decides about a broker's life and what it tells its controller. Pure."""

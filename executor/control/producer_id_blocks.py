@@ -1,0 +1,56 @@
+"""Hands out producer ids from blocks that the controller allocates to this broker.
+
+An id is given to one producer ever: a block is a record in the metadata log before it gets here, and what
+a broker has not handed out of its block when it ends is never used. Source: KIP-730.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
+
+from executor.control.controller_link import ControllerLink
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerEpoch, BrokerId, ProducerId
+
+__all__ = ["ProducerIds"]
+
+
+class ProducerIds:
+    """The blocks of one broker; belongs to its event loop."""
+
+    def __init__(
+        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
+    ) -> None:
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._block = iter(range(0))
+        self._allocation = asyncio.Lock()
+
+    async def next(self, timeout_ms: int) -> ProducerId:
+        """Return an id that nobody has had, asking for a new block where the present one is used up.
+
+        Raises:
+            KafkaError: the controller could not be asked in time, or refused.
+        """
+        while True:
+            producer_id = next(self._block, None)
+            if producer_id is not None:
+                return producer_id
+            async with self._allocation:
+                producer_id = next(self._block, None)
+                if producer_id is not None:
+                    return producer_id
+                self._block = iter(await self._allocate(timeout_ms))
+
+    async def _allocate(self, timeout_ms: int) -> range:
+        response: Any = await self._link.request(
+            AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch()),
+            timeout_ms,
+        )
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, f"no producer ids for broker {self._broker_id}")
+        first = response.producer_id_start
+        return range(first, first + response.producer_id_len)

@@ -1,0 +1,1 @@
+"""The follower's side of Fetch: who is fetched from, and how."""

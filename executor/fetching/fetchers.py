@@ -1,0 +1,124 @@
+"""All fetchers of one broker: which leader each followed partition is fetched from.
+
+Partitions of one leader are spread over `num.replica.fetchers` connections. `add` and `remove` take effect
+at once; `reconcile` ends the fetchers that have nothing left and replaces those whose leader moved to
+another address.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from executor.control.suspected_brokers import LossWatch
+from executor.fetching.fetcher import Fetcher, FetcherSettings
+from executor.partitions.partition_table import PartitionTable
+from executor.partitions.replica import Replica
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.types import BrokerEpoch, BrokerId
+
+
+class _Slot(NamedTuple):
+    leader_id: BrokerId
+    number: int
+
+
+class Fetchers:
+    """The fetchers of one broker."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        table: PartitionTable,
+        config: BrokerConfig,
+        losses: LossWatch,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._table = table
+        self._losses = losses
+        self._fetchers_each = config.num_replica_fetchers
+        self._settings = FetcherSettings(
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            partition_max_bytes=config.replica_fetch_max_bytes,
+            backoff_ms=config.replica_fetch_backoff_ms,
+            socket_timeout_ms=config.replica_socket_timeout_ms,
+            socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
+            # One interval until this broker is told, one for the leader to be gone before its time.
+            warn_after_ms=2 * config.broker_heartbeat_interval_ms,
+        )
+        self._fetchers: dict[_Slot, Fetcher] = {}
+        self._slots: dict[Replica, _Slot] = {}
+        self._leader_unknown: dict[Replica, None] = {}
+        """Followers that are to be added when it is known where their leaders are."""
+        self._ended: list[Fetcher] = []
+
+    def add(self, replica: Replica) -> None:
+        """Fetch for `replica` from the leader it follows now, if that is known where to find."""
+        follower = replica.follower
+        leader_id = None if follower is None else follower.leader_id
+        if leader_id is None or replica.offline:
+            return
+        slot = self._slot(leader_id, replica)
+        fetcher = self._fetchers.get(slot)
+        if fetcher is None:
+            found = self._table.endpoint(leader_id)
+            if found is None:
+                self._leader_unknown[replica] = None
+                return
+            endpoint, _ = found
+            fetcher = Fetcher(
+                self._broker_id,
+                self._broker_epoch,
+                leader_id,
+                endpoint.host,
+                endpoint.port,
+                self._settings,
+                self._losses,
+            )
+            self._fetchers[slot] = fetcher
+            fetcher.start()
+        self._slots[replica] = slot
+        fetcher.add(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """Fetch for `replica` no more."""
+        self._leader_unknown.pop(replica, None)
+        slot = self._slots.pop(replica, None)
+        if slot is not None:
+            self._fetchers[slot].remove(replica)
+
+    def remove_if_changed(self, replica: Replica, registration: PartitionRegistration) -> None:
+        """Stop fetching for `replica` if `registration` is another leadership than it follows."""
+        if replica.leader_epoch != registration.leader_epoch:
+            self.remove(replica)
+
+    async def reconcile(self) -> None:
+        """Bring the fetchers in line with the partitions they have and the brokers' addresses."""
+        for slot, fetcher in list(self._fetchers.items()):
+            found = self._table.endpoint(slot.leader_id)
+            moved = found is not None and (found[0].host, found[0].port) != fetcher.address
+            if len(fetcher) == 0 or moved:
+                del self._fetchers[slot]
+                self._ended.append(fetcher)
+                for replica in fetcher.replicas:
+                    del self._slots[replica]
+                    self.add(replica)
+        unknown, self._leader_unknown = self._leader_unknown, {}
+        for replica in unknown:
+            self.add(replica)
+        ended, self._ended = self._ended, []
+        await asyncio.gather(*(fetcher.stop() for fetcher in ended))
+
+    async def stop(self) -> None:
+        """Stop every fetcher."""
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        self._slots.clear()
+        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
+
+    def _slot(self, leader_id: BrokerId, replica: Replica) -> _Slot:
+        partition = replica.topic_partition.partition
+        return _Slot(leader_id, (hash(replica.topic_id) + partition) % self._fetchers_each)

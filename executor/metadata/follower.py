@@ -1,0 +1,241 @@
+"""Follows the leader of the metadata log: fetches it into this broker's copy, epoch after epoch.
+
+    wait for a leader -> flush -> Fetch in its epoch, from the own log's end -> append or truncate -> again
+                                                                            -> or download a snapshot
+
+Rules kept:
+- Everything below the fetch offset is on disk, since that offset is this replica's vote for what is
+  committed. That holds for the first fetch too: what a process before this one wrote may not be there yet.
+- An answer counts only if this broker is still in the epoch in which it asked; `QuorumVoter` decides that,
+  and nothing is awaited between its word and the append.
+- Each fetch tells the high watermark that is known here, so that the leader answers as soon as it has moved
+  (KIP-1166); otherwise a commit would be heard of only with the next record.
+- A leader whose log begins above the own end, or that has forgotten the epoch there, names a snapshot
+  (KIP-630). It is on disk, read and found whole, before the own log is given up for it.
+
+A log that parts from what was committed here ends `run` with the error.
+
+Source: KIP-595 (Fetch as replication of the metadata log).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+
+from executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError
+from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.errors import ErrorCode
+from sparklog.metadata_log.machine.fetch_position import common_end
+from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
+from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
+
+__all__ = ["MetadataFollower"]
+
+MAX_WAIT_MS: Final = 500
+"""How long the leader may hold a fetch open."""
+FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
+RETRY_MS: Final = 100
+_UNKNOWN: Final = -1
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataFollower:
+    """The fetch loop of one broker's replica of `__cluster_metadata`."""
+
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        link: ControllerLink,
+        *,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        on_fetched: Callable[[Offset, Offset, int], None],
+        on_replaced: Callable[[MetadataSnapshot], None],
+        now_ms: Callable[[], int],
+        request_timeout_ms: int,
+    ) -> None:
+        """Follow in the log of `replica`.
+
+        `on_fetched` is told, after every answer of a leader that knows its high watermark, up to where the
+        own log is committed, the leader's high watermark, and when (by `now_ms`) the fetch was sent.
+        `on_replaced` is told of a snapshot as soon as the log begins behind it.
+        """
+        self._replica = replica
+        self._log = replica.log
+        self._voter = replica.voter
+        self._link = link
+        self._broker_epoch = broker_epoch
+        self._on_fetched = on_fetched
+        self._on_replaced = on_replaced
+        self._now_ms = now_ms
+        self._request_timeout_ms = request_timeout_ms
+
+    async def run(self) -> None:
+        """Follow whoever leads until cancelled.
+
+        Raises:
+            MetadataDivergedError: see the class.
+            KafkaError: the disk does not take the log or the epoch.
+        """
+        voter = self._voter
+        while True:
+            await self._replica.until(lambda: voter.follows)
+            await self._replica.flush()
+            asked_in, sent_ms = voter.leader_epoch, self._now_ms()
+            try:
+                response = await self._link.request(
+                    self._fetch(asked_in), MAX_WAIT_MS + self._request_timeout_ms
+                )
+            except ControllerUnreachableError as error:
+                logger.info("the metadata log could not be fetched: %s", error)
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            partition = _only_partition(response)
+            if partition is None:
+                logger.warning("the metadata log could not be fetched: %s", response.error_code.name)
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            await self._answered(partition, asked_in, sent_ms)
+
+    def _fetch(self, leader_epoch: LeaderEpoch) -> Any:
+        broker_epoch = self._broker_epoch()
+        latest = self._log.epochs.latest
+        high_watermark = self._voter.high_watermark
+        return FetchRequest(
+            cluster_id=self._voter.cluster_id,
+            replica_state=ReplicaState(
+                replica_id=self._voter.key.node_id,
+                replica_epoch=_UNKNOWN if broker_epoch is None else broker_epoch,
+            ),
+            max_wait=timedelta(milliseconds=MAX_WAIT_MS),
+            min_bytes=1,
+            max_bytes=FETCH_MAX_BYTES,
+            topics=(
+                FetchTopic(
+                    topic_id=CLUSTER_METADATA_TOPIC_ID,
+                    partitions=(
+                        FetchPartition(
+                            partition=0,
+                            current_leader_epoch=leader_epoch,
+                            fetch_offset=self._log.log_end_offset,
+                            last_fetched_epoch=_UNKNOWN if latest is None else latest,
+                            log_start_offset=self._log.log_start_offset,
+                            partition_max_bytes=FETCH_MAX_BYTES,
+                            replica_directory_id=self._voter.key.directory_id,
+                            high_watermark=_UNKNOWN if high_watermark is None else high_watermark,
+                        ),
+                    ),
+                ),
+            ),
+            forgotten_topics_data=(),
+        )
+
+    async def _answered(self, partition: Any, asked_in: LeaderEpoch, sent_ms: int) -> None:
+        leader = partition.current_leader
+        outcome = self._voter.fetch_answered(
+            asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
+        )
+        if outcome is FetchOutcome.ADOPTED:
+            logger.info("the metadata log is in leader epoch %d now", self._voter.leader_epoch)
+            await self._replica.settled()
+        elif outcome is FetchOutcome.STALE:
+            logger.info(
+                "an answer of leader epoch %d is too late: %s", leader.leader_epoch, self._voter.election
+            )
+            await asyncio.sleep(RETRY_MS / 1000)
+        elif partition.error_code is not ErrorCode.none:
+            await self._refused(partition)
+        elif partition.snapshot_id.end_offset >= 0:
+            wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+            await self._begin_with(wanted, asked_in)
+        elif partition.diverging_epoch.end_offset >= 0:
+            self._truncate(partition.diverging_epoch)
+        else:
+            if partition.records:
+                self._log.append_as_follower(partition.records, time.time_ns() // 1_000_000)
+            leader_high_watermark = _known(partition.high_watermark)
+            self._voter.appended(leader_high_watermark, self._log.log_end_offset)
+            if leader_high_watermark is not None and self._voter.high_watermark is not None:
+                self._on_fetched(self._voter.high_watermark, leader_high_watermark, sent_ms)
+            if not self._replica.is_settled:
+                await self._replica.settled()
+
+    async def _refused(self, partition: Any) -> None:
+        if partition.error_code is ErrorCode.offset_out_of_range:
+            raise MetadataDivergedError(
+                f"the leader's metadata log does not reach offset {self._log.log_end_offset}, where this "
+                f"broker's copy in {self._log.directory} ends"
+            )
+        logger.info("the metadata log could not be fetched: %s", partition.error_code.name)
+        await asyncio.sleep(RETRY_MS / 1000)
+
+    def _truncate(self, diverging_epoch: Any) -> None:
+        end_offset = common_end(
+            self._log.epochs, self._log.log_end_offset, diverging_epoch.epoch, diverging_epoch.end_offset
+        )
+        if end_offset >= self._log.log_end_offset:
+            raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")
+        logger.warning("truncating the metadata log from %d to %d", self._log.log_end_offset, end_offset)
+        self._replica.truncate_to(end_offset)
+
+    async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:
+        """Download the snapshot and let the log begin behind it."""
+        replica = self._replica
+        logger.info("downloading the snapshot %s, this log ends at %d", snapshot_id, self._log.log_end_offset)
+        machine = SnapshotDownload(
+            snapshot_id,
+            cluster_id=self._voter.cluster_id,
+            leader_epoch=asked_in,
+            replica_id=self._voter.key.node_id,
+            directory_id=self._voter.key.directory_id,
+        )
+        await replica.snapshot_taker.idle()
+        try:
+            snapshot = await replica.snapshots.download(machine, partial(self._ask_for_piece, asked_in))
+        except (ControllerUnreachableError, DownloadRefusedError, DamagedSnapshotError) as error:
+            logger.warning("the snapshot %s was not downloaded: %s", snapshot_id, error)
+            await asyncio.sleep(RETRY_MS / 1000)
+            return
+        if self._voter.leader_epoch == asked_in:
+            removed = replica.begin_at(snapshot)
+            self._on_replaced(snapshot)
+            logger.info("the metadata log begins behind the snapshot %s now", snapshot_id)
+        else:
+            logger.info("the snapshot %s came too late: %s", snapshot_id, self._voter.election)
+            removed = (snapshot_id,)
+        await asyncio.to_thread(replica.snapshots.remove, removed)
+
+    async def _ask_for_piece(self, asked_in: LeaderEpoch, request: Any) -> Any:
+        response = await self._link.request(request, self._request_timeout_ms)
+        for leader in (
+            partition.current_leader for topic in response.topics for partition in topic.partitions
+        ):
+            outcome = self._voter.fetch_answered(
+                asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
+            )
+            if outcome is not FetchOutcome.COUNTS:
+                await self._replica.settled()
+                raise DownloadRefusedError(
+                    ErrorCode.fenced_leader_epoch, f"another leads meanwhile: {self._voter.election}"
+                )
+        return response
+
+
+def _only_partition(response: Any) -> Any | None:
+    """Return what an answer says of the metadata log, None if it says nothing of it."""
+    partitions = [partition for topic in response.responses for partition in topic.partitions]
+    if response.error_code is not ErrorCode.none or len(partitions) != 1:
+        return None
+    return partitions[0]
+
+
+def _known(number: int) -> int | None:
+    return None if number == _UNKNOWN else number

@@ -1,0 +1,1 @@
+"""What decides about the copy of the metadata log. Pure."""

@@ -1,0 +1,240 @@
+"""A broker's replica of the metadata log on the event loop: the log, the voter, and what keeps its word.
+
+What the `QuorumVoter` decides is on disk before anybody learns of it: `settled` formats blank directories
+with the cluster's id, writes `quorum-state`, and only then returns. The log belongs to whoever follows the
+leader; others read it.
+
+The snapshots beside the log belong to the replica too (KIP-630): `loaded` is the one it begins with,
+`begin_at` replaces the log by another that was downloaded, and `snapshot_taker` writes new ones.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from executor.metadata.machine.quorum_voter import (
+    NO_ELECTION,
+    Election,
+    QuorumAnswer,
+    QuorumVoter,
+    VoteRequest,
+)
+from executor.metadata.quorum_state_file import (
+    lacks_records,
+    read_election,
+    write_election,
+    write_lacks_records,
+)
+from sparklog.config import BrokerConfig
+from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.metadata_log.snapshot_store import SnapshotStore
+from sparklog.metadata_log.snapshot_taker import SnapshotTaker
+from sparklog.storage import ForeignDirectoryError, Log
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.types import CLUSTER_METADATA_TOPIC, Offset, SnapshotId, TimestampMs
+
+__all__ = ["MetadataReplica"]
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataReplica:
+    """One broker's replica of `__cluster_metadata`. Made by `open`."""
+
+    def __init__(
+        self,
+        log: Log,
+        voter: QuorumVoter,
+        snapshots: SnapshotStore,
+        loaded: MetadataSnapshot | None,
+        limits: SnapshotLimits,
+        format_directories: Callable[[str], None],
+    ) -> None:
+        self.log = log
+        self.voter = voter
+        self.snapshots = snapshots
+        self.loaded = loaded
+        """The newest snapshot there was when the log was opened; the log goes on from it."""
+        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, _wall_clock_ms)
+        self.cluster_id = voter.cluster_id
+        """The id that is in the directories; None while they are blank."""
+        self._format_directories = format_directories
+        self._election: Election = voter.election
+        """What is on disk."""
+        self._lacks_records = voter.lacks_records
+        self._settling = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._writing: set[asyncio.Future[None]] = set()
+
+    @classmethod
+    def open(
+        cls,
+        parent: Path,
+        config: BrokerConfig,
+        *,
+        key: VoterKey,
+        cluster_id: str | None,
+        fetch_timeout_ms: int,
+        format_directories: Callable[[str], None],
+        stop: PreviousStop = PreviousStop.UNKNOWN,
+        now_ms: TimestampMs,
+    ) -> Self:
+        """Open or create the log below `parent`, a locked directory, and read what was voted. Blocks.
+
+        `format_directories` is called, off the loop, with the cluster id that a blank broker learns. By
+        `stop`, how the process before ended, damage is told from what was never fsynced.
+
+        Raises:
+            ForeignDirectoryError: there is a log, but nothing says which cluster's.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        directory = parent / f"{CLUSTER_METADATA_TOPIC}-0"
+        log_config = config.metadata_log_config()
+        # Everything is read, after a clean stop too: a vote must not rest on a flipped bit.
+        if stop is PreviousStop.CLEAN:
+            stop = PreviousStop.KILLED
+        snapshots, loaded = SnapshotStore.open(
+            directory,
+            lambda start: Log.open(directory, log_config, log_start_offset=start, stop=stop, now_ms=now_ms),
+        )
+        log = snapshots.log
+        try:
+            election = read_election(directory)
+            if log.missing is not None:
+                write_lacks_records(directory, True)
+            if cluster_id is None and (election is not None or log.log_end_offset > 0):
+                raise ForeignDirectoryError(
+                    f"{directory} has a metadata log, but {parent} has no meta.properties that says of which "
+                    "cluster; restore the file, or remove the directory if its records are not wanted"
+                )
+        except BaseException:
+            log.close(clean=False)
+            raise
+        voter = QuorumVoter(key, cluster_id, election or NO_ELECTION, fetch_timeout_ms)
+        if loaded is not None:
+            voter.begun_at(loaded.image.end_offset)
+        voter.lacks_records = lacks_records(directory)
+        if voter.lacks_records:
+            logger.error(
+                "%s lacks records that were on its disk: it votes for nobody until it has caught up",
+                directory,
+            )
+        return cls(log, voter, snapshots, loaded, config.snapshot_limits(), format_directories)
+
+    @property
+    def position(self) -> LogPosition:
+        """Where the log ends, whether that is on disk yet or not."""
+        return LogPosition(self.log.epochs.latest or 0, self.log.log_end_offset)
+
+    async def vote(self, request: VoteRequest, now_ms: int) -> QuorumAnswer:
+        """Return the answer to a candidate, once it may leave.
+
+        Raises:
+            KafkaError: the disk does not take the vote, so there is no answer.
+        """
+        answer = self.voter.vote(request, self.position, now_ms)
+        await self.settled()
+        return answer
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that the voter has decided is on disk."""
+        voter = self.voter
+        return (voter.cluster_id, voter.election, voter.lacks_records) == (
+            self.cluster_id,
+            self._election,
+            self._lacks_records,
+        )
+
+    async def settled(self) -> None:
+        """Return when all that the voter has decided so far is on disk.
+
+        Raises:
+            KafkaError: the disk does not take it. The next call tries again.
+        """
+        async with self._settling:
+            while (self.voter.cluster_id, self.voter.election) != (self.cluster_id, self._election):
+                cluster_id, election = self.voter.cluster_id, self.voter.election
+                if cluster_id is not None and cluster_id != self.cluster_id:
+                    await self._off_the_loop(self._format_directories, cluster_id)
+                    self.cluster_id = cluster_id
+                if election != self._election:
+                    await self._off_the_loop(write_election, self.log.directory, election)
+                    self._election = election
+            if self._lacks_records and not self.voter.lacks_records:
+                await self.flush()
+                await self._off_the_loop(write_lacks_records, self.log.directory, False)
+                self._lacks_records = False
+                logger.info("%s has caught up, and votes again", self.log.directory)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the conditions of all `until` looked at."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition` holds, which is looked at whenever something is settled."""
+        while not condition():
+            await self._changed.wait()
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Forget the records from `end_offset` on.
+
+        Raises:
+            MetadataDivergedError: some of them were committed.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.voter.check_truncation(end_offset)
+        self.log.truncate_to(end_offset)
+        self.snapshots.mark_start()
+
+    def begin_at(self, snapshot: MetadataSnapshot) -> tuple[SnapshotId, ...]:
+        """Replace the log by a snapshot that was downloaded; return the snapshots that go with it.
+
+        Raises:
+            MetadataDivergedError: records behind it were committed.
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        end_offset = snapshot.image.end_offset
+        self.voter.check_truncation(end_offset)
+        removed = self.snapshots.replace_log(snapshot.snapshot_id)
+        self.voter.begun_at(end_offset)
+        return removed
+
+    async def flush(self) -> None:
+        """Return when all that is in the log is on disk.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.log.recovery_point < self.log.log_end_offset:
+            await self._off_the_loop(self.log.flush)
+
+    async def close(self) -> None:
+        """Flush and close the log, once nothing is being written any more.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self._writing:
+            await asyncio.wait(self._writing)
+        await self.snapshot_taker.idle()
+        await asyncio.to_thread(self.log.close)
+
+    async def _off_the_loop(self, write: Callable[..., None], *arguments: object) -> None:
+        """Write in a thread; whoever waits may be cancelled, `close` waits all the same."""
+        writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)
+
+
+def _wall_clock_ms() -> TimestampMs:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,110 @@
+"""`quorum-state`: what a voter must not forget, as one JSON object beside the metadata log.
+
+    {"leaderId":-1,"leaderEpoch":2,"votedId":1000000,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
+
+The names and -1 for nobody are Kafka's (QuorumStateData, version 1). Rule kept: the file is replaced whole
+and fsynced, so that after a crash it says either what it said before or the new.
+
+Beside it lies, as long as it is so, an empty file of ours that says that the log lacks records which this
+replica had on its disk: recovery has cut them off, and another start would see nothing of it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from executor.metadata.machine.quorum_voter import Election
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
+
+__all__ = [
+    "LACKS_RECORDS",
+    "QUORUM_STATE",
+    "lacks_records",
+    "read_election",
+    "write_election",
+    "write_lacks_records",
+]
+
+QUORUM_STATE: Final = "quorum-state"
+LACKS_RECORDS: Final = ".sparklog_lacks_records"
+_DATA_VERSION: Final = 1
+_NOBODY: Final = -1
+
+
+def read_election(directory: Path) -> Election | None:
+    """Return what the voter in `directory` knew, None if it has never known anything.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR: the file cannot be read, or does not say what it must. Whoever went
+            on without it could vote twice in an epoch.
+    """
+    path = directory / QUORUM_STATE
+    try:
+        state = json.loads(path.read_bytes())
+        if state["data_version"] != _DATA_VERSION:
+            raise ValueError(f"data_version is {state['data_version']}, not {_DATA_VERSION}")
+        voted_id, leader_id = _number(state, "votedId"), _number(state, "leaderId")
+        voted = None
+        if voted_id != _NOBODY:
+            voted = VoterKey(voted_id, decode_uuid(state["votedDirectoryId"]))
+        return Election(_number(state, "leaderEpoch"), voted, None if leader_id == _NOBODY else leader_id)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KafkaError(
+            ErrorCode.kafka_storage_error,
+            f"{path} cannot be read ({error!r}): without it this broker does not know whom it voted for. "
+            "If its disk is lost, remove the whole data directory",
+        ) from error
+
+
+def write_election(directory: Path, election: Election) -> None:
+    """Write what the voter in `directory` knows; it is on the disk on return.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR: what was there before still is.
+    """
+    voted = election.voted or VoterKey(_NOBODY, UUID(int=0))
+    content = {
+        "leaderId": _NOBODY if election.leader_id is None else election.leader_id,
+        "leaderEpoch": election.leader_epoch,
+        "votedId": voted.node_id,
+        "votedDirectoryId": encode_uuid(voted.directory_id),
+        "data_version": _DATA_VERSION,
+    }
+    path = directory / QUORUM_STATE
+    with storage_errors(f"write {path}"):
+        is_new = not path.exists()
+        replace_file(path, json.dumps(content, separators=(",", ":")).encode())
+        if is_new:
+            sync_directory(directory.parent)
+
+
+def lacks_records(directory: Path) -> bool:
+    """Return whether the log in `directory` is known to be shorter than it was."""
+    return (directory / LACKS_RECORDS).exists()
+
+
+def write_lacks_records(directory: Path, lacks: bool) -> None:
+    """Say whether the log in `directory` is shorter than it was; it is on the disk on return.
+
+    Raises:
+        KafkaError: KAFKA_STORAGE_ERROR.
+    """
+    path = directory / LACKS_RECORDS
+    with storage_errors(f"write {path}"):
+        if lacks:
+            replace_file(path, b"")
+        else:
+            path.unlink(missing_ok=True)
+            sync_directory(directory)
+
+
+def _number(state: dict[str, Any], name: str) -> int:
+    number = state[name]
+    if not isinstance(number, int) or number < _NOBODY:
+        raise ValueError(f"{name} is {number!r}")
+    return number

@@ -1,0 +1,95 @@
+"""Calls in at the driver, so that it knows which directories there are, and where this broker is reached.
+
+Rules kept: once on every connection to the driver, since it may be another driver than before; and every
+`CALL_INTERVAL_MS` while no leader is heard from, since a call, or what the driver made of it, may be lost.
+
+Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
+
+from executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import Endpoint
+from sparklog.storage import ForeignDirectoryError
+
+__all__ = ["RollCall"]
+
+CALL_INTERVAL_MS: Final = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class RollCall:
+    """One broker's calls."""
+
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        link: ControllerLink,
+        endpoint: Endpoint,
+        request_timeout_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Call over `link`, from `endpoint`, where candidates and leaders reach this broker."""
+        self._replica = replica
+        self._link = link
+        self._endpoint = endpoint
+        self._request_timeout_ms = request_timeout_ms
+        self._now_ms = now_ms
+        self._connected = asyncio.Event()
+
+    def connected(self) -> None:
+        """The link has a new connection."""
+        self._connected.set()
+
+    async def run(self) -> None:
+        """Call whenever it is due, until cancelled.
+
+        Raises:
+            ForeignDirectoryError: the directories belong to another cluster than the driver's.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(CALL_INTERVAL_MS / 1000):
+                    await self._connected.wait()
+            except TimeoutError:
+                if self._replica.voter.hears_leader(self._now_ms()) or not self._link.is_connected:
+                    continue
+            self._connected.clear()
+            try:
+                response = await self._link.request(self._call(), self._request_timeout_ms)
+            except ControllerUnreachableError as error:
+                logger.info("the driver did not answer the roll call: %s", error)
+                continue
+            self._answered(response)
+
+    def _call(self) -> Any:
+        key, endpoint = self._replica.voter.key, self._endpoint
+        return AddRaftVoterRequest(
+            cluster_id=self._replica.cluster_id,
+            timeout=timedelta(milliseconds=self._request_timeout_ms),
+            voter_id=key.node_id,
+            voter_directory_id=key.directory_id,
+            listeners=(Listener(name=endpoint.name, host=endpoint.host, port=endpoint.port),),
+            ack_when_committed=False,
+        )
+
+    def _answered(self, response: Any) -> None:
+        if response.error_code is ErrorCode.inconsistent_cluster_id:
+            raise ForeignDirectoryError(
+                response.error_message or f"the driver is not of cluster {self._replica.cluster_id}"
+            )
+        if response.error_code is not ErrorCode.none:
+            logger.info(
+                "the driver did not take the roll call: %s %s",
+                response.error_code.name,
+                response.error_message or "",
+            )

@@ -1,0 +1,164 @@
+"""Taking a leader's fetch answers into a log, as the follower machine says.
+
+The machine decides what is cut, appended and made visible; here it is done to the log, and what the log
+says afterwards goes back to the machine.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from executor.partitions.machine.follower import (
+    AdvanceLogStartOffset,
+    AppendToLog,
+    AwaitMetadata,
+    BackOff,
+    FetchAnswered,
+    FollowerEffect,
+    LogTruncated,
+    MoveHighWatermark,
+    PartitionFetch,
+    PartitionFollower,
+    RecordsAppended,
+    TruncateFullyAndStartAt,
+    TruncateTo,
+)
+from sparklog.errors import ErrorCode
+from sparklog.records.batch import iterate_headers
+from sparklog.storage.log import Log
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFromLeader:
+    """One partition's part of a fetch response, as a follower got it; offsets are None where not told."""
+
+    leader_epoch: LeaderEpoch
+    fetch_offset: Offset
+    error_code: ErrorCode
+    high_watermark: Offset | None
+    log_start_offset: Offset | None
+    diverging_epoch: tuple[LeaderEpoch, Offset] | None
+    records: bytes | memoryview
+
+
+class LogHistory:
+    """The log's epochs as the machines ask for them: as of the log's present end."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        log = self._log
+        epochs = log.epochs
+        latest = epochs.latest
+        if latest is not None and leader_epoch >= latest:
+            # Nothing was written here in the epochs above the newest.
+            return latest, log.log_end_offset
+        return epochs.end_offset_for(leader_epoch, log.log_end_offset)
+
+
+class Following:
+    """A log, and the machine that follows one leader in one leader epoch with it."""
+
+    def __init__(
+        self, log: Log, leader_id: BrokerId | None, leader_epoch: LeaderEpoch, high_watermark: Offset
+    ) -> None:
+        self.leader_id = leader_id
+        self.high_watermark = high_watermark
+        self._log = log
+        self._follower = PartitionFollower(
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
+            history=LogHistory(log),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            last_epoch=self._last_epoch(),
+            high_watermark=high_watermark,
+        )
+
+    @property
+    def next_fetch(self) -> PartitionFetch | None:
+        """What to ask the leader for; None until there is new metadata, or the log's producers are loaded."""
+        return None if self._log.loading is not None else self._follower.next_fetch
+
+    def take(self, fetched: FetchedFromLeader, now_ms: TimestampMs) -> BackOff | AwaitMetadata | None:
+        """Take an answer in; return what the fetcher is to do about the partition, if anything.
+
+        `now_ms` is the wall clock's, when the records are appended.
+
+        Raises:
+            KafkaError: what was fetched is no continuation of the log, or kafka_storage_error.
+        """
+        effects = self._follower.handle(
+            FetchAnswered(
+                fetched.leader_epoch,
+                fetched.fetch_offset,
+                fetched.error_code,
+                fetched.high_watermark,
+                fetched.log_start_offset,
+                fetched.diverging_epoch,
+                len(fetched.records) > 0,
+            )
+        )
+        return self._carry_out(effects, fetched.records, now_ms)
+
+    def _carry_out(
+        self, effects: list[FollowerEffect], records: bytes | memoryview, now_ms: TimestampMs
+    ) -> BackOff | AwaitMetadata | None:
+        log = self._log
+        advice: BackOff | AwaitMetadata | None = None
+        for effect in effects:
+            match effect:
+                case AppendToLog():
+                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch), now_ms)
+                    appended = RecordsAppended(log.log_end_offset, self._last_epoch())
+                    self._carry_out(self._follower.handle(appended), b"", now_ms)
+                case MoveHighWatermark():
+                    self.high_watermark = effect.high_watermark
+                case AdvanceLogStartOffset():
+                    log.advance_log_start_offset(effect.log_start_offset)
+                case TruncateTo():
+                    before = log.log_end_offset
+                    log.truncate_to(effect.offset)
+                    logger.info(
+                        "%s: log truncated from %d to %d by the leader's epochs",
+                        log.topic_partition,
+                        before,
+                        log.log_end_offset,
+                    )
+                    self._truncated(now_ms)
+                case TruncateFullyAndStartAt():
+                    logger.warning(
+                        "%s: [%d, %d) does not continue the leader's log, starting again at its start %d",
+                        log.topic_partition,
+                        log.log_start_offset,
+                        log.log_end_offset,
+                        effect.offset,
+                    )
+                    log.truncate_fully_and_start_at(effect.offset)
+                    self.high_watermark = effect.offset
+                    self._truncated(now_ms)
+                case BackOff() | AwaitMetadata():
+                    advice = effect
+        return advice
+
+    def _truncated(self, now_ms: TimestampMs) -> None:
+        log = self._log
+        after = LogTruncated(log.log_start_offset, log.log_end_offset, self._last_epoch())
+        self._carry_out(self._follower.handle(after), b"", now_ms)
+
+    def _last_epoch(self) -> LeaderEpoch | None:
+        log = self._log
+        return log.epochs.latest if log.log_end_offset > log.log_start_offset else None
+
+
+def _up_to_epoch(records: bytes | memoryview, leader_epoch: LeaderEpoch) -> bytes | memoryview:
+    """Return the batches before the first one of an epoch above `leader_epoch`."""
+    for position, header in iterate_headers(records):
+        if header.partition_leader_epoch > leader_epoch:
+            return memoryview(records)[:position]
+    return records

@@ -1,0 +1,1 @@
+"""What decides about a partition: who is in sync, what is committed, what a follower does. Pure."""

@@ -1,0 +1,70 @@
+"""What replication needs of a topic's configuration, ready to use on the hot path."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from executor.records.examination import Demands
+from sparklog.config import TopicConfig
+from sparklog.records.codecs import Codec
+from sparklog.storage.log_config import LogConfig
+from sparklog.types import TimestampMs
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+NO_LIMIT_MS: Final = 2**63 - 1
+"""Kafka's default of message.timestamp.before.max.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """A topic's configuration as its partitions obey it."""
+
+    log: LogConfig
+    min_insync_replicas: int
+    codec: Codec | None
+    """What batches are recompressed to; None keeps the producer's codec (`compression.type=producer`)."""
+    codec_level: int | None
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    flush_ms: int | None
+    """How long the log may go without a flush; None leaves flushing to the operating system."""
+
+    examines_all: bool
+    """Whether batches are looked into that are not compressed, too."""
+
+    def demands(self, wall_ms: TimestampMs, max_decompressed_bytes: int) -> Demands:
+        """Return what is asked of the records inside a batch that came at `wall_ms`."""
+        bounded = self.timestamp_before_max_ms < NO_LIMIT_MS and not self.log.log_append_time
+        return Demands(
+            max_decompressed_bytes=max_decompressed_bytes,
+            max_message_bytes=self.log.max_message_bytes,
+            codec=self.codec,
+            codec_level=self.codec_level,
+            require_keys=self.log.compacts,
+            earliest_ms=wall_ms - self.timestamp_before_max_ms if bounded else None,
+        )
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> "PartitionSettings":
+        """Return the settings of a topic."""
+        log = config.log_config()
+        codec = _CODECS[config.compression_type]
+        return cls(
+            log=log,
+            min_insync_replicas=config.min_insync_replicas,
+            codec=codec,
+            codec_level=config.compression_level,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            flush_ms=config.flush_ms,
+            examines_all=codec not in (None, Codec.NONE)
+            or log.compacts
+            or config.message_timestamp_before_max_ms < NO_LIMIT_MS,
+        )

@@ -1,0 +1,108 @@
+"""The replicas of this broker by topic id and by name, beside the image they were made from.
+
+Requests of older versions name a topic, newer ones its id; a name may mean another topic from one image to
+the next, an id never does (KIP-516).
+"""
+
+from collections.abc import Collection, Iterator
+from typing import TypeVar
+from uuid import UUID
+
+from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, PartitionRegistration
+from sparklog.types import BrokerId
+
+_Key = TypeVar("_Key", UUID, str)
+
+
+class PartitionTable:
+    """Where requests find their partitions."""
+
+    def __init__(self, listener_name: str) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self._listener_name = listener_name
+        self._by_id: dict[UUID, dict[int, Replica]] = {}
+        self._by_name: dict[str, dict[int, Replica]] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        for partitions in self._by_id.values():
+            yield from partitions.values()
+
+    def __contains__(self, replica: Replica) -> bool:
+        """Whether this is still the replica of its partition."""
+        return self.get(replica.topic_id, replica.topic_partition.partition) is replica
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_id.values()))
+
+    def of_topic(self, topic_id: UUID) -> Collection[Replica]:
+        """Return this broker's replicas of a topic."""
+        return self._by_id.get(topic_id, {}).values()
+
+    def add(self, replica: Replica) -> None:
+        """Make a replica found; another of the same topic name and an older id is replaced."""
+        topic, partition = replica.topic_partition
+        self._by_id.setdefault(replica.topic_id, {})[partition] = replica
+        self._by_name.setdefault(topic, {})[partition] = replica
+
+    def remove(self, replica: Replica) -> None:
+        """Make a replica found no more."""
+        topic, partition = replica.topic_partition
+        _remove(self._by_id, replica.topic_id, partition, replica)
+        _remove(self._by_name, topic, partition, replica)
+
+    def get(self, topic_id: UUID, partition: int) -> Replica | None:
+        """Return this broker's replica, if it has one."""
+        partitions = self._by_id.get(topic_id)
+        return None if partitions is None else partitions.get(partition)
+
+    def find(self, topic: UUID | str | None, partition: int) -> Replica:
+        """Return the replica a request means by topic id or by name.
+
+        Raises:
+            KafkaError: unknown_topic_id, unknown_topic_or_partition, or not_leader_or_follower for a
+                partition that is on other brokers.
+        """
+        partitions = self._by_name.get(topic) if isinstance(topic, str) else self._by_id.get(topic)  # type: ignore[arg-type]
+        if partitions is not None:
+            replica = partitions.get(partition)
+            if replica is not None:
+                return replica
+        raise self._missing(topic, partition)
+
+    def _missing(self, topic: UUID | str | None, partition: int) -> KafkaError:
+        topics = self.image.topics
+        known = topics.by_name.get(topic) if isinstance(topic, str) else topics.by_id.get(topic)  # type: ignore[arg-type]
+        if known is None:
+            if isinstance(topic, str):
+                return KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic!r}")
+            return KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        if partition not in known.partitions:
+            return KafkaError(
+                ErrorCode.unknown_topic_or_partition,
+                f"topic {known.name!r} has {len(known.partitions)} partitions, none is number {partition}",
+            )
+        return KafkaError(ErrorCode.not_leader_or_follower, f"{known.name}-{partition} is not on this broker")
+
+    def registration(self, topic: UUID | str | None, partition: int) -> PartitionRegistration | None:
+        """Return what the image says of a partition, wherever its replicas are."""
+        topics = self.image.topics
+        known = topics.by_name.get(topic) if isinstance(topic, str) else topics.by_id.get(topic)  # type: ignore[arg-type]
+        return None if known is None else known.partitions.get(partition)
+
+    def endpoint(self, broker_id: BrokerId) -> tuple[Endpoint, str | None] | None:
+        """Return where to reach a broker, and its rack (KIP-951)."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return None
+        endpoint = broker.endpoint(self._listener_name)
+        return None if endpoint is None else (endpoint, broker.rack)
+
+
+def _remove(table: dict[_Key, dict[int, Replica]], key: _Key, partition: int, replica: Replica) -> None:
+    partitions = table.get(key, {})
+    if partitions.get(partition) is replica:
+        del partitions[partition]
+        if not partitions:
+            del table[key]

@@ -1,0 +1,98 @@
+"""What remains to be done of a truncation, beside the loop: the log's producers, and what recovery is told.
+
+One log of a directory at a time: after a failover many are cut at once, walking through batches is work for
+the interpreter that the loop needs too, and a slow disk has only so much to give. A replica is fetched for
+again when its log is done, and the checkpoint of recovery points says no more of it than is so: else a power
+failure would leave unchecked what was written over what was cut. Nobody waits for a log that was cut again,
+dropped or failed meanwhile.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Final
+
+from executor.partitions.partition_table import PartitionTable
+from executor.partitions.replica import Replica
+from sparklog.errors import KafkaError
+from sparklog.storage.log import Log
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.storage.producer_loading import LoadingCancelledError, ProducerLoading
+
+__all__ = ["ProducerLoads"]
+
+_RETRY_S: Final = 1.0
+
+
+class ProducerLoads:
+    """The loads of one broker's logs."""
+
+    def __init__(
+        self,
+        replicas: PartitionTable,
+        directory_of: Callable[[Log], LogDirectory],
+        lower_recovery_point: Callable[[Replica], Awaitable[None]],
+        on_loaded: Callable[[Replica], None],
+        executor: Executor,
+    ) -> None:
+        """`lower_recovery_point` has the checkpoint of a log that was cut written.
+
+        `on_loaded` hears of the replicas that may be fetched for again.
+        """
+        self._replicas = replicas
+        self._directory_of = directory_of
+        self._lower_recovery_point = lower_recovery_point
+        self._on_loaded = on_loaded
+        self._executor = executor
+        self._turns: dict[LogDirectory, asyncio.Lock] = {}
+        self._tasks: dict[asyncio.Task[None], Replica] = {}
+        self._stopping = asyncio.Event()
+
+    def start(self, replica: Replica) -> None:
+        """Load the producers of a log that was cut, when it is its turn."""
+        task = asyncio.get_running_loop().create_task(self._load(replica))
+        self._tasks[task] = replica
+        task.add_done_callback(self._tasks.pop)
+
+    async def stop(self) -> None:
+        """Give up what is under way; returns when nothing reads any log any more."""
+        self._stopping.set()
+        for replica in self._tasks.values():
+            if replica.log.loading is not None:
+                replica.log.loading.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _load(self, replica: Replica) -> None:
+        loading = replica.log.loading
+        if loading is None:
+            return
+        async with self._turns.setdefault(self._directory_of(replica.log), asyncio.Lock()):
+            try:
+                producers = await asyncio.get_running_loop().run_in_executor(
+                    self._executor, loading.run, time.time_ns() // 1_000_000
+                )
+            except LoadingCancelledError:
+                return
+            except (KafkaError, OSError) as error:
+                if replica in self._replicas:
+                    replica.fail_if_storage(error)
+                return
+        while self._is_wanted(replica, loading):
+            await self._lower_recovery_point(replica)
+            if not replica.log.is_checkpointed_too_high:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _RETRY_S)
+        if self._is_wanted(replica, loading):
+            replica.producers_loaded(loading, producers)
+            self._on_loaded(replica)
+
+    def _is_wanted(self, replica: Replica, loading: ProducerLoading) -> bool:
+        return (
+            replica in self._replicas
+            and not replica.offline
+            and replica.log.loading is loading
+            and not self._stopping.is_set()
+        )

@@ -1,0 +1,539 @@
+"""One replica: a log and the machine that leads or follows it.
+
+It decides nothing: the machines do. It calls the log, passes events to the machine, carries effects out,
+answers who waits for acknowledgement and touches its readers. It knows no loop and no socket, so that a
+simulator can run it over a log of its own.
+
+A replica whose log raised an I/O error is offline for the rest of the process: it leads and follows
+nothing and answers KAFKA_STORAGE_ERROR.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from executor.api.fetch_context import ReadPartition
+from executor.partitions.following import FetchedFromLeader, Following, LogHistory
+from executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
+from executor.partitions.machine.events import (
+    AdvanceHighWatermark,
+    Appended,
+    BrokerStatus,
+    FailWaitingAppends,
+    IsrProposalAnswered,
+    LeaderEffect,
+    LeaderEvent,
+    MinInsyncReplicasChanged,
+    PartitionChanged,
+    ProposeIsr,
+    Ticked,
+)
+from executor.partitions.machine.follower import AwaitMetadata, BackOff
+from executor.partitions.machine.leader import PartitionLeader
+from executor.partitions.partition_settings import PartitionSettings
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.topic_names import is_internal_topic
+from sparklog.records.batch import BatchHeader
+from sparklog.storage.files import may_pass
+from sparklog.storage.log import AppendInfo, Log
+from sparklog.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.storage.machine.producer_states import ProducerStates
+from sparklog.storage.producer_loading import ProducerLoading
+from sparklog.types import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TimestampMs,
+    TopicPartition,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class WaitingAppend(Protocol):
+    """Something that waits until what it appended is committed."""
+
+    settled: bool
+    """Answered for already, by its deadline."""
+
+    def settle(self, error: KafkaError | None) -> None:
+        """It is committed, or never will be as far as this leader can tell."""
+
+
+class ReplicaHost(Protocol):
+    """What a replica asks of the broker around it."""
+
+    def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
+        """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
+
+    def low_watermark_moved(self, replica: "Replica") -> None:
+        """A follower of this leader deleted records; DeleteRecords may be complete."""
+
+    def went_offline(self, replica: "Replica", error: BaseException) -> None:
+        """The replica's log failed."""
+
+    def load_producers(self, replica: "Replica") -> None:
+        """Have `replica.log.loading` run beside the loop; report with `Replica.producers_loaded`."""
+
+    def gave_up_leading(self, replica: "Replica") -> None:
+        """The replica's log is damaged, and others in sync have what it has not: another one is to lead."""
+
+
+class Replica:
+    """This broker's replica of one partition."""
+
+    def __init__(
+        self,
+        topic_id: UUID,
+        log: Log,
+        settings: PartitionSettings,
+        host: ReplicaHost,
+        *,
+        high_watermark: Offset,
+        broker_id: BrokerId,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.is_internal: Final = is_internal_topic(log.topic_partition.topic)
+        """Whether only a coordinator writes here, and no client."""
+        self.log = log
+        self.settings = settings
+        self.history = LogHistory(log)
+        self.leader: PartitionLeader | None = None
+        self.follower: Following | None = None
+        self.leader_id: BrokerId | None = None
+        self.leader_epoch: LeaderEpoch | None = None
+        self.partition_epoch: PartitionEpoch | None = None
+        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        self.offline = False
+        self.suspended = False
+        """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
+        self.damage: Damage | None = None
+        """Set from when a leader found its log damaged until it follows another one."""
+        self.unreadable = UnreadableRanges()
+        self.repeated_fetches = RepeatedFetches()
+        self.follower_readers: dict[ReadPartition, None] = {}
+        self.consumer_readers: dict[ReadPartition, None] = {}
+        self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
+        self._host = host
+        self._broker_id = broker_id
+
+    # --- roles ----------------------------------------------------------------------------------
+
+    def lead(
+        self,
+        registration: PartitionRegistration,
+        settings: PartitionSettings,
+        brokers: Mapping[BrokerId, BrokerStatus],
+        own_broker_epoch: BrokerEpoch | None,
+        replica_lag_time_max_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
+        isr = frozenset(registration.isr)
+        self._adopt(settings)
+        if self.leader is not None and self.leader_epoch == registration.leader_epoch:
+            self.handle(
+                PartitionChanged(
+                    registration.partition_epoch,
+                    registration.replicas,
+                    isr,
+                    settings.min_insync_replicas,
+                    now_ms,
+                    registration.directories,
+                )
+            )
+            return
+        self._leave_role(registration)
+        self.leader = PartitionLeader(
+            broker_id=self._broker_id,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            replicas=registration.replicas,
+            isr=isr,
+            leader_epoch_start_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=self.settings.min_insync_replicas,
+            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            brokers=brokers,
+            own_broker_epoch=own_broker_epoch,
+            started_ms=now_ms,
+            directories=registration.directories,
+        )
+        self.handle(Ticked(now_ms))
+
+    def follow(self, registration: PartitionRegistration, settings: PartitionSettings) -> None:
+        """Follow the leader that `registration` names (it may name none), or go on following it.
+
+        `settings` are those of the same image: nothing is committed here under them before.
+        """
+        self._adopt(settings)
+        if self.follower is not None and self.leader_epoch == registration.leader_epoch:
+            self.partition_epoch = registration.partition_epoch
+            return
+        self._leave_role(registration)
+        self.follower = Following(
+            self.log, registration.leader, registration.leader_epoch, self.high_watermark
+        )
+
+    def resign(self) -> None:
+        """Lead and follow nothing; whoever waits or reads here is told so."""
+        self.leader = self.follower = None
+        if self._waiting_appends:
+            self._fail_waiting(self._not_leader())
+        self._wake_all_readers()
+
+    def suspend(self) -> None:
+        """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
+        if not self.suspended:
+            self.suspended = True
+            if self._waiting_appends:
+                self._fail_waiting(self._not_leader())
+            self._wake_all_readers()
+
+    def resume(self) -> None:
+        """Serve again."""
+        self.suspended = False
+
+    def _leave_role(self, registration: PartitionRegistration) -> None:
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.partition_epoch = registration.partition_epoch
+        self.resign()
+
+    # --- leading --------------------------------------------------------------------------------
+
+    def handle(self, event: LeaderEvent) -> None:
+        """Pass an event to the leader, if this replica is one, and carry its effects out.
+
+        Raises:
+            KafkaError: what `PartitionLeader.handle` raises.
+        """
+        leader = self.leader
+        if leader is not None:
+            effects = leader.handle(event)
+            if effects:
+                self._carry_out_as_leader(effects)
+
+    def append(
+        self,
+        records: bytes | memoryview,
+        headers: list[BatchHeader],
+        now_ms: int,
+        wall_ms: int,
+        *,
+        all_acks: bool,
+    ) -> AppendInfo:
+        """Append a client's validated batches.
+
+        `all_acks` asks for enough replicas in sync before anything is written.
+
+        Raises:
+            KafkaError: not_leader_or_follower, not_enough_replicas, kafka_storage_error, or what the
+                producer's sequence says.
+        """
+        leader = self.leading()
+        if all_acks and leader.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic_partition} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}, "
+                f"min.insync.replicas asks for {leader.effective_min_insync_replicas}",
+            )
+        log = self.log
+        try:
+            appended = log.append_as_leader(records, headers, leader.leader_epoch, wall_ms)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+        if not appended.duplicate:
+            effects = leader.handle(Appended(log.log_end_offset, now_ms))
+            for reader in self.follower_readers:
+                reader.wake()
+            if effects:
+                self._carry_out_as_leader(effects)
+        return appended
+
+    def wait_until_committed(self, end_offset: Offset, waiting: WaitingAppend) -> bool:
+        """Return True when all below `end_offset` is committed; otherwise settle `waiting` when it is."""
+        if self.high_watermark >= end_offset:
+            return True
+        self._waiting_appends.append((end_offset, waiting))
+        return False
+
+    def drop_settled_appends(self) -> None:
+        """Let go of those at the front that their deadline has answered."""
+        waiting_appends = self._waiting_appends
+        while waiting_appends and waiting_appends[0][1].settled:
+            waiting_appends.popleft()
+
+    def leading(self) -> PartitionLeader:
+        """Return the leader machine.
+
+        Raises:
+            KafkaError: not_leader_or_follower, kafka_storage_error.
+        """
+        if self.leader is None or self.suspended or self.log.loading is not None:
+            raise self._not_leader()
+        return self.leader
+
+    def leading_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
+        """Return the leader machine if the requester means this leadership (None: whichever it is).
+
+        Raises:
+            KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `leading` raises.
+        """
+        if self.leader_epoch is not None:
+            check_leader_epoch(leader_epoch, self.leader_epoch)
+        return self.leading()
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a read_committed consumer may see."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def isr_proposal_answered(
+        self,
+        proposal: ProposeIsr,
+        error_code: ErrorCode,
+        isr: Sequence[BrokerId],
+        leader_epoch: LeaderEpoch,
+        partition_epoch: PartitionEpoch,
+        now_ms: int,
+    ) -> None:
+        """Pass the controller's answer on."""
+        leader = self.leader
+        if leader is None:
+            return
+        before = leader.isr
+        self.handle(
+            IsrProposalAnswered(proposal, error_code, frozenset(isr), leader_epoch, partition_epoch, now_ms)
+        )
+        if error_code != ErrorCode.none:
+            logger.info("%s: the controller answered an ISR proposal with %s", self, error_code.name)
+        elif leader.isr != before:
+            logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
+        self.partition_epoch = leader.partition_epoch
+
+    def delete_records(self, before_offset: Offset | None) -> Offset:
+        """Make records below `before_offset` (None: the high watermark) unreadable; return that offset.
+
+        Raises:
+            KafkaError: not_leader_or_follower, offset_out_of_range, kafka_storage_error.
+        """
+        self.leading()
+        offset = self.high_watermark if before_offset is None else before_offset
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{self}: cannot delete up to {offset}, the high watermark is {self.high_watermark}",
+            )
+        self.advance_log_start_offset(offset)
+        return offset
+
+    def advance_log_start_offset(self, offset: Offset) -> None:
+        """Let records below `offset` go, and tell followers with their next fetch.
+
+        Raises:
+            KafkaError: kafka_storage_error.
+        """
+        try:
+            if self.log.advance_log_start_offset(offset):
+                self.log_start_offset_moved()
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+
+    def follower_log_start_offset_moved(self) -> None:
+        """A follower of this leader let go of records, or was heard of for the first time."""
+        self._host.low_watermark_moved(self)
+
+    def log_start_offset_moved(self) -> None:
+        """The log start offset is another one than before (retention may have moved it)."""
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.touch()
+
+    def reconfigure(self, settings: PartitionSettings, now_ms: int) -> None:
+        """Obey the topic's new configuration, in a role that goes on as it was."""
+        changed = settings.min_insync_replicas != self.settings.min_insync_replicas
+        self._adopt(settings)
+        if changed:
+            self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, now_ms))
+
+    def _adopt(self, settings: PartitionSettings) -> None:
+        if settings is not self.settings:
+            self.settings = settings
+            self.log.reconfigure(settings.log)
+
+    def _carry_out_as_leader(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark():
+                    self._advance_high_watermark(effect.high_watermark)
+                case ProposeIsr():
+                    self._host.propose_isr(self, effect)
+                case FailWaitingAppends():
+                    self._fail_waiting(
+                        KafkaError(
+                            ErrorCode.not_enough_replicas_after_append,
+                            f"{self}: replicas in sync fell to {sorted(effect.isr)}, "
+                            f"min.insync.replicas asks for {effect.min_insync_replicas}",
+                        )
+                    )
+
+    def _advance_high_watermark(self, high_watermark: Offset) -> None:
+        self.high_watermark = high_watermark
+        waiting_appends = self._waiting_appends
+        while waiting_appends and waiting_appends[0][0] <= high_watermark:
+            waiting_appends.popleft()[1].settle(None)
+        for reader in self.consumer_readers:
+            reader.wake()
+        for reader in self.follower_readers:
+            reader.touch()
+
+    # --- following ------------------------------------------------------------------------------
+
+    def take_fetched(
+        self, fetched: FetchedFromLeader, wall_ms: TimestampMs
+    ) -> BackOff | AwaitMetadata | None:
+        """Take a leader's answer in; return what the fetcher is to do about the partition, if anything.
+
+        Raises:
+            KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
+                kafka_storage_error, after which the replica is offline.
+        """
+        following = self.follower
+        if following is None or self.log.loading is not None:
+            return None
+        try:
+            advice = following.take(fetched, wall_ms)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+            raise
+        finally:
+            self.high_watermark = following.high_watermark
+        self._load_producers()
+        return advice
+
+    def _load_producers(self) -> None:
+        """Have the producers loaded if the log was cut.
+
+        Until then nothing is fetched, and if this replica leads meanwhile it serves nobody: it would take a
+        retry for something new.
+        """
+        if self.log.loading is not None:
+            self._host.load_producers(self)
+
+    def producers_loaded(self, loading: ProducerLoading, producers: ProducerStates) -> None:
+        """Go on with the producers that the log has now; there is something to fetch again."""
+        self.log.take_producers(loading, producers)
+        logger.info("%s: %d producers loaded", self, len(producers.producers))
+
+    # --- both -----------------------------------------------------------------------------------
+
+    def fail_if_storage(self, error: BaseException) -> None:
+        """Take the replica offline if `error` came from its files.
+
+        A refusal that says nothing of the disk (no descriptors, no memory, a file that somebody else took)
+        leaves it as it is, as long as its log is.
+        """
+        if isinstance(error, KafkaError) and error.error_code != ErrorCode.kafka_storage_error:
+            return
+        if may_pass(error) and self.log.is_intact:
+            logger.warning("%s: refused, and may be tried again: %s", self, error)
+            return
+        if not self.offline:
+            logger.error("%s: offline after an I/O error in %s: %s", self, self.log.directory, error)
+            self.go_offline()
+            self._host.went_offline(self, error)
+
+    def go_offline(self) -> None:
+        """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
+        self.offline = True
+        if self.log.loading is not None:
+            self.log.loading.cancel()
+        self.resign()
+
+    def found_damage(self, damage: Damage) -> None:
+        """Stop serving damaged records: let somebody else lead who has them, or refuse them."""
+        leader = self.leader
+        if leader is None:
+            return
+        if leader.isr == {self._broker_id}:
+            logger.error("%s: nobody else has these records, they are refused: %s", self, damage.reason)
+            self.unreadable.add(damage)
+            return
+        logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
+        self.damage = damage
+        self.resign()
+        self._host.gave_up_leading(self)
+
+    def repair(self) -> None:
+        """Cut the log where its damage begins; the leader has what is missing then.
+
+        Only once this replica is in no ISR.
+        """
+        damage = self.damage
+        if damage is None:
+            return
+        self.damage = None
+        try:
+            self.log.cut_at(damage.first_offset, damage.reason)
+        except (OSError, KafkaError) as error:
+            self.fail_if_storage(error)
+        self._load_producers()
+        self.high_watermark = max(
+            min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset
+        )
+
+    def _not_leader(self) -> KafkaError:
+        if self.offline:
+            return KafkaError(ErrorCode.kafka_storage_error, f"{self} is offline after an I/O error")
+        return KafkaError(ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}")
+
+    def close_readers(self) -> None:
+        """Let go of who reads here; they look for the partition again when they next ask."""
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.wake()
+            reader.unwatch()
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        waiting_appends, self._waiting_appends = self._waiting_appends, deque()
+        for _, waiting in waiting_appends:
+            waiting.settle(error)
+
+    def _wake_all_readers(self) -> None:
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.wake()
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+    def role(self) -> str:
+        """Return what this replica does now, as a line for the log."""
+        if self.leader is not None:
+            return (
+                f"{self}: leading in epoch {self.leader_epoch} from offset "
+                f"{self.leader.leader_epoch_start_offset}, high watermark {self.high_watermark}, "
+                f"ISR {sorted(self.leader.isr)}"
+            )
+        leader = "nobody" if self.leader_id is None else f"broker {self.leader_id}"
+        return (
+            f"{self}: following {leader} in epoch {self.leader_epoch} from offset {self.log.log_end_offset}"
+        )
+
+    def description(self) -> dict[str, Any]:
+        """Return the state worth showing to an operator."""
+        return {
+            "partition": str(self),
+            "leader_id": self.leader_id,
+            "leader_epoch": self.leader_epoch,
+            "log_start_offset": self.log.log_start_offset,
+            "log_end_offset": self.log.log_end_offset,
+            "high_watermark": self.high_watermark,
+            "offline": self.offline,
+        }

@@ -1,0 +1,1 @@
+"""The process that a broker is: the barrier task, its watchdog, its memory."""

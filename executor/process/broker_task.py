@@ -1,0 +1,150 @@
+"""The barrier task that is a broker: a Python worker of an executor, for as long as the cluster runs.
+
+Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over: SIGHUP comes
+from its daemon when the executor goes, SIGTERM from an operator. When the daemon itself dies the worker lives
+on under another parent, which no signal tells; so the parent is watched. A worker that is stopped and not
+continued is ended by its watchdog (`executor/process/watchdog.py`). A broker that leaves in such a
+way, while the cluster goes on, is wanted back: its task fails, so that it is started again, and its
+directories stay.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pyspark import BarrierTaskContext
+
+from executor.broker import Broker, BrokerState
+from executor.control.machine.broker_lifecycle import RegistrationRefusedError
+from executor.process.garbage import freezing_survivors
+from executor.process.watched import show_life
+from sparklog.config import BrokerConfig, ConfigError
+from sparklog.hosting import BrokerAssignment, BrokerEnd
+from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
+from sparklog.wire.loop_lag import run_watched
+
+logger = logging.getLogger(__name__)
+
+PARENT_POLL_S = 0.5
+LOCK_POLL_S = 0.05
+LOCK_TIMEOUT_S = 10.0
+"""How long the task before this one may hold the directories: Spark lets one of a job that failed live for up
+to 3.6 s, and it may have much to flush."""
+
+
+class BrokerLeftError(Exception):
+    """The broker left in order, but alone: the cluster goes on and wants it back."""
+
+
+def run(assignment: BrokerAssignment) -> BrokerEnd:
+    """Be the broker of `assignment` until it leaves.
+
+    Returns when the whole cluster leaves, and with a refusal what no other attempt would change; raises
+    what another attempt may, so that Spark fails the job and the rack's supervisor submits it again.
+
+    Raises:
+        BrokerLeftError: The broker was told to leave by a signal, or lost its executor.
+        Exception: Whatever `Broker.run` raises and another attempt may not.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=assignment.log_level,
+        format=f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s",
+        force=True,
+    )
+    try:
+        with freezing_survivors():
+            run_watched(_serve(assignment), f"broker {assignment.node_id}")
+    except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
+        logger.error("refused: %s", refusal)
+        return BrokerEnd(assignment.node_id, refusal=str(refusal))
+    if assignment.temporary:
+        for directory in assignment.directories:
+            shutil.rmtree(directory, ignore_errors=True)
+    return BrokerEnd(assignment.node_id, refusal=None)
+
+
+async def _serve(assignment: BrokerAssignment) -> None:
+    config = BrokerConfig.from_mapping(assignment.configuration)
+    task = BarrierTaskContext.get()
+    address = task.getTaskInfos()[task.partitionId()].address
+    broker = Broker(
+        node_id=assignment.node_id,
+        rack=assignment.rack,
+        controller=(assignment.controller_host, assignment.controller_port),
+        config=config,
+        directories=[Path(directory) for directory in assignment.directories],
+        host_name=host_name(address, assignment.controller_host),
+        on_state=_log_state,
+    )
+    loop = asyncio.get_running_loop()
+    for leave_signal in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(leave_signal, broker.stop, leave_signal.name)
+    # A lease may be a heartbeat old when the process is stopped.
+    frozen_ms = max(config.broker_session_timeout_ms - config.broker_heartbeat_interval_ms, 1)
+    watches = [
+        asyncio.create_task(_leave_with_parent(broker)),
+        asyncio.create_task(show_life(frozen_ms)),
+    ]
+    try:
+        await run_when_unlocked(broker)
+    finally:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+    if not broker.cluster_ended:
+        reason = broker.stop_reason or "the controller told it to"
+        raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")
+
+
+def host_name(executor_address: str, controller_host: str) -> str:
+    """Return how others reach this host, given what Spark's driver knows the executor by (`host:port`).
+
+    That is the address from which the executor came to the driver. If it is a loopback one, they share a
+    host, and the controller's name for it is known to be good.
+    """
+    host = executor_address.rpartition(":")[0].strip("[]")
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    return controller_host if is_loopback else host
+
+
+async def run_when_unlocked(broker: Broker) -> None:
+    """Run the broker, once the process before it has let its directories go.
+
+    Raises:
+        DirectoryLockedError: it has not within `LOCK_TIMEOUT_S`, or the broker was told to leave meanwhile.
+        Exception: whatever `Broker.run` raises.
+    """
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    waiting = False
+    while True:
+        try:
+            await broker.run()
+            return
+        except DirectoryLockedError as error:
+            if time.monotonic() > deadline_s or broker.stop_reason is not None:
+                raise
+            if not waiting:
+                logger.info("waiting for the task before this one to end: %s", error)
+                waiting = True
+        await asyncio.sleep(LOCK_POLL_S)
+
+
+async def _leave_with_parent(broker: Broker) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
+        await asyncio.sleep(PARENT_POLL_S)
+    broker.stop("the Spark daemon that started this worker is gone")
+
+
+def _log_state(state: BrokerState) -> None:
+    logger.info("%s", state.value)

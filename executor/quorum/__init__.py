@@ -1,1 +1,0 @@
-"""A broker's part in the metadata quorum: its vote, its copy of the log for others, its roll call."""

@@ -1,0 +1,1 @@
+"""Answers that both sides give from a metadata image."""

@@ -1,0 +1,122 @@
+"""Metadata of all topics: made once, in steps, and kept as bytes until the image changes.
+
+Clients ask for it one after the other, all of them after an election, and at ten thousand partitions one
+answer takes a hundred milliseconds to make. What they are told differs by version, by listener, by what they
+ask to be told of permissions, and by whom they are to take for the controller; nothing else shows in it.
+
+Rule: an answer is from the image that was there when it was asked for, or from one that says the same, with
+the same topics and brokers. Whoever asks while it is made waits for that one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence, Set
+from typing import Any, Final, NamedTuple
+
+from sparklog.answers.metadata import leaders_told, metadata_response
+from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
+from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.encoder import encode_entity_in_steps
+from sparklog.wire.requests import EncodedBody, Steps
+from sparklog.wire.turns import in_one_go, over_turns
+from sparklog.wire.versions import downgrade_in_steps
+
+__all__ = ["MAX_ANSWERS", "WholeMetadata"]
+
+MAX_ANSWERS: Final = 8
+"""How many answers are kept: clients of as many versions, with as many different wishes, at a time."""
+
+
+class _Key(NamedTuple):
+    """What answers from one image differ by."""
+
+    version: int
+    controller_id: BrokerId | None
+    departed: tuple[tuple[BrokerId, BrokerEpoch], ...]
+    with_operations: bool
+
+
+class WholeMetadata:
+    """The answers to Metadata for all topics at one listener, of the newest image that was asked for."""
+
+    def __init__(self, listener_name: str, *, cluster_id: str) -> None:
+        self._listener_name = listener_name
+        self._cluster_id = cluster_id
+        self._image = EMPTY_IMAGE
+        self._leaders: Set[BrokerId] | None = None
+        self._answers: dict[_Key, EncodedBody | asyncio.Task[EncodedBody]] = {}
+
+    def leaders_told(self, image: MetadataImage, request: Any) -> Set[BrokerId]:
+        """Return all whom the answer names as leaders."""
+        self._take_in(image)
+        if self._leaders is None:
+            self._leaders = in_one_go(leaders_told(image, request))
+        return self._leaders
+
+    def answer(
+        self,
+        image: MetadataImage,
+        request: Any,
+        version: int,
+        *,
+        controller_id: BrokerId | None = None,
+        departed: Sequence[BrokerRegistration] = (),
+    ) -> EncodedBody | Awaitable[EncodedBody]:
+        """Return the answer to a MetadataRequest of the newest version, asked in `version`, for all topics.
+
+        The other arguments are those of `metadata_response`.
+        """
+        self._take_in(image)
+        key = _Key(
+            version,
+            controller_id,
+            tuple((broker.broker_id, broker.broker_epoch) for broker in departed),
+            request.include_topic_authorized_operations,
+        )
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= MAX_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            steps = self._steps(image, request, key, departed)
+            answer = self._answers[key] = asyncio.get_running_loop().create_task(over_turns(steps))
+        if isinstance(answer, EncodedBody):
+            return answer
+        return self._made(self._answers, key, answer)
+
+    async def _made(
+        self,
+        answers: dict[_Key, EncodedBody | asyncio.Task[EncodedBody]],
+        key: _Key,
+        making: asyncio.Task[EncodedBody],
+    ) -> EncodedBody:
+        """Wait for an answer that is being made, which goes on even if this client goes."""
+        try:
+            made = await asyncio.shield(making)
+        except Exception:
+            if answers.get(key) is making:
+                del answers[key]
+            raise
+        if answers.get(key) is making:
+            answers[key] = made
+        return made
+
+    def _take_in(self, image: MetadataImage) -> None:
+        before, self._image = self._image, image
+        if image.topics is not before.topics or image.brokers is not before.brokers:
+            self._answers = {}
+            self._leaders = None
+
+    def _steps(
+        self, image: MetadataImage, request: Any, key: _Key, departed: Sequence[BrokerRegistration]
+    ) -> Steps:
+        response = yield from metadata_response(
+            image,
+            request,
+            self._listener_name,
+            cluster_id=self._cluster_id,
+            controller_id=key.controller_id,
+            departed=departed,
+            request_version=key.version,
+        )
+        entity = yield from downgrade_in_steps(response, key.version)
+        chunks: list[Any] = yield from encode_entity_in_steps(entity)
+        return EncodedBody(b"".join(chunks))

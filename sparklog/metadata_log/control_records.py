@@ -1,0 +1,154 @@
+"""The control records of the metadata log and its snapshots.
+
+Each lies in a control batch. Its key is the version of the key and the type, two big-endian int16; its value
+is a kio entity of version 0, the only one that Kafka reads from a log. `LeaderChange` begins a leader epoch
+(KIP-595), `KRaftVersion` and `Voters` say who votes (KIP-853), a header and a footer enclose a snapshot
+(KIP-630).
+"""
+
+import io
+import struct
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from kio.schema.k_raft_version_record.v0.data import KRaftVersionRecord
+from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
+from kio.schema.leader_change_message.v0.data import Voter as LeaderChangeVoter
+from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
+from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
+from kio.schema.voters_record.v0.data import Endpoint, KRaftVersionFeature, VotersRecord
+from kio.schema.voters_record.v0.data import Voter as VotersRecordVoter
+from kio.serial import entity_reader, entity_writer
+
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.records.batch import CorruptBatchError
+from sparklog.records.builder import SimpleRecord
+from sparklog.types import BrokerId, TimestampMs
+from sparklog.wire.guard import check_entity
+
+__all__ = [
+    "CONTROLLER_LISTENER",
+    "ControlRecordType",
+    "KRaftVersionRecord",
+    "LeaderChangeMessage",
+    "SnapshotFooterRecord",
+    "SnapshotHeaderRecord",
+    "VotersRecord",
+    "control_record",
+    "kraft_version",
+    "leader_change",
+    "read_control_record",
+    "voter_set_of",
+    "voters_record",
+]
+
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+"""The name of the listeners on which the quorum talks."""
+_KEY: Final = struct.Struct(">hh")
+_KEY_VERSION: Final = 0
+_KRAFT_VERSION: Final = 1
+"""The level at which voters are named by the log itself and carry directory ids."""
+
+
+class ControlRecordType(IntEnum):
+    """The types that occur in the metadata log and its snapshots; the names are Kafka's."""
+
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+_ENTITIES: Final[Mapping[ControlRecordType, type[Any]]] = MappingProxyType(
+    {
+        ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
+        ControlRecordType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+        ControlRecordType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+        ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
+        ControlRecordType.KRAFT_VOTERS: VotersRecord,
+    }
+)
+_TYPES: Final = MappingProxyType({entity: control_type for control_type, entity in _ENTITIES.items()})
+_ENCODINGS: Final = MappingProxyType({entity: entity_writer(entity) for entity in _TYPES})
+_DECODINGS: Final = MappingProxyType({entity: entity_reader(entity) for entity in _TYPES})
+
+
+def control_record(entity: Any, timestamp_ms: TimestampMs) -> SimpleRecord:
+    """Return the record that holds `entity`, one of the five kinds; it belongs into a control batch."""
+    value = io.BytesIO()
+    _ENCODINGS[type(entity)](value, entity)
+    key = _KEY.pack(_KEY_VERSION, _TYPES[type(entity)])
+    return SimpleRecord(key=key, value=value.getvalue(), timestamp_ms=timestamp_ms)
+
+
+def read_control_record(record: SimpleRecord) -> Any | None:
+    """Return the entity in a record of a control batch; None for a type that is not known here.
+
+    Raises:
+        CorruptBatchError: key or value are not what a control record has.
+        MalformedRequestError: a length inside the value is impossible.
+    """
+    key, value = record.key, record.value
+    if key is None or len(key) < _KEY.size or value is None:
+        raise CorruptBatchError(f"the control record at offset {record.offset} has no key or no value")
+    number = _KEY.unpack_from(key)[1]
+    if number not in _ENTITIES:
+        return None
+    entity_type = _ENTITIES[ControlRecordType(number)]
+    view = memoryview(value).toreadonly()
+    check_entity(entity_type, view, 0)
+    entity, _ = _DECODINGS[entity_type](view, 0)
+    return entity
+
+
+def leader_change(
+    leader_id: BrokerId, voters: Iterable[VoterKey], granting: Iterable[VoterKey]
+) -> LeaderChangeMessage:
+    """Return what begins a leader epoch: who leads, who could vote, and who voted for the leader."""
+    return LeaderChangeMessage(
+        version=0,
+        leader_id=leader_id,
+        voters=_leader_change_voters(voters),
+        granting_voters=_leader_change_voters(granting),
+    )
+
+
+def _leader_change_voters(keys: Iterable[VoterKey]) -> tuple[LeaderChangeVoter, ...]:
+    return tuple(LeaderChangeVoter(voter_id=key.node_id) for key in sorted(keys))
+
+
+def kraft_version() -> KRaftVersionRecord:
+    """Return the record that lets the log itself name the voters."""
+    return KRaftVersionRecord(version=0, k_raft_version=_KRAFT_VERSION)
+
+
+def voters_record(voters: VoterSet) -> VotersRecord:
+    """Return the record that puts a voter set in force."""
+    return VotersRecord(
+        version=0,
+        voters=tuple(
+            VotersRecordVoter(
+                voter_id=voter.key.node_id,
+                voter_directory_id=voter.key.directory_id,
+                endpoints=(Endpoint(name=CONTROLLER_LISTENER, host=voter.host, port=voter.port),),
+                k_raft_version_feature=KRaftVersionFeature(
+                    min_supported_version=_KRAFT_VERSION, max_supported_version=_KRAFT_VERSION
+                ),
+            )
+            for voter in voters
+        ),
+    )
+
+
+def voter_set_of(record: VotersRecord) -> VoterSet:
+    """Return the voter set that a record puts in force."""
+    return VoterSet.of(
+        Voter(
+            VoterKey(voter.voter_id, voter.voter_directory_id),
+            *next(((endpoint.host, endpoint.port) for endpoint in voter.endpoints), ("", 0)),
+        )
+        for voter in record.voters
+    )

@@ -1,0 +1,143 @@
+"""Fetch as every replica of the metadata log answers it: the leader, and a broker whose copy is taken over.
+
+A fetcher whose log parts from this one is told where, and truncates (KIP-595); one that needs what only a
+snapshot has is told which, and fetches that (KIP-630). `fetch_position` says where each begins. One that
+names a leader epoch must mean this replica's.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
+from kio.schema.fetch.v18.response import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata_log.machine.fetch_position import parting
+from sparklog.metadata_log.snapshot_store import SnapshotStore
+from sparklog.storage import Log
+from sparklog.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset, SnapshotId
+
+__all__ = ["ServedLog", "fetch_refusal"]
+
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLog:
+    """A replica of the metadata log, and whom it takes for the leader, at one moment."""
+
+    log: Log
+    snapshots: SnapshotStore
+    leader_id: BrokerId | None
+    leader_epoch: LeaderEpoch
+    high_watermark: Offset | None
+
+    def answer(self, request: FetchRequest) -> FetchResponse:
+        """Return the answer to a request for this replica's cluster: its records up to the log's end."""
+        return FetchResponse(
+            throttle_time=timedelta(),
+            error_code=ErrorCode.none,
+            responses=tuple(
+                FetchableTopicResponse(
+                    topic_id=topic.topic_id,
+                    partitions=tuple(
+                        self._partition(topic.topic_id, partition, request.max_bytes)
+                        for partition in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    def agrees(self, topic_id: UUID | None, partition: FetchPartition) -> bool:
+        """Whether the fetcher means this log and epoch, and has a prefix of it that can be gone on from."""
+        try:
+            return self._parting(topic_id, partition) is None
+        except KafkaError:
+            return False
+
+    def _partition(self, topic_id: UUID | None, partition: FetchPartition, max_bytes: int) -> PartitionData:
+        error_code, diverging, snapshot = ErrorCode.none, EpochEndOffset(), WireSnapshotId()
+        records: Any = b""
+        try:
+            match self._parting(topic_id, partition):
+                case None:
+                    records = self._records(
+                        partition.fetch_offset, min(partition.partition_max_bytes, max_bytes)
+                    )
+                case SnapshotId(end_offset, epoch):
+                    snapshot = WireSnapshotId(end_offset=end_offset, epoch=epoch)
+                case epoch, end_offset:
+                    diverging = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        except KafkaError as error:
+            error_code = error.error_code
+        high_watermark = _UNKNOWN if self.high_watermark is None else self.high_watermark
+        return PartitionData(
+            partition_index=partition.partition,
+            error_code=error_code,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=self.log.log_start_offset,
+            diverging_epoch=diverging,
+            current_leader=LeaderIdAndEpoch(
+                leader_id=_UNKNOWN if self.leader_id is None else self.leader_id,
+                leader_epoch=self.leader_epoch,
+            ),
+            snapshot_id=snapshot,
+            aborted_transactions=(),
+            records=records,
+        )
+
+    def _parting(
+        self, topic_id: UUID | None, partition: FetchPartition
+    ) -> SnapshotId | tuple[LeaderEpoch, Offset] | None:
+        """Return from where the fetcher has to begin instead: a snapshot, or an epoch's end here.
+
+        Raises:
+            KafkaError: another log or epoch is meant, or the offset is not in this one.
+        """
+        if topic_id != CLUSTER_METADATA_TOPIC_ID:
+            raise KafkaError(ErrorCode.unknown_topic_id, f"topic id {topic_id} is not served here")
+        if partition.partition != 0:
+            raise KafkaError(
+                ErrorCode.unknown_topic_or_partition,
+                f"the metadata log has no partition {partition.partition}",
+            )
+        check_leader_epoch(_known(partition.current_leader_epoch), self.leader_epoch)
+        return parting(
+            partition.fetch_offset,
+            _known(partition.last_fetched_epoch),
+            history=self,
+            log_start_offset=self.log.log_start_offset,
+            log_end_offset=self.log.log_end_offset,
+            oldest=self.snapshots.oldest,
+            newest=self.snapshots.newest,
+        )
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Return where an epoch ends; see `sparklog.storage.machine.epoch_checks.LeaderEpochHistory`."""
+        return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
+
+    def _records(self, offset: Offset, max_bytes: int) -> Any:
+        end_offset = self.log.log_end_offset
+        region = self.log.read(offset, max_bytes=max_bytes, up_to_offset=end_offset).region
+        return b"" if region is None else region
+
+
+def fetch_refusal(error_code: ErrorCode) -> FetchResponse:
+    """Return the answer to a request that is refused as a whole."""
+    return FetchResponse(throttle_time=timedelta(), error_code=error_code, responses=())
+
+
+def _known(leader_epoch: LeaderEpoch) -> LeaderEpoch | None:
+    return None if leader_epoch == _UNKNOWN else leader_epoch

@@ -1,0 +1,1 @@
+"""What decides about a replica of the metadata log. Pure."""

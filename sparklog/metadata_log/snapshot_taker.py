@@ -1,0 +1,62 @@
+"""Writes a snapshot of the metadata when one is due, beside everything else, and lets go what is old.
+
+Nothing waits for a snapshot, and a disk that refuses one costs a longer replay, no more: the log has it all.
+One snapshot is written at a time. Everything is to be called on the log's loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from sparklog.errors import KafkaError
+from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits, SnapshotSchedule
+from sparklog.metadata_log.snapshot_store import SnapshotStore
+from sparklog.storage.log import Log
+from sparklog.types import TimestampMs
+
+__all__ = ["SnapshotTaker"]
+
+logger = logging.getLogger(__name__)
+
+
+class SnapshotTaker:
+    """Has snapshots of one replica of the metadata log written into `store`."""
+
+    def __init__(
+        self, store: SnapshotStore, log: Log, limits: SnapshotLimits, now_ms: Callable[[], TimestampMs]
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._limits = limits
+        self._now_ms = now_ms
+        self._schedule = SnapshotSchedule(limits, now_ms())
+        self._taking: asyncio.Task[None] | None = None
+
+    def applied(self, metadata: MetadataSnapshot, size_bytes: int) -> None:
+        """Take note that so many committed bytes of the log led to `metadata`; write that if it is time."""
+        self._schedule.replayed(size_bytes)
+        if self._taking is None and self._schedule.is_due(metadata.image, self._now_ms()):
+            self._schedule.taken(self._now_ms())
+            self._taking = asyncio.get_running_loop().create_task(self._take(metadata))
+
+    def loaded(self) -> None:
+        """Take note that the metadata has come out of a snapshot."""
+        self._schedule.taken(self._now_ms())
+
+    async def idle(self) -> None:
+        """Return when nothing is being written: before the log is replaced, and before it is closed."""
+        if self._taking is not None:
+            await self._taking
+
+    async def _take(self, metadata: MetadataSnapshot) -> None:
+        try:
+            await asyncio.to_thread(self._store.write, metadata)
+            now_ms = self._now_ms()
+            removed = self._store.forget_old(self._limits, now_ms)
+            await asyncio.to_thread(self._store.remove, removed)
+            await asyncio.to_thread(self._log.delete_files_due, now_ms)
+        except KafkaError as error:
+            logger.error("No snapshot %s, the next one comes in its time: %s", metadata.snapshot_id, error)
+        finally:
+            self._taking = None

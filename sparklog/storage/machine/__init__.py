@@ -1,0 +1,1 @@
+"""What decides about a log: epochs, producers, recovery, retention. Pure."""

@@ -1,0 +1,128 @@
+"""Topic configurations: changed whole, or refused whole."""
+
+from typing import Any
+
+import pytest
+from kio.schema.alter_configs.v2 import AlterConfigsRequest
+from kio.schema.alter_configs.v2.request import AlterableConfig as LegacyConfig
+from kio.schema.alter_configs.v2.request import AlterConfigsResource as LegacyResource
+from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
+
+from driver.controller.machine.decision import Decision
+from sparklog.errors import ErrorCode
+from sparklog.metadata.schemas import ConfigRecord
+from tests.unit.driver.controller.conversation import Conversation, creatable
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    """A topic with one value of its own."""
+    conversation = Conversation().start(0)
+    conversation.create(creatable("t", 1, 1, configs={"cleanup.policy": "compact"}))
+    return conversation
+
+
+def alter(
+    conversation: Conversation, *configs: tuple[str, int, str | None], name: str = "t", **fields: Any
+) -> Decision:
+    """Change keys of a topic."""
+    resource = AlterConfigsResource(
+        resource_type=fields.pop("resource_type", 2),
+        resource_name=name,
+        configs=tuple(
+            AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in configs
+        ),
+    )
+    return conversation.say(
+        IncrementalAlterConfigsRequest(
+            resources=(resource,), validate_only=fields.pop("validate_only", False)
+        )
+    )
+
+
+def config_record(key: str, value: str | None) -> ConfigRecord:
+    """Return the record that sets a key of the topic."""
+    return ConfigRecord(resource_type=2, resource_name="t", name=key, value=value)
+
+
+def test_incremental_changes_only_what_differs(conversation: Conversation) -> None:
+    """Every record wakes every broker."""
+    decision = alter(
+        conversation,
+        ("retention.ms", SET, "5000"),
+        ("cleanup.policy", APPEND, "delete"),
+        ("segment.bytes", DELETE, None),
+    )
+    assert decision.records == [
+        config_record("cleanup.policy", "compact,delete"),
+        config_record("retention.ms", "5000"),
+    ]
+    assert alter(conversation, ("cleanup.policy", SUBTRACT, "compact")).records == [
+        config_record("cleanup.policy", "delete")
+    ]
+    assert alter(conversation, ("retention.ms", DELETE, None)).records == [
+        config_record("retention.ms", None)
+    ]
+
+
+def test_incremental_append_to_unset_list_starts_from_default() -> None:
+    """What holds by default must not vanish because something is added to it."""
+    conversation = Conversation().start(0)
+    conversation.create(creatable("t", 1, 1))
+    assert alter(conversation, ("cleanup.policy", APPEND, "compact")).records == [
+        config_record("cleanup.policy", "delete,compact")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "error_code"),
+    [
+        (("retention.ms", SET, "soon"), ErrorCode.invalid_config),
+        (("no.such.key", SET, "1"), ErrorCode.invalid_config),
+        (("retention.ms", APPEND, "1"), ErrorCode.invalid_config),
+        (("cleanup.policy", SET, "x" * 40_000), ErrorCode.invalid_config),
+        (("retention.ms", SET, None), ErrorCode.invalid_request),
+        (("retention.ms", 9, "1"), ErrorCode.invalid_request),
+    ],
+)
+def test_incremental_bad_value_changes_nothing_of_the_resource(
+    conversation: Conversation, config: tuple[str, int, str | None], error_code: ErrorCode
+) -> None:
+    """Half of a change may be worse than none."""
+    decision = alter(conversation, ("segment.ms", SET, "1000"), config)
+    assert (decision.records, decision.reply.responses[0].error_code) == ([], error_code)
+    assert decision.reply.responses[0].error_message
+
+
+@pytest.mark.parametrize(
+    ("fields", "error_code"),
+    [
+        ({"name": "missing"}, ErrorCode.unknown_topic_or_partition),
+        ({"name": "0", "resource_type": 4}, ErrorCode.invalid_request),
+    ],
+)
+def test_incremental_other_resource_is_refused(
+    conversation: Conversation, fields: dict[str, Any], error_code: ErrorCode
+) -> None:
+    """What cannot be changed must not look as if it had been."""
+    decision = alter(conversation, ("retention.ms", SET, "1"), **fields)
+    assert (decision.records, decision.reply.responses[0].error_code) == ([], error_code)
+
+
+def test_incremental_validate_only_changes_nothing(conversation: Conversation) -> None:
+    """A dry run must not be a run."""
+    decision = alter(conversation, ("retention.ms", SET, "1"), validate_only=True)
+    assert (decision.records, decision.reply.responses[0].error_code) == ([], ErrorCode.none)
+
+
+def test_legacy_alter_replaces_everything(conversation: Conversation) -> None:
+    """In the older API a key that is not named goes back to its default."""
+    resource = LegacyResource(
+        resource_type=2, resource_name="t", configs=(LegacyConfig(name="retention.ms", value="9"),)
+    )
+    decision = conversation.say(AlterConfigsRequest(resources=(resource,), validate_only=False))
+    assert decision.records == [config_record("cleanup.policy", None), config_record("retention.ms", "9")]

@@ -1,0 +1,180 @@
+"""How a driver becomes the leader, effect by effect."""
+
+from uuid import UUID
+
+import pytest
+
+from driver.controller.quorum.machine.candidate import (
+    RETRY_MS,
+    AskLogEnd,
+    AskVote,
+    Candidate,
+    CopyLog,
+    ExpectedBroker,
+    ForeignClusterError,
+    Lead,
+    RollCall,
+    first_voters,
+)
+from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+
+EXPECTED = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(3)]
+CLUSTER = "cluster"
+NEW_CLUSTER = "new-cluster"
+
+
+def key(node_id: int, directory: int = 0) -> VoterKey:
+    return VoterKey(node_id, UUID(int=1000 + 100 * directory + node_id))
+
+
+def call(node_id: int, cluster_id: str | None = CLUSTER, directory: int = 0) -> RollCall:
+    return RollCall(key(node_id, directory), cluster_id, f"host-{node_id}", 9000 + node_id)
+
+
+VOTERS = VoterSet.of(Voter(key(node_id), f"host-{node_id}", 9000 + node_id) for node_id in range(3))
+
+
+def candidate() -> Candidate:
+    return Candidate(EXPECTED, NEW_CLUSTER)
+
+
+def ask(node_id: int, leader_epoch: int, position: LogPosition, *, pre_vote: bool) -> AskVote:
+    return AskVote(key(node_id), leader_epoch, position, pre_vote)
+
+
+def test_new_cluster_is_formed_when_all_brokers_are_blank_and_all_vote() -> None:
+    """The first voters must all promise: nothing else says later that they are the voters."""
+    machine = candidate()
+    for node_id in range(3):
+        assert machine.called_in(call(node_id, None), 0) == [AskLogEnd(key(node_id))]
+    assert machine.log_end_answered(key(0), EMPTY_LOG, 0) == []
+    assert machine.log_end_answered(key(1), EMPTY_LOG, 0) == []
+    pre_votes = [ask(node_id, 1, EMPTY_LOG, pre_vote=True) for node_id in range(3)]
+    assert machine.log_end_answered(key(2), EMPTY_LOG, 0) == pre_votes
+    assert machine.cluster_id == NEW_CLUSTER
+    votes = [ask(node_id, 1, EMPTY_LOG, pre_vote=False) for node_id in range(3)]
+    effects = [machine.vote_answered(each.key, each, 0, granted=True, now_ms=0) for each in pre_votes]
+    assert effects == [[], [], votes]
+    effects = [machine.vote_answered(each.key, each, 1, granted=True, now_ms=0) for each in votes]
+    assert effects == [[], [], [Lead(1, VOTERS, VOTERS.keys, forms_cluster=True)]]
+
+
+def test_new_cluster_is_not_formed_while_a_broker_has_not_come() -> None:
+    """The missing broker's directory may hold the cluster that a new one would shut out."""
+    machine = candidate()
+    for node_id in range(2):
+        machine.called_in(call(node_id, None), 0)
+        assert machine.log_end_answered(key(node_id), EMPTY_LOG, 0) == []
+    assert machine.tick(10_000) == []
+    assert machine.missing() == (
+        "a new cluster is formed only when all brokers have come, and none of them has a log: "
+        "waiting for broker 2 of rack-2"
+    )
+
+
+def test_recovery_copies_the_longest_log_and_stands_with_it() -> None:
+    """What a majority has on disk is in the longest copy of any majority."""
+    machine = candidate()
+    ends = {0: LogPosition(4, 90), 1: LogPosition(5, 70)}
+    for node_id in ends:
+        machine.called_in(call(node_id), 0)
+    assert machine.log_end_answered(key(0), ends[0], 0) == []
+    assert machine.log_end_answered(key(1), ends[1], 0) == [CopyLog(key(1))]
+    assert machine.log_copied(key(1), ends[1], VOTERS, 0) == [
+        ask(0, 6, ends[1], pre_vote=True),
+        ask(1, 6, ends[1], pre_vote=True),
+    ]
+    machine.vote_answered(key(0), ask(0, 6, ends[1], pre_vote=True), 5, granted=True, now_ms=0)
+    votes = machine.vote_answered(key(1), ask(1, 6, ends[1], pre_vote=True), 5, granted=True, now_ms=0)
+    assert votes == [ask(0, 6, ends[1], pre_vote=False), ask(1, 6, ends[1], pre_vote=False)]
+    machine.vote_answered(key(0), ask(0, 6, ends[1], pre_vote=False), 6, granted=True, now_ms=0)
+    won = machine.vote_answered(key(1), ask(1, 6, ends[1], pre_vote=False), 6, granted=True, now_ms=0)
+    assert won == [Lead(6, VOTERS, frozenset({key(0), key(1)}), forms_cluster=False)]
+
+
+def test_recovery_waits_for_a_majority_of_the_voters_directories_and_names_the_missing() -> None:
+    """New directories of the same brokers have forgotten everything; they are no majority."""
+    machine = candidate()
+    end = LogPosition(4, 90)
+    machine.called_in(call(0), 0)
+    for node_id in (1, 2):
+        machine.called_in(call(node_id, None, directory=1), 0)
+        machine.log_end_answered(key(node_id, directory=1), EMPTY_LOG, 0)
+    assert machine.log_end_answered(key(0), end, 0) == [CopyLog(key(0))]
+    assert machine.log_copied(key(0), end, VOTERS, 0) == []
+    assert machine.missing() == (
+        f"cluster {CLUSTER} needs 1 more of its voters' directories: "
+        f"that of broker 1, last on host host-1 (directory id {key(1).directory_id}); "
+        f"that of broker 2, last on host host-2 (directory id {key(2).directory_id})"
+    )
+
+
+def test_refused_vote_is_followed_by_a_new_look_at_the_logs_and_a_higher_epoch() -> None:
+    """An old leader may have written on meanwhile; whoever refused has a longer log or a higher epoch."""
+    machine = candidate()
+    end = LogPosition(4, 90)
+    for node_id in (0, 1):
+        machine.called_in(call(node_id), 0)
+    for node_id in (0, 1):
+        machine.log_end_answered(key(node_id), end, 0)
+    machine.log_copied(key(1), end, VOTERS, 0)
+    for node_id in (0, 1):
+        machine.vote_answered(key(node_id), ask(node_id, 5, end, pre_vote=True), 4, granted=True, now_ms=0)
+    machine.vote_answered(key(0), ask(0, 5, end, pre_vote=False), 5, granted=True, now_ms=0)
+    assert machine.vote_answered(key(1), ask(1, 5, end, pre_vote=False), 9, granted=False, now_ms=100) == [
+        AskLogEnd(key(0)),
+        AskLogEnd(key(1)),
+    ]
+    longer = LogPosition(4, 93)
+    machine.log_end_answered(key(0), end, 100)
+    assert machine.log_end_answered(key(1), longer, 100) == []
+    assert machine.tick(100 + RETRY_MS) == [CopyLog(key(1))]
+    assert machine.log_copied(key(1), longer, VOTERS, 200) == [
+        ask(0, 10, longer, pre_vote=True),
+        ask(1, 10, longer, pre_vote=True),
+    ]
+
+
+def test_broker_that_does_not_answer_is_left_out_until_it_calls_again() -> None:
+    """One hanging broker must not keep a majority from starting."""
+    machine = candidate()
+    end = LogPosition(1, 5)
+    for node_id in range(3):
+        machine.called_in(call(node_id), 0)
+    machine.log_end_answered(key(0), end, 0)
+    machine.log_end_answered(key(1), end, 0)
+    assert machine.lost(key(2), 0) == [CopyLog(key(1))]
+    assert machine.called_in(call(2), 0) == [AskLogEnd(key(2))]
+
+
+def test_copy_whose_source_has_gone_is_waited_for_and_stands_for_what_it_is() -> None:
+    """An answer on its way may still change the own log: a vote asked for meanwhile would be for another one.
+
+    The simulator found two copies being made at once, into one log.
+    """
+    machine = candidate()
+    ends = [LogPosition(1, 5), LogPosition(2, 6), LogPosition(1, 5)]
+    for node_id in range(3):
+        machine.called_in(call(node_id), 0)
+    for node_id in range(2):
+        machine.log_end_answered(key(node_id), ends[node_id], 0)
+    assert machine.log_end_answered(key(2), ends[2], 0) == [CopyLog(key(1))]
+    assert machine.lost(key(1), 0) == []
+    assert machine.copy_failed(key(1), LogPosition(1, 3), VOTERS, 0) == [CopyLog(key(2))]
+
+
+def test_broker_of_another_cluster_is_refused_by_name() -> None:
+    """Two clusters' directories in one application are a mistake of the configuration."""
+    machine = candidate()
+    machine.called_in(call(0), 0)
+    with pytest.raises(ForeignClusterError, match="broker 1 on host-1 belong to cluster other"):
+        machine.called_in(call(1, "other"), 0)
+
+
+@pytest.mark.parametrize(
+    "racks, voters", [(1, (0,)), (2, (0,)), (3, (0, 1, 2)), (4, (0, 1, 2)), (5, (0, 1, 2, 3, 4))]
+)
+def test_first_voters_are_one_in_each_rack_and_odd_in_number(racks: int, voters: tuple[int, ...]) -> None:
+    """An even number survives no more failures than one less."""
+    assert first_voters(ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(racks)) == voters

@@ -1,0 +1,97 @@
+"""The leader of the metadata log: commitment, majority, and changes of the voters."""
+
+from uuid import UUID
+
+from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+
+FETCH_TIMEOUT_MS = 2000
+EPOCH_START = 10
+
+
+def key(node_id: int, directory: int = 0) -> VoterKey:
+    return VoterKey(node_id, UUID(int=1000 + 100 * directory + node_id))
+
+
+def call(node_id: int, directory: int = 0) -> RollCall:
+    return RollCall(key(node_id, directory), "cluster", f"host-{node_id}", 9000)
+
+
+def voters(*keys: VoterKey) -> VoterSet:
+    return VoterSet.of(Voter(each, f"host-{each.node_id}", 9000) for each in keys)
+
+
+def leader() -> QuorumLeader:
+    return QuorumLeader(
+        3,
+        voters(key(0), key(1), key(2)),
+        EPOCH_START,
+        wanted_voters=(0, 1, 2),
+        fetch_timeout_ms=FETCH_TIMEOUT_MS,
+        now_ms=0,
+    )
+
+
+def test_high_watermark_waits_for_a_majority_and_for_a_record_of_the_own_epoch() -> None:
+    """An earlier leader's records on a majority may still be replaced (Raft, figure 8)."""
+    machine = leader()
+    assert not machine.fetched(key(0), EPOCH_START, EPOCH_START + 1, 0)
+    assert not machine.fetched(key(1), EPOCH_START, EPOCH_START + 1, 0)
+    assert machine.high_watermark == 0
+    assert not machine.fetched(key(0), EPOCH_START + 1, EPOCH_START + 1, 0)
+    assert machine.fetched(key(1), EPOCH_START + 1, EPOCH_START + 1, 0)
+    assert machine.high_watermark == EPOCH_START + 1
+
+
+def test_high_watermark_does_not_count_observers() -> None:
+    """A broker with a new directory is not the voter it was."""
+    machine = leader()
+    machine.fetched(key(0), EPOCH_START + 5, EPOCH_START + 5, 0)
+    for stranger in (key(1, directory=1), key(2, directory=1), key(3)):
+        assert not machine.fetched(stranger, EPOCH_START + 5, EPOCH_START + 5, 0)
+    assert machine.high_watermark == 0
+
+
+def test_leader_without_fetches_of_a_majority_knows_that_it_may_be_replaced() -> None:
+    """It must not renew leases while a successor gives leaderships away."""
+    machine = leader()
+    assert machine.has_majority(FETCH_TIMEOUT_MS - 1)
+    assert not machine.has_majority(FETCH_TIMEOUT_MS)
+    machine.fetched(key(0), EPOCH_START, EPOCH_START + 1, 5000)
+    assert not machine.has_majority(5000)
+    machine.fetched(key(2), EPOCH_START, EPOCH_START + 1, 5000)
+    assert machine.has_majority(5000 + FETCH_TIMEOUT_MS - 1)
+    assert not machine.has_majority(5000 + FETCH_TIMEOUT_MS)
+
+
+def test_lost_directory_is_replaced_by_one_removal_and_one_addition_each_committed() -> None:
+    """Replacing a voter in one step could let two disjoint majorities decide (KIP-853)."""
+    machine = leader()
+    end = EPOCH_START + 1
+    calls = [call(0), call(1), call(2, directory=1)]
+    now_ms = 10_000
+    machine.fetched(key(0), end, end, now_ms)
+    assert machine.next_voters(calls, now_ms) is None
+    machine.fetched(key(1), end, end, now_ms)
+    assert machine.next_voters(calls, now_ms) is None, "the new directory has fetched nothing yet"
+    machine.fetched(key(2, directory=1), end, end, now_ms)
+    smaller = machine.next_voters(calls, now_ms)
+    assert smaller == voters(key(0), key(1))
+    machine.voters_appended(smaller, end + 1)
+    assert machine.next_voters(calls, now_ms) is None, "the first change is not committed"
+    machine.fetched(key(0), end + 1, end + 1, now_ms)
+    assert machine.fetched(key(1), end + 1, end + 1, now_ms)
+    machine.fetched(key(2, directory=1), end + 1, end + 1, now_ms)
+    larger = machine.next_voters(calls, now_ms)
+    assert larger is not None
+    assert larger.keys == {key(0), key(1), key(2, directory=1)}
+
+
+def test_voter_that_still_fetches_is_not_replaced_by_its_own_node_id() -> None:
+    """Two processes with one node id are a mistake, not a lost disk."""
+    machine = leader()
+    end = EPOCH_START + 1
+    for each in (key(0), key(1), key(2), key(2, directory=1)):
+        machine.fetched(each, end, end, 0)
+    assert machine.next_voters([call(2, directory=1)], 0) is None

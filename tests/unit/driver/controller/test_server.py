@@ -1,0 +1,406 @@
+"""The controller's shell over real sockets and a real directory."""
+
+import gc
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+from kio.schema.create_topics.v7 import CreateTopicsRequest
+from kio.schema.describe_cluster.v1 import DescribeClusterRequest
+from kio.schema.envelope.v0 import EnvelopeRequest
+from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.find_coordinator.v0 import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6 import FindCoordinatorRequest as NewestFindCoordinatorRequest
+from kio.schema.init_producer_id.v4 import InitProducerIdRequest
+from kio.schema.metadata.v12 import MetadataRequest
+from kio.schema.metadata.v12.request import MetadataRequestTopic
+
+from driver.controller import ControllerServer
+from driver.controller.quorum.machine.candidate import ExpectedBroker
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.metadata.features import NEW_CLUSTER_FEATURES
+from sparklog.metadata.framing import decode_record
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata_log.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    VotersRecord,
+    read_control_record,
+)
+from sparklog.records.batch import check_crc, iterate_headers
+from sparklog.records.builder import read_records
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.blocking import BlockingChannel
+from sparklog.wire.frames import decode_response, request_encoder
+from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
+from tests.unit.driver.controller.voters import Disk, Voters
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ControllerServer]:
+    """A controller that leads a quorum of one, and listens on loopback."""
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller") as server:
+        yield server
+
+
+@contextmanager
+def serving(disk: Disk, directory: Path, **config: str) -> Iterator[ControllerServer]:
+    """A controller with an empty directory that leads the quorum of one whose log is on `disk`."""
+    keys = {key.replace("_", "."): value for key, value in config.items()}
+    server = ControllerServer(
+        BrokerConfig.from_mapping(keys, racks=1),
+        directory,
+        expected_brokers=[ExpectedBroker(0, "rack-0")],
+        new_cluster_id=CLUSTER_ID,
+    )
+    server.start()
+    try:
+        with Voters(port_of(server), {0: disk}):
+            wait_for(lambda: server.image.offset is not None)
+            yield server
+    finally:
+        server.stop()
+
+
+def port_of(server: ControllerServer) -> int:
+    """Return the port the controller listens on."""
+    return int(server.bootstrap_servers.rpartition(":")[2])
+
+
+def connect(server: ControllerServer) -> BlockingChannel:
+    """Connect to the controller."""
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=DEADLINE_S)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return as soon as the condition holds; fail after a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        pause.wait(0.005)
+
+
+def join(server: ControllerServer, channel: BlockingChannel, broker_id: int, port: int) -> int:
+    """Register and unfence a broker that is said to listen on `port`; return its epoch."""
+    reply = channel.request(registration(broker_id, port=port))
+    assert reply.error_code is ErrorCode.none
+    beat = channel.request(heartbeat(broker_id, reply.broker_epoch, server.image.offset or 0))
+    assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
+    return int(reply.broker_epoch)
+
+
+def fetch(
+    offset: int, *, max_wait_ms: int = 0, topic_id: UUID = CLUSTER_METADATA_TOPIC_ID, **fields: Any
+) -> Any:
+    """Return a Fetch of the metadata log."""
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields)
+    return FetchRequest(
+        max_wait=timedelta(milliseconds=max_wait_ms),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+
+
+def init_producer_id() -> Any:
+    """Return what an idempotent producer asks."""
+    return InitProducerIdRequest(transactional_id=None, transaction_timeout=timedelta(minutes=1))
+
+
+def frame_of(request: Any, correlation_id: int) -> bytes:
+    """Return a request's frame without its length."""
+    chunks: list[Any] = list(request_encoder("client")(request, correlation_id))
+    return b"".join(chunks)[4:]
+
+
+def follow(channel: BlockingChannel) -> MetadataImage:
+    """Return the image that the fetched log adds up to."""
+    image = EMPTY_IMAGE
+    while True:
+        partition = channel.request(fetch(image.end_offset)).responses[0].partitions[0]
+        assert partition.error_code is ErrorCode.none
+        if image.end_offset == partition.high_watermark:
+            return image
+        records = bytes(partition.records)
+        for position, header in iterate_headers(records):
+            check_crc(records, position, header)
+            values = (
+                []
+                if header.is_control
+                else [record.value for record in read_records(records, header, position)]
+            )
+            image, _ = image.apply(
+                [decode_record(value or b"") for value in values],
+                header.last_offset,
+                header.partition_leader_epoch,
+            )
+
+
+def test_log_that_brokers_fetch_adds_up_to_the_controllers_image(server: ControllerServer) -> None:
+    """Brokers act on the log alone, so it must say everything that the controller has decided."""
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        channel.request(CreateTopicsRequest(topics=(creatable("t", 3, 1, configs={"retention.ms": "9"}),)))
+        image = follow(channel)
+        assert image == server.image
+        assert set(image.topics.by_name) == {"t"}
+        assert image.features == NEW_CLUSTER_FEATURES
+
+
+def test_log_begins_with_the_leader_change_and_the_voters(server: ControllerServer) -> None:
+    """A voter tells by them where an epoch begins (KIP-595), a later driver who votes (KIP-853)."""
+    with connect(server) as channel:
+        records = bytes(channel.request(fetch(0)).responses[0].partitions[0].records)
+    first, second, third = list(iterate_headers(records))[:3]
+    entities = [
+        read_control_record(record)
+        for position, header in (first, second)
+        for record in read_records(records, header, position)
+    ]
+    assert [type(entity) for entity in entities] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
+    assert (first[1].base_offset, third[1].is_control) == (0, False)
+    assert first[1].partition_leader_epoch == server.image.leader_epoch
+
+
+def test_fetch_at_end_waits_for_the_next_record_and_then_for_its_commit(server: ControllerServer) -> None:
+    """A broker must hear of an election as soon as it is durable, without asking again and again."""
+    with connect(server) as follower, connect(server) as broker, ThreadPoolExecutor(1) as pool:
+        end = server.image.end_offset
+        follower.send(fetch(end, max_wait_ms=60_000))
+        join(server, broker, 0, port_of(server))
+        partition = pool.submit(follower.receive).result(DEADLINE_S).responses[0].partitions[0]
+        appended = next(iterate_headers(bytes(partition.records)))[1]
+        assert appended.base_offset == end
+        while partition.high_watermark <= end:
+            known = partition.high_watermark
+            follower.send(fetch(appended.next_offset, max_wait_ms=60_000, high_watermark=known))
+            partition = pool.submit(follower.receive).result(DEADLINE_S).responses[0].partitions[0]
+
+
+def test_fetch_at_end_is_answered_empty_when_its_time_is_up(server: ControllerServer) -> None:
+    """The follower learns from the answer that the controller is alive."""
+    with connect(server) as follower:
+        partition = (
+            follower.request(fetch(server.image.end_offset, max_wait_ms=20)).responses[0].partitions[0]
+        )
+    assert (partition.error_code, bytes(partition.records)) == (ErrorCode.none, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error_code"),
+    [
+        (fetch(99), ErrorCode.offset_out_of_range),
+        (fetch(0, topic_id=UUID(int=9)), ErrorCode.unknown_topic_id),
+        (fetch(0, current_leader_epoch=0), ErrorCode.fenced_leader_epoch),
+        (fetch(0, current_leader_epoch=99), ErrorCode.unknown_leader_epoch),
+    ],
+)
+def test_fetch_beside_the_log_is_refused_at_once(
+    server: ControllerServer, request_: Any, error_code: ErrorCode
+) -> None:
+    """A follower on a wrong path must not be kept waiting on it."""
+    with connect(server) as channel:
+        partition = channel.request(request_).responses[0].partitions[0]
+    assert partition.error_code is error_code
+    assert partition.current_leader.leader_epoch == server.image.leader_epoch
+
+
+def test_fetch_after_divergence_is_told_where_to_truncate(tmp_path: Path) -> None:
+    """A broker that holds records no majority has must drop them, by epoch and not by offset."""
+    disk = Disk(tmp_path / "voter")
+    with serving(disk, tmp_path / "first") as server:
+        end, leader_epoch = server.image.end_offset, server.image.leader_epoch
+    with serving(disk, tmp_path / "second") as server, connect(server) as channel:
+        answer = channel.request(fetch(end + 2, last_fetched_epoch=leader_epoch)).responses[0].partitions[0]
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (leader_epoch, end)
+
+
+def test_restart_with_an_empty_directory_has_everything_in_a_higher_epoch(tmp_path: Path) -> None:
+    """What was answered is on the voters' disks; the driver may come back anywhere."""
+    disk = Disk(tmp_path / "voter")
+    with serving(disk, tmp_path / "first") as server:
+        with connect(server) as channel:
+            join(server, channel, 0, port_of(server))
+            channel.request(CreateTopicsRequest(topics=(creatable("t", 1, 1),)))
+        before = server.image
+    with serving(disk, tmp_path / "second") as server:
+        assert server.cluster_id == CLUSTER_ID
+        assert server.image.topics == before.topics
+        assert server.image.brokers == before.brokers
+        assert server.image.leader_epoch > before.leader_epoch
+
+
+def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: ControllerServer) -> None:
+    """A killed broker's partitions must not wait for its session to run out."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with connect(server) as channel:
+            join(server, channel, 0, listener.getsockname()[1])
+            server.wait_until_unfenced(1, DEADLINE_S)
+            listener.close()
+            started = time.monotonic()
+        wait_for(lambda: server.image.brokers[0].fenced)
+    assert time.monotonic() - started < 1.0
+
+
+def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Path) -> None:
+    """A broken connection is no death; only the lease may decide then."""
+    config = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "100"}
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller", **config) as server:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            with connect(server) as channel:
+                join(server, channel, 0, listener.getsockname()[1])
+                server.wait_until_unfenced(1, DEADLINE_S)
+                started = time.monotonic()
+            wait_for(lambda: server.image.brokers[0].fenced)
+        assert time.monotonic() - started >= 0.9
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "nul\0", ""])
+def test_broker_at_a_host_that_cannot_be_keeps_its_session(
+    host: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a broker says of itself, looking for it must not fail for other reasons than its absence."""
+    caplog.set_level(logging.INFO)
+    config = {"broker_session_timeout_ms": "1000", "broker_heartbeat_interval_ms": "100"}
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller", **config) as server:
+        with connect(server) as channel:
+            request = registration(0)
+            listeners = tuple(replace(listener, host=host) for listener in request.listeners)
+            reply = channel.request(replace(request, listeners=listeners))
+            beat = channel.request(heartbeat(0, reply.broker_epoch, server.image.offset or 0))
+            assert not beat.is_fenced
+        wait_for(lambda: server.image.brokers[0].fenced)
+    gc.collect()  # tasks that nobody waited for tell of their errors when they go
+    assert "its session decides" in caplog.text
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_report_broker_lost_probes_and_fences(server: ControllerServer) -> None:
+    """Spark may know of a death before the connection tells."""
+    with connect(server) as channel, socket.create_server(("127.0.0.1", 0)) as listener:
+        join(server, channel, 0, listener.getsockname()[1])
+        server.report_broker_lost(0)
+        server.wait_until_unfenced(1, DEADLINE_S)
+        listener.close()
+        server.report_broker_lost(0)
+        wait_for(lambda: server.image.brokers[0].fenced)
+
+
+def test_shut_down_brokers_reaches_them_with_their_next_heartbeat(server: ControllerServer) -> None:
+    """That is how a cluster stops."""
+    with connect(server) as channel:
+        epoch = join(server, channel, 0, port_of(server))
+        server.shut_down_brokers()
+        wait_for(lambda: channel.request(heartbeat(0, epoch, 1)).should_shut_down)
+
+
+def test_wait_until_unfenced_says_who_is_there(server: ControllerServer) -> None:
+    """A cluster that does not come up must say what is missing."""
+    with connect(server) as channel:
+        join(server, channel, 4, port_of(server))
+    with pytest.raises(TimeoutError, match=r"1 of 2 brokers .* registered are \[4\]"):
+        server.wait_until_unfenced(2, timeout_s=0.05)
+
+
+def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer) -> None:
+    """A broker passes on bytes that it does not look into."""
+    inner = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1)
+    frame = frame_of(inner, 77)
+    with connect(server) as channel:
+        reply = channel.request(
+            EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+        )
+        assert reply.error_code is ErrorCode.none
+        correlation_id, answer = decode_response(inner, reply.response_data)
+        assert (correlation_id, answer.cluster_id) == (77, CLUSTER_ID)
+
+
+def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
+    """What a client wrote reaches the controller unchecked by the broker."""
+    answered_by_brokers = [heartbeat(0, 1, 1), init_producer_id(), FindCoordinatorRequest(key="g")]
+    frames = [b"", b"\xff" * 40, *[frame_of(request, 1) for request in answered_by_brokers]]
+    with connect(server) as channel:
+        for frame in frames:
+            reply = channel.request(
+                EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+            )
+            assert reply.error_code is not ErrorCode.none
+            assert reply.response_data is None
+
+
+def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
+    """Clients that bootstrap from the controller get what they would get from a broker."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=None, name="new"),),
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        assert channel.request(request).topics[0].error_code is ErrorCode.unknown_topic_or_partition
+        wait_for(lambda: "new" in server.image.topics.by_name)
+        assert channel.request(request).topics[0].error_code is ErrorCode.none
+
+
+def test_init_producer_id_is_answered_when_the_id_is_in_the_log(server: ControllerServer) -> None:
+    """A client's first address may be the only one it has yet; an id that a crash forgets is given twice."""
+    with connect(server) as channel:
+        for producer_id in (0, 1):
+            reply = channel.request(init_producer_id())
+            assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (
+                ErrorCode.none,
+                producer_id,
+                0,
+            )
+            assert server.image.next_producer_id == producer_id + 1
+        assert follow(channel).next_producer_id == 2
+
+
+def test_init_producer_id_is_offered_in_kafkas_versions(server: ControllerServer) -> None:
+    """Version 6 is for two-phase commit, which Kafka does not advertise yet."""
+    with connect(server) as channel:
+        assert channel.negotiate()[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+
+
+def test_find_coordinator_says_that_there_is_none(server: ControllerServer) -> None:
+    """A client that bootstraps from the controller must learn it here as from a broker."""
+    with connect(server) as channel:
+        oldest = channel.request(FindCoordinatorRequest(key="g"))
+        newest = channel.request(NewestFindCoordinatorRequest(key_type=1, coordinator_keys=("t",)))
+    assert (oldest.error_code, oldest.node_id) == (ErrorCode.coordinator_not_available, -1)
+    assert [(found.key, found.error_code, found.node_id) for found in newest.coordinators] == [
+        ("t", ErrorCode.transactional_id_authorization_failed, -1)
+    ]
+
+
+def test_admin_client_manages_topics_at_the_controller(server: ControllerServer) -> None:
+    """One address must do for Kafka's tools, wherever Spark puts the brokers."""
+    with connect(server) as channel:
+        # The only broker is said to listen where the controller does, so the client stays with it.
+        join(server, channel, 0, port_of(server))
+        admin = KafkaAdminClient(bootstrap_servers=server.bootstrap_servers)
+        try:
+            admin.create_topics([NewTopic("flights", 2, 1, topic_configs={"retention.ms": "1000"})])
+            assert set(admin.list_topics()) == {"flights"}
+            admin.delete_topics(["flights"])
+            assert set(admin.list_topics()) == set()
+        finally:
+            admin.close()

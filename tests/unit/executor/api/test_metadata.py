@@ -1,0 +1,212 @@
+"""Metadata around the end of a leader: nobody is told of it who could be told of its successor."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+
+from executor.api.metadata import MetadataHandler
+from executor.control.suspected_brokers import LossWatch
+from sparklog.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerRegistration,
+    Endpoint,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    TopicsImage,
+)
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+from sparklog.wire.turns import in_one_go
+
+NODE, LEADER, SUCCESSOR = 0, 1, 2
+DEADLINE_S: Final = 20
+LONG_AGO_MS: Final = -(1 << 40)
+NEVER_MS: Final = 1 << 40
+
+
+def image_led_by(leader: BrokerId, *, fenced: tuple[BrokerId, ...] = ()) -> MetadataImage:
+    """Return three brokers and topic `t` with one partition."""
+    partition = PartitionRegistration(
+        replicas=(LEADER, SUCCESSOR),
+        directories=(UUID(int=7), UUID(int=7)),
+        isr=(SUCCESSOR,),
+        leader=leader,
+        leader_epoch=5,
+        partition_epoch=7,
+    )
+    topic = TopicImage("t", UUID(int=100), {0: partition})
+    return MetadataImage(
+        offset=10,
+        brokers={
+            broker_id: BrokerRegistration(
+                broker_id=broker_id,
+                broker_epoch=broker_id,
+                incarnation_id=None,
+                listeners=(Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id),),
+                fenced=broker_id in fenced,
+            )
+            for broker_id in (NODE, LEADER, SUCCESSOR)
+        },
+        topics=TopicsImage({"t": topic}, {topic.topic_id: topic}),
+    )
+
+
+BEFORE: Final = image_led_by(LEADER)
+AFTER: Final = image_led_by(SUCCESSOR, fenced=(LEADER,))
+
+
+class Client:
+    """A connection as a handler sees it."""
+
+    peer = "client:1"
+    closed = False
+
+    def __init__(self, accepted_ms: int) -> None:
+        self.accepted_ms = accepted_ms
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Stay open."""
+
+
+class Node:
+    """A broker's part in answering Metadata."""
+
+    def __init__(self) -> None:
+        self.image = EMPTY_IMAGE
+        self.losses = LossWatch(asyncio.get_running_loop())
+        self.handler = MetadataHandler(
+            lambda: self.image,
+            "PLAINTEXT",
+            cluster_id="c",
+            node_id=NODE,
+            losses=self.losses,
+            auto_topic_creation=None,
+        )
+        self.publish(BEFORE)
+
+    def publish(self, image: MetadataImage) -> None:
+        self.image = image
+        self.losses.image_changed(image)
+
+    def ask(self, client: Client, *topics: str) -> Any:
+        """Return the answer, or what becomes the answer."""
+        body = MetadataRequest(
+            topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        request = Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client)
+        answer = in_one_go(self.handler.handle(request))
+        return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
+
+
+async def _answered(waiting: Awaitable[Any]) -> Any:
+    return in_one_go(await waiting)
+
+
+def leader_in(response: Any) -> BrokerId:
+    leader: BrokerId = response.topics[0].partitions[0].leader_id
+    return leader
+
+
+def brokers_in(response: Any) -> list[BrokerId]:
+    return [broker.node_id for broker in response.brokers]
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+def test_metadata_naming_a_lost_leader_waits_for_the_image_that_names_another() -> None:
+    """A client that is told the dead leader once more may not ask again for a second."""
+
+    async def scenario() -> None:
+        node = Node()
+        node.losses.connection_lost(LEADER)
+        answers = [node.ask(Client(accepted_ms), "t") for accepted_ms in (LONG_AGO_MS, NEVER_MS)]
+        unrelated = replace(BEFORE, offset=11)
+        node.publish(unrelated)
+        done, _ = await asyncio.wait(answers, timeout=0.05)
+        assert not done
+        node.publish(AFTER)
+        for answer in answers:
+            assert leader_in(await answer) == SUCCESSOR
+
+    run(scenario())
+
+
+def test_metadata_asked_amid_work_waits_for_the_loss_to_be_noticed() -> None:
+    """The client's connection to the dead leader may break a moment before this broker's does."""
+
+    async def scenario() -> None:
+        node = Node()
+        answer = node.ask(Client(LONG_AGO_MS), "t")
+        node.losses.connection_lost(LEADER)
+        done, _ = await asyncio.wait([answer], timeout=0.05)
+        assert not done
+        node.publish(AFTER)
+        assert leader_in(await answer) == SUCCESSOR
+
+    run(scenario())
+
+
+def test_metadata_of_a_leader_that_serves_again_is_answered() -> None:
+    """A broken connection is not a dead broker."""
+
+    async def scenario() -> None:
+        node = Node()
+        node.losses.connection_lost(LEADER)
+        answer = node.ask(Client(LONG_AGO_MS), "t")
+        node.losses.connection_serves(LEADER)
+        assert leader_in(await answer) == LEADER
+
+    run(scenario())
+
+
+def test_metadata_of_a_leader_of_which_nothing_is_heard_is_answered_after_a_while() -> None:
+    """If the controller does not come round to it, the old leader is the best there is to tell."""
+
+    async def scenario() -> None:
+        node = Node()
+        node.losses.connection_lost(LEADER)
+        assert leader_in(await node.ask(Client(LONG_AGO_MS), "t")) == LEADER
+
+    run(scenario())
+
+
+def test_metadata_without_doubt_is_answered_at_once() -> None:
+    """Who has just connected, or asks for no leader, or for nobody else's, waits for nothing."""
+
+    async def scenario() -> None:
+        node = Node()
+        just_now = Client(node.losses.now_ms())
+        assert leader_in(node.ask(just_now, "t")) == LEADER
+        assert brokers_in(node.ask(Client(LONG_AGO_MS))) == [NODE, LEADER, SUCCESSOR]
+        node.publish(image_led_by(NODE))
+        assert leader_in(node.ask(Client(LONG_AGO_MS), "t")) == NODE
+
+    run(scenario())
+
+
+def test_metadata_that_moves_a_partition_still_lists_its_former_leader_once() -> None:
+    """librdkafka loses the partition, too, if the broker goes in the same answer; later it shall go."""
+
+    async def scenario() -> None:
+        node = Node()
+        node.publish(AFTER)
+        client = Client(LONG_AGO_MS)
+        first, second = await node.ask(client, "t"), await node.ask(client, "t")
+        assert (leader_in(first), brokers_in(first)) == (SUCCESSOR, [NODE, LEADER, SUCCESSOR])
+        assert (leader_in(second), brokers_in(second)) == (SUCCESSOR, [NODE, SUCCESSOR])
+
+    run(scenario())

@@ -1,0 +1,302 @@
+"""Brokers without a controller, in one process: real logs, listeners and fetchers, an image made by hand.
+
+    async with Brokers(tmp_path, count=3) as brokers:
+        await brokers.create_topic("flights", replicas=[(0, 1, 2)])
+        channel = await brokers.connect(0)
+
+ISR proposals are checked and committed as the controller would, in this process.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from executor.control.isr_proposer import IsrAnswered
+from executor.control.suspected_brokers import LossWatch
+from executor.partitions.replica import Replica
+from executor.partitions.replicas import Replicas
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import (
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    ResourceType,
+    TopicRecord,
+)
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.storage.meta_properties import MetaProperties
+from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.channel import Channel
+from sparklog.wire.server import Api, Listener
+
+POLL_S = 0.005
+
+
+class OneBroker:
+    """A broker's replicas behind a listener."""
+
+    def __init__(self, broker_id: BrokerId, broker_epoch: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.directory: LogDirectory
+        self.directories: list[LogDirectory] = []
+        """All of them, `directory` first."""
+        self.failed_directories: list[LogDirectory] = []
+        self.told_directories: list[tuple[TopicIdPartition, UUID]] = []
+        """What the controller would have been told."""
+        self.holds_lease = True
+        self.losses = LossWatch(asyncio.get_running_loop())
+        self.replicas: Replicas
+        self.listener: Listener
+
+
+class Brokers:
+    """`count` brokers, ids from 0, whose metadata is what the test says."""
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        directories_each: int = 1,
+    ) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.config = BrokerConfig.from_mapping({"replica.fetch.backoff.ms": "20", **(config or {})})
+        self.count = count
+        self.directories_each = directories_each
+        self.brokers: dict[BrokerId, OneBroker] = {}
+        self.refuse_proposals: ErrorCode | None = None
+        self.proposals: list[tuple[int, ...]] = []
+        self._directory = directory
+        self._closing = AsyncExitStack()
+        self._next_broker_epoch = 100
+        self._committing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        for broker_id in range(self.count):
+            await self.start(broker_id)
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for broker_id in list(self.brokers):
+            await self.stop(broker_id)
+        for task in list(self._tasks):
+            task.cancel()
+        await self._closing.aclose()
+
+    async def start(self, broker_id: BrokerId) -> None:
+        """Start a broker on its directory, which it keeps from one start to the next."""
+        self._next_broker_epoch += 1
+        broker = OneBroker(broker_id, self._next_broker_epoch)
+        for number in range(self.directories_each):
+            suffix = f"-{number}" if number else ""
+            directory = LogDirectory.open(self._directory / f"broker-{broker_id}{suffix}")
+            if directory.meta is None:
+                directory.format(MetaProperties("test", broker_id, uuid4()))
+            broker.directories.append(directory)
+        broker.directory = broker.directories[0]
+        loop = asyncio.get_running_loop()
+        broker.replicas = Replicas(
+            broker_id,
+            lambda: broker.broker_epoch,
+            broker.directories,
+            self.config,
+            _Proposer(self, broker_id),
+            broker.losses,
+            loop,
+            assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
+            on_directory_failed=broker.failed_directories.append,
+            holds_lease=lambda now_ms: broker.holds_lease,
+        )
+        await broker.replicas.start()
+        replicas = broker.replicas
+        apis = {
+            ApiKey.PRODUCE: Api(3, 13, replicas.handle_produce),
+            ApiKey.FETCH: Api(4, 18, replicas.handle_fetch),
+            ApiKey.LIST_OFFSETS: Api(1, 11, replicas.handle_list_offsets),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(2, 4, replicas.handle_offset_for_leader_epoch),
+            ApiKey.DELETE_RECORDS: Api(0, 2, replicas.handle_delete_records),
+            ApiKey.DESCRIBE_LOG_DIRS: Api(1, 5, replicas.handle_describe_log_dirs),
+        }
+        broker.listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
+        self.brokers[broker_id] = broker
+        await self.commit(
+            RegisterBrokerRecord(
+                broker_id=broker_id,
+                incarnation_id=uuid4(),
+                broker_epoch=broker.broker_epoch,
+                end_points=(
+                    BrokerEndpoint(
+                        name="PLAINTEXT", host="127.0.0.1", port=broker.listener.port, security_protocol=0
+                    ),
+                ),
+                rack=f"rack-{broker_id}",
+                fenced=False,
+            )
+        )
+
+    async def stop(self, broker_id: BrokerId) -> None:
+        """Stop a broker; the image goes on naming it."""
+        broker = self.brokers.pop(broker_id)
+        await broker.listener.close()
+        await broker.replicas.shutdown()
+        for directory in broker.directories:
+            directory.close()
+
+    async def commit(self, *records: MetadataRecord) -> None:
+        """Append to the metadata log, so to say, and have every broker act on it."""
+        async with self._committing:
+            self.image, delta = self.image.apply(records, self.image.end_offset, 1)
+            for broker in list(self.brokers.values()):
+                broker.losses.image_changed(self.image)
+                await broker.replicas.apply_metadata(self.image, delta)
+
+    async def fence(self, broker_id: BrokerId) -> None:
+        """The controller takes a broker for dead; its ISRs stay as they are."""
+        broker_epoch = self.image.brokers[broker_id].broker_epoch
+        await self.commit(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
+        )
+
+    async def create_topic(
+        self, name: str, replicas: Sequence[Sequence[BrokerId]], config: Mapping[str, str] | None = None
+    ) -> UUID:
+        """Create a topic; each partition is led by the first of its replicas, all in sync."""
+        topic_id = uuid4()
+        records: list[MetadataRecord] = [TopicRecord(name=name, topic_id=topic_id)]
+        records += [
+            PartitionRecord(
+                partition_id=partition,
+                topic_id=topic_id,
+                replicas=tuple(assigned),
+                isr=tuple(assigned),
+                leader=assigned[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=(),
+            )
+            for partition, assigned in enumerate(replicas)
+        ]
+        records += [
+            ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+            for key, value in (config or {}).items()
+        ]
+        await self.commit(*records)
+        return topic_id
+
+    async def delete_topic(self, topic_id: UUID) -> None:
+        """Delete a topic."""
+        await self.commit(RemoveTopicRecord(topic_id=topic_id))
+
+    async def elect(self, topic_id: UUID, partition: int, leader: BrokerId, isr: Iterable[BrokerId]) -> None:
+        """Make a broker the leader, with that ISR, in a new leader epoch."""
+        await self.commit(
+            PartitionChangeRecord(partition_id=partition, topic_id=topic_id, leader=leader, isr=tuple(isr))
+        )
+
+    async def connect(self, broker_id: BrokerId) -> Channel:
+        """Return a connection to a broker, closed at the end of the test."""
+        channel = await Channel.connect("127.0.0.1", self.brokers[broker_id].listener.port, "test")
+        self._closing.callback(channel.close)
+        return channel
+
+    def replica(self, broker_id: BrokerId, topic_id: UUID, partition: int = 0) -> Replica:
+        """Return a broker's replica."""
+        found = self.brokers[broker_id].replicas.replica(topic_id, partition)
+        assert found is not None
+        return found
+
+    def answer_proposal(
+        self,
+        topic_id: UUID,
+        partition: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        new_isr: tuple[tuple[BrokerId, int], ...],
+        done: IsrAnswered,
+    ) -> None:
+        """Do as the controller does."""
+        isr = tuple(broker_id for broker_id, _ in new_isr)
+        self.proposals.append(isr)
+
+        async def answer() -> None:
+            registration = self.image.topics.partition(topic_id, partition)
+            assert registration is not None
+            if self.refuse_proposals is not None:
+                done(self.refuse_proposals, (), 0, 0)
+            elif leader_epoch != registration.leader_epoch:
+                done(ErrorCode.fenced_leader_epoch, (), 0, 0)
+            elif partition_epoch != registration.partition_epoch:
+                done(ErrorCode.invalid_update_version, (), 0, 0)
+            else:
+                done(ErrorCode.none, isr, leader_epoch, partition_epoch + 1)
+                await self.commit(PartitionChangeRecord(partition_id=partition, topic_id=topic_id, isr=isr))
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Proposer:
+    def __init__(self, brokers: Brokers, broker_id: BrokerId) -> None:
+        self._brokers = brokers
+        self.broker_id = broker_id
+
+    def propose(self, *arguments: Any) -> None:
+        """Pass the proposal on, unless the broker was stopped meanwhile."""
+        if self.broker_id in self._brokers.brokers:
+            self._brokers.answer_proposal(*arguments)
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+    """Return when `condition` holds.
+
+    Raises:
+        AssertionError: it did not within `timeout_s`.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not condition():
+        assert loop.time() < deadline, f"{what}: not within {timeout_s} s"
+        await asyncio.sleep(POLL_S)
+
+
+def with_brokers(
+    count: int = 1, config: Mapping[str, str] | None = None, *, directories_each: int = 1
+) -> Callable[[Callable[[Brokers], Awaitable[None]]], Callable[[Path], None]]:
+    """Run an async test with that many brokers, and end it after half a minute whatever happens."""
+
+    def decorate(test: Callable[[Brokers], Awaitable[None]]) -> Callable[[Path], None]:
+        # Not functools.wraps: pytest would look for the wrapped function's parameter.
+        def run(tmp_path: Path) -> None:
+            async def body() -> None:
+                brokers = Brokers(tmp_path, count, config, directories_each=directories_each)
+                async with asyncio.timeout(30), brokers:
+                    await test(brokers)
+
+            asyncio.run(body())
+
+        run.__name__ = test.__name__
+        run.__doc__ = test.__doc__
+        return run
+
+    return decorate

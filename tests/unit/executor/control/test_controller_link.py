@@ -1,0 +1,285 @@
+"""What a broker asks its controller for: batched, answered once, and named errors when nobody answers."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
+from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData, TopicData
+from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+
+from executor.control.alter_partition_sender import IsrProposals
+from executor.control.auto_topic_creation import AutoTopicCreation
+from executor.control.controller_link import ControllerLink, ControllerUnreachableError
+from executor.control.producer_id_blocks import ProducerIds
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Deferred, Request
+from tests.unit.executor.controller_script import linked_controller, scripted_controller
+
+TOPIC = UUID(int=77)
+NO_TIME = timedelta(0)
+Answer = tuple[ErrorCode, tuple[BrokerId, ...], LeaderEpoch, PartitionEpoch]
+
+
+class Answers:
+    """Collects what proposals are answered with."""
+
+    def __init__(self) -> None:
+        self.received: dict[int, Answer] = {}
+        self.count = 0
+
+    def for_partition(self, partition: int) -> Any:
+        """Return the callback for a partition's proposal."""
+
+        def done(
+            error_code: ErrorCode, isr: Sequence[BrokerId], leader_epoch: int, partition_epoch: int
+        ) -> None:
+            self.received[partition] = (error_code, tuple(isr), leader_epoch, partition_epoch)
+            self.count += 1
+
+        return done
+
+    async def wait_for(self, count: int) -> None:
+        """Return when that many answers have come."""
+        async with asyncio.timeout(10):
+            while self.count < count:  # noqa: ASYNC110 - the callbacks are plain functions
+                await asyncio.sleep(0.001)
+
+
+def accepted(request: Any) -> AlterPartitionResponse:
+    """Return the answer that commits everything proposed, but refuses partition 9."""
+    return AlterPartitionResponse(
+        throttle_time=NO_TIME,
+        error_code=ErrorCode.none,
+        topics=tuple(
+            TopicData(
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    PartitionData(
+                        partition_index=partition.partition_index,
+                        error_code=(
+                            ErrorCode.fenced_leader_epoch
+                            if partition.partition_index == 9
+                            else ErrorCode.none
+                        ),
+                        leader_id=1,
+                        leader_epoch=partition.leader_epoch,
+                        isr=tuple(member.broker_id for member in partition.new_isr_with_epochs),
+                        partition_epoch=partition.partition_epoch + 1,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def test_isr_proposals_of_many_partitions_share_requests_and_get_their_own_answers() -> None:
+    """A broker's death changes the ISR of a thousand partitions at once."""
+
+    async def scenario() -> None:
+        bodies: list[Any] = []
+        first = Deferred()
+
+        def alter_partition(request: Request) -> Any:
+            bodies.append(request.body)
+            return first if len(bodies) == 1 else accepted(request.body)
+
+        async with linked_controller({ApiKey.ALTER_PARTITION: alter_partition}) as (_, link):
+            proposals = IsrProposals(link, 1, lambda: 42)
+            answers = Answers()
+            proposals.propose(TOPIC, 0, 5, 7, ((1, 42), (2, 43)), answers.for_partition(0))
+            async with asyncio.timeout(10):
+                while not bodies:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            for partition in (1, 2, 9):
+                proposals.propose(TOPIC, partition, 5, 7, ((1, 42),), answers.for_partition(partition))
+            proposals.propose(TOPIC, 1, 6, 9, ((1, 42),), answers.for_partition(100))
+            first.complete(accepted(bodies[0]))
+            await answers.wait_for(5)
+            await proposals.close()
+        assert [sum(len(topic.partitions) for topic in body.topics) for body in bodies] == [1, 3, 1]
+        assert (bodies[0].broker_id, bodies[0].broker_epoch) == (1, 42)
+        assert answers.received == {
+            0: (ErrorCode.none, (1, 2), 5, 8),
+            1: (ErrorCode.none, (1,), 5, 8),
+            2: (ErrorCode.none, (1,), 5, 8),
+            9: (ErrorCode.fenced_leader_epoch, (1,), 5, 8),
+            100: (ErrorCode.none, (1,), 6, 10),
+        }
+
+    asyncio.run(scenario())
+
+
+def test_isr_proposal_whose_answer_is_lost_is_reported_as_such() -> None:
+    """The proposal may have been committed: the leader must know that it does not know."""
+
+    async def scenario() -> None:
+        def lose(request: Request) -> Any:
+            request.connection.close()  # type: ignore[attr-defined]
+            return Deferred()
+
+        async with linked_controller({ApiKey.ALTER_PARTITION: lose}) as (_, link):
+            proposals = IsrProposals(link, 1, lambda: 42)
+            answers = Answers()
+            proposals.propose(TOPIC, 0, 5, 7, ((1, 42),), answers.for_partition(0))
+            await answers.wait_for(1)
+            await proposals.close()
+        assert answers.received[0][0] is ErrorCode.network_exception
+
+    asyncio.run(scenario())
+
+
+def test_isr_proposals_refused_as_a_whole_all_get_the_error() -> None:
+    """A stale broker epoch is told once for the request, and concerns every proposal in it."""
+
+    async def scenario() -> None:
+        def refuse(request: Request) -> Any:
+            return AlterPartitionResponse(
+                throttle_time=NO_TIME, error_code=ErrorCode.stale_broker_epoch, topics=()
+            )
+
+        async with linked_controller({ApiKey.ALTER_PARTITION: refuse}) as (_, link):
+            proposals = IsrProposals(link, 1, lambda: 42)
+            answers = Answers()
+            for partition in range(3):
+                proposals.propose(TOPIC, partition, 5, 7, ((1, 42),), answers.for_partition(partition))
+            await answers.wait_for(3)
+            await proposals.close()
+        assert {answer[0] for answer in answers.received.values()} == {ErrorCode.stale_broker_epoch}
+
+    asyncio.run(scenario())
+
+
+def test_producer_ids_are_taken_from_blocks_and_never_twice() -> None:
+    """Two producers with one id would make each other's records look like duplicates."""
+
+    async def scenario() -> list[int]:
+        starts = iter(range(1_000, 9_000, 3))
+
+        def allocate(request: Request) -> Any:
+            return AllocateProducerIdsResponse(
+                throttle_time=NO_TIME,
+                error_code=ErrorCode.none,
+                producer_id_start=next(starts),
+                producer_id_len=3,
+            )
+
+        async with linked_controller({ApiKey.ALLOCATE_PRODUCER_IDS: allocate}) as (_, link):
+            producer_ids = ProducerIds(link, 1, lambda: 42)
+            return await asyncio.gather(*(producer_ids.next(5_000) for _ in range(8)))
+
+    assert sorted(asyncio.run(scenario())) == [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]
+
+
+def test_producer_ids_refused_raise_the_controllers_error() -> None:
+    """A fenced broker must not hand out ids it does not have."""
+
+    async def scenario() -> None:
+        def refuse(request: Request) -> Any:
+            return AllocateProducerIdsResponse(
+                throttle_time=NO_TIME,
+                error_code=ErrorCode.stale_broker_epoch,
+                producer_id_start=0,
+                producer_id_len=0,
+            )
+
+        async with linked_controller({ApiKey.ALLOCATE_PRODUCER_IDS: refuse}) as (_, link):
+            with pytest.raises(KafkaError) as raised:
+                await ProducerIds(link, 1, lambda: 42).next(5_000)
+            assert raised.value.error_code is ErrorCode.stale_broker_epoch
+
+    asyncio.run(scenario())
+
+
+def test_auto_topic_creation_asks_once_however_often_it_is_asked() -> None:
+    """Every client of a new topic asks for it, several times a second."""
+
+    async def scenario() -> list[list[str]]:
+        asked: list[list[str]] = []
+        answers: list[tuple[Deferred, Any]] = []
+
+        def create(request: Request) -> Any:
+            asked.append([topic.name for topic in request.body.topics])
+            deferred = Deferred()
+            response = CreateTopicsResponse(
+                throttle_time=NO_TIME,
+                topics=tuple(
+                    CreatableTopicResult(
+                        name=topic.name,
+                        topic_id=None,
+                        error_code=ErrorCode.none,
+                        error_message=None,
+                        configs=None,
+                    )
+                    for topic in request.body.topics
+                ),
+            )
+            answers.append((deferred, response))
+            return deferred
+
+        async with linked_controller({ApiKey.CREATE_TOPICS: create}) as (_, link):
+            creation = AutoTopicCreation(link, 5_000)
+            creation.create(["a", "b", "a"])
+            creation.create(["a"])
+            creation.create(["b", "c"])
+            async with asyncio.timeout(10):
+                while len(answers) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                for deferred, response in answers:
+                    deferred.complete(response)
+                while creation.is_busy:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                creation.create(["a"])
+                while len(answers) < 3:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            await creation.close()
+        return asked
+
+    assert asyncio.run(scenario()) == [["a", "b"], ["c"], ["a"]]
+
+
+def test_link_reconnects_and_requests_wait_for_the_connection() -> None:
+    """A controller that comes back is found again without anybody doing anything."""
+
+    async def scenario() -> None:
+        def allocate(request: Request) -> Any:
+            return AllocateProducerIdsResponse(
+                throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id_start=5, producer_id_len=1
+            )
+
+        script = {ApiKey.ALLOCATE_PRODUCER_IDS: allocate}
+        async with linked_controller(script) as (listener, link):
+            assert await ProducerIds(link, 1, lambda: 1).next(5_000) == 5
+            await listener.close()
+            with pytest.raises(ControllerUnreachableError):
+                await ProducerIds(link, 1, lambda: 1).next(100)
+            assert not link.is_connected
+            waiting = asyncio.create_task(ProducerIds(link, 1, lambda: 1).next(10_000))
+            async with scripted_controller(script, listener.port):
+                assert await waiting == 5
+                assert link.unreachable_ms == 0
+
+    asyncio.run(scenario())
+
+
+def test_link_without_a_controller_fails_requests_in_the_time_they_have() -> None:
+    """Forwarded requests must be answered even if the driver is gone."""
+
+    async def scenario() -> None:
+        link = ControllerLink("127.0.0.1", 1, "broker-1")
+        running = asyncio.create_task(link.run())
+        with pytest.raises(ControllerUnreachableError) as raised:
+            await ProducerIds(link, 1, lambda: 1).next(150)
+        assert raised.value.error_code is ErrorCode.request_timed_out
+        assert link.unreachable_ms >= 100
+        assert link.is_refused
+        running.cancel()
+
+    asyncio.run(scenario())

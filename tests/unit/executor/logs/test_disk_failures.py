@@ -1,0 +1,358 @@
+"""A broker whose disk fails: what clients and the controller are told, what is never tried again."""
+
+import dataclasses
+import errno
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
+from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.types import TopicIdPartition
+from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.logs.test_maintenance import Clock
+from tests.unit.executor.requests import batch, fetch, produce, rows
+
+SOON = {"log.flush.offset.checkpoint.interval.ms": "1000"}
+
+
+@contextmanager
+def failing(name: str, error_number: int, *, of: str = "") -> Iterator[list[str]]:
+    """Have one of os's calls on files whose path has `of` in it fail; yields the paths for which it did."""
+    real = getattr(os, name)
+    failed: list[str] = []
+
+    def call(file: Any, *arguments: Any) -> Any:
+        path = str(Path(f"/proc/self/fd/{file}").readlink()) if isinstance(file, int) else str(file)
+        if of in path:
+            failed.append(path)
+            raise OSError(error_number, os.strerror(error_number), path)
+        return real(file, *arguments)
+
+    setattr(os, name, call)
+    try:
+        yield failed
+    finally:
+        setattr(os, name, real)
+
+
+@contextmanager
+def file_size_limit(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Let nobody make a file in a directory; skips where not even this process can be kept from it."""
+    if os.geteuid() != 0:
+        directory.chmod(0o555)
+        try:
+            yield
+        finally:
+            directory.chmod(0o755)
+        return
+    chattr = shutil.which("chattr") or "false"
+    if subprocess.run([chattr, "+i", str(directory)], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no directory can be made immutable here")
+    try:
+        yield
+    finally:
+        subprocess.run([chattr, "-i", str(directory)], check=True)
+
+
+async def described(brokers: Brokers) -> list[tuple[ErrorCode, int]]:
+    """Return error code and number of partitions of broker 0's directories."""
+    channel = await brokers.connect(0)
+    response = await channel.request(DescribeLogDirsRequest(topics=None))
+    return [
+        (result.error_code, sum(len(topic.partitions) for topic in result.topics))
+        for result in response.results
+    ]
+
+
+async def produce_one(brokers: Brokers, topic_id: UUID, *, partition: int = 0) -> ErrorCode:
+    """Produce a record to broker 0."""
+    channel = await brokers.connect(0)
+    records = [None] * partition + [batch(value=b"x" * 5000)]
+    answered = rows(await channel.request(produce(topic_id, *records)))
+    error_code: ErrorCode = answered[0].error_code
+    return error_code
+
+
+@with_brokers(directories_each=2)
+async def test_append_that_the_disk_refuses_takes_its_directory_offline_and_no_other(
+    brokers: Brokers,
+) -> None:
+    """Client and controller are told, DescribeLogDirs says so; the other directory goes on."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 4)
+    one, other = (directory.path for directory in brokers.brokers[0].directories)
+    directory_of = [brokers.replica(0, topic_id, number).log.directory.parent for number in range(4)]
+    assert sorted(directory_of) == sorted([one, one, other, other])
+    victim, sound = directory_of.index(one), directory_of.index(other)
+    with failing("pwritev", errno.EIO, of=f"{one}/"):
+        assert await produce_one(brokers, topic_id, partition=victim) is ErrorCode.kafka_storage_error
+    assert await produce_one(brokers, topic_id, partition=victim) is ErrorCode.kafka_storage_error
+    assert await produce_one(brokers, topic_id, partition=sound) is ErrorCode.none
+    assert [directory.path for directory in brokers.brokers[0].failed_directories] == [one]
+    assert sorted(map(str, await described(brokers))) == sorted(
+        map(str, [(ErrorCode.kafka_storage_error, 0), (ErrorCode.none, 2)])
+    )
+    assert len(brokers.brokers[0].replicas.offline_partitions) == 2
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(fetch(topic_id, {victim: 0})))
+    assert row.error_code is ErrorCode.kafka_storage_error
+
+
+@with_brokers()
+async def test_disk_that_is_full_refuses_the_append_and_keeps_what_was_there(brokers: Brokers) -> None:
+    """A real limit of the system: the batch that does not fit leaves nothing behind."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    log = brokers.replica(0, topic_id).log
+    size_bytes = log.size_bytes
+    with file_size_limit(size_bytes + 100):
+        assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+    assert brokers.brokers[0].directory.failure is not None
+    assert next(log.directory.glob("*.log")).stat().st_size == size_bytes
+    directory = brokers.brokers[0].directory.path
+    await brokers.stop(0)
+    assert not (directory / CLEAN_SHUTDOWN_MARKER).exists()
+    await brokers.start(0)
+    await brokers.commit()
+    replica = brokers.replica(0, topic_id)
+    assert (replica.log.log_end_offset, replica.log.missing) == (1, None)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+
+
+@with_brokers(config={"log.flush.interval.messages": "1"})
+async def test_fsync_that_failed_once_is_not_tried_again(brokers: Brokers) -> None:
+    """Linux drops what it could not write and calls the next fsync good: the log would claim what is gone."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    clock = Clock(brokers)
+    clock.tick(1000)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    log = brokers.replica(0, topic_id).log
+    with failing("fdatasync", errno.EIO, of=".log") as failed:
+        clock.tick(1000)
+        await clock.until(lambda: brokers.brokers[0].directory.failure is not None, "the failed fsync")
+        clock.tick(1000)
+        assert len(failed) == 1
+    with pytest.raises(KafkaError, match="flush"):
+        log.flush()
+    assert log.recovery_point == 0
+    assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+
+
+@with_brokers(config=SOON)
+async def test_directory_that_is_read_only_goes_offline_with_the_next_checkpoint(brokers: Brokers) -> None:
+    """A directory gone read-only takes no new file; what open files take then is not to be trusted."""
+    await brokers.create_topic("t", [(0,)])
+    clock = Clock(brokers)
+    with read_only(brokers.brokers[0].directory.path):
+        clock.tick(2000)
+        await clock.until(lambda: brokers.brokers[0].directory.failure is not None, "the failed directory")
+    assert [failed.path for failed in brokers.brokers[0].failed_directories] == [
+        brokers.brokers[0].directory.path
+    ]
+
+
+@with_brokers()
+async def test_killed_broker_says_that_it_has_everything_unless_its_disk_had_failed(brokers: Brokers) -> None:
+    """KIP-966 counts on it: after a failed disk the page cache proves nothing."""
+    directory = brokers.brokers[0].directory
+    directory.note_running(41)
+    directory.close()
+    again = LogDirectory.open(directory.path)
+    assert (again.previous_stop, again.previous_broker_epoch) == (PreviousStop.KILLED, 41)
+    again.fail(OSError(errno.EIO, "injected"))
+    again.close()
+    after_failure = LogDirectory.open(directory.path)
+    assert (after_failure.previous_stop, after_failure.previous_broker_epoch) == (PreviousStop.UNKNOWN, None)
+    after_failure.close()
+
+
+@with_brokers(count=2)
+async def test_replica_that_cannot_be_opened_is_told_to_be_lost(brokers: Brokers) -> None:
+    """One wrong file is one partition's misfortune: another broker leads it, and this one serves on."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    directory = brokers.brokers[0].directory.path
+    await brokers.stop(0)
+    metadata = directory / "t-0" / "partition.metadata"
+    content = metadata.read_bytes()
+    metadata.write_bytes(content.replace(b"topic_id", b"topic-id"))
+    await brokers.start(0)
+    await brokers.commit()
+    broker = brokers.brokers[0]
+    assert broker.told_directories[0] == (TopicIdPartition(topic_id, 0), LOST_DIRECTORY)
+    assert broker.replicas.undeclared_damage == 1
+    assert await produce_one(brokers, topic_id, partition=1) is ErrorCode.none
+    await brokers.commit(
+        PartitionChangeRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            leader=1,
+            isr=(1,),
+            directories=(LOST_DIRECTORY, UUID(int=1000)),
+        )
+    )
+    assert broker.replicas.undeclared_damage == 0
+
+
+@with_brokers(count=2)
+async def test_leader_whose_records_no_follower_takes_looks_and_gives_up(brokers: Brokers) -> None:
+    """A bit flips on the disk after the append: the leader learns of it by the follower that refuses it."""
+    topic_id = await brokers.create_topic("t", [(0, 1)], config={"min.insync.replicas": "1"})
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    await brokers.stop(1)
+    await brokers.elect(topic_id, 0, 0, [0])
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    leader = brokers.replica(0, topic_id)
+    # In sync by the metadata, though not started again: the third replica of a story with two.
+    await brokers.elect(topic_id, 0, 0, [0, 1])
+    flip(leader.log.directory, at_offset=1)
+    await brokers.start(1)
+    await until(lambda: leader.damage is not None, "the leader that looks")
+    assert leader.leader is None
+    assert brokers.brokers[0].told_directories[-1] == (TopicIdPartition(topic_id, 0), LOST_DIRECTORY)
+    assert brokers.replica(1, topic_id).log.log_end_offset == 1
+    await brokers.elect(topic_id, 0, 1, [1])
+    assert leader.log.log_end_offset == 1, "cut before the damage, to be fetched again"
+    assert len(list(leader.log.directory.glob("*.cut-1"))) == 1
+    channel = await brokers.connect(1)
+    answered = rows(await channel.request(produce(topic_id, batch(3), acks=1)))
+    assert answered[0].error_code is ErrorCode.none
+    await until(lambda: leader.log.log_end_offset == 4, "the repaired follower")
+
+
+@with_brokers(count=2)
+async def test_leader_with_the_only_copy_refuses_what_is_damaged_and_serves_the_rest(
+    brokers: Brokers,
+) -> None:
+    """Nobody else could lead; a byte with a bad CRC is not served for all that."""
+    topic_id = await brokers.create_topic("t", [(0, 1)], config={"min.insync.replicas": "1"})
+    await brokers.stop(1)
+    await brokers.elect(topic_id, 0, 0, [0])
+    for _ in range(3):
+        assert await produce_one(brokers, topic_id) is ErrorCode.none
+    leader = brokers.replica(0, topic_id)
+    flip(leader.log.directory, at_offset=1)
+    await brokers.start(1)
+    await brokers.commit()
+    await until(lambda: bool(leader.unreadable), "the leader that looks")
+    channel = await brokers.connect(0)
+    answers = [rows(await channel.request(fetch(topic_id, {0: offset})))[0] for offset in (0, 1, 2)]
+    assert [row.error_code for row in answers] == [
+        ErrorCode.none,
+        ErrorCode.corrupt_message,
+        ErrorCode.none,
+    ]
+    assert len(answers[0].records) < leader.log.size_bytes / 2
+
+
+def flip(log_directory: Any, *, at_offset: int) -> None:
+    """Flip a bit in the records of the batch with that offset; all batches are of a size."""
+    path = next(log_directory.glob("*.log"))
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[8:12], "big") + 12
+    content[at_offset * size + 100] ^= 1
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+@with_brokers(directories_each=2)
+async def test_replica_found_in_two_directories_is_the_longer_one_and_the_other_is_removed(
+    brokers: Brokers,
+) -> None:
+    """A disk that had failed is back with what it had then; the replica was made anew elsewhere."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    log_directory = brokers.replica(0, topic_id).log.directory
+    one, other = (directory.path for directory in brokers.brokers[0].directories)
+    elsewhere = (other if log_directory.parent == one else one) / log_directory.name
+    shutil.copytree(log_directory, elsewhere)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    await brokers.stop(0)
+    await brokers.start(0)
+    await brokers.commit()
+    log = brokers.replica(0, topic_id).log
+    assert (log.directory, log.log_end_offset) == (log_directory, 2)
+    assert not elsewhere.exists()
+    assert [path.name.endswith("-stray") for path in elsewhere.parent.iterdir() if path.is_dir()] == [True]
+
+
+@with_brokers()
+async def test_failure_of_a_log_that_is_told_after_its_topic_was_deleted_concerns_no_other(
+    brokers: Brokers,
+) -> None:
+    """A look-up by time runs beside the loop, and the topic may be deleted before it fails."""
+    gone, kept = await brokers.create_topic("gone", [(0,)]), await brokers.create_topic("kept", [(0,)])
+    one, another = brokers.replica(0, gone), brokers.replica(0, kept)
+    await brokers.delete_topic(gone)
+    one.fail_if_storage(KafkaError(ErrorCode.kafka_storage_error, "cannot look a time up: it was removed"))
+    assert one.offline
+    assert not another.offline
+    broker = brokers.brokers[0]
+    assert broker.failed_directories == []
+    assert broker.replicas.undeclared_damage == 0, "there is nothing left that could be damaged"
+    assert await produce_one(brokers, kept) is ErrorCode.none
+
+
+@with_brokers(config={"log.flush.interval.messages": "1"})
+async def test_refusal_that_says_nothing_of_the_disk_leaves_replica_and_directory_online(
+    brokers: Brokers,
+) -> None:
+    """Descriptors run out, and are there again: that must not cost a broker its logs."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    replica = brokers.replica(0, topic_id)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    clock = Clock(brokers)
+    for refusal in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        replica.log.reconfigure(dataclasses.replace(replica.log.config, segment_bytes=6000))
+        with failing("open", refusal, of="/t-0/") as refused:
+            assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+            clock.tick(1000)
+            await clock.until(lambda: len(refused) > 1, "a flush that was refused")
+        assert (replica.offline, brokers.brokers[0].directory.failure) == (False, None)
+        assert await produce_one(brokers, topic_id) is ErrorCode.none
+    end = replica.log.log_end_offset
+    assert end == 4
+
+    def flushed() -> bool:
+        clock.tick(1000)
+        return replica.log.recovery_point == end
+
+    await until(flushed, "a flush")
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(fetch(topic_id, {0: 3})))
+    assert row.error_code is ErrorCode.none
+
+
+@with_brokers(directories_each=2)
+async def test_directory_that_has_gone_altogether_is_offline_and_the_other_is_not(brokers: Brokers) -> None:
+    """A volume that was unmounted says ENOENT, as a file does that somebody else took."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 2)
+    log = brokers.replica(0, topic_id).log
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+    shutil.rmtree(log.directory.parent)
+    log.reconfigure(dataclasses.replace(log.config, segment_bytes=6000))
+    assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+    assert [failed.path for failed in brokers.brokers[0].failed_directories] == [log.directory.parent]
+    assert await produce_one(brokers, topic_id, partition=1) is ErrorCode.none

@@ -1,0 +1,120 @@
+"""How a broker makes itself known to the driver, over a real socket."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
+
+from executor.control.controller_link import ControllerLink
+from executor.metadata.metadata_replica import MetadataReplica
+from executor.metadata.voter_announcement import RollCall
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import Endpoint
+from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.storage import ForeignDirectoryError
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+from tests.unit.executor.controller_script import scripted_controller
+
+OURS = VoterKey(2, UUID(int=500))
+ENDPOINT = Endpoint("CONTROLLER", "127.0.0.1", 4711)
+
+
+class Scene:
+    """A broker that calls in, and what the driver hears."""
+
+    def __init__(self, directory: Path) -> None:
+        self.calls: list[Any] = []
+        self.peers: list[str] = []
+        self.error_code = ErrorCode.none
+        self.replica = MetadataReplica.open(
+            directory,
+            BrokerConfig.from_mapping({}),
+            key=OURS,
+            cluster_id=None,
+            fetch_timeout_ms=2_000,
+            format_directories=lambda _: None,
+            now_ms=0,
+        )
+
+    def answer(self, request: Request) -> AddRaftVoterResponse:
+        """Take note of the call."""
+        self.calls.append(request.body)
+        self.peers.append(request.connection.peer)
+        return AddRaftVoterResponse(
+            throttle_time=timedelta(), error_code=self.error_code, error_message="these are another cluster's"
+        )
+
+    async def called(self, count: int) -> None:
+        """Return when the broker has called that often."""
+        async with asyncio.timeout(10):
+            while len(self.calls) < count:  # noqa: ASYNC110 - the broker runs by itself
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with scripted_controller({ApiKey.ADD_RAFT_VOTER: scene.answer}) as listener:
+            link = ControllerLink("127.0.0.1", listener.port, "broker-2")
+            roll_call = RollCall(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
+            link.on_connected = roll_call.connected
+            calling = asyncio.create_task(roll_call.run())
+            linked = asyncio.create_task(link.run())
+            try:
+                await scenario(calling)
+            finally:
+                calling.cancel()
+                linked.cancel()
+                await asyncio.gather(calling, linked, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_roll_call_says_which_directory_this_is_and_where_it_is_reached(scene: Scene) -> None:
+    """The driver has an empty disk: that is how it learns what there is."""
+
+    async def scenario(_: Any) -> None:
+        await scene.called(1)
+        call = scene.calls[0]
+        assert (call.cluster_id, call.voter_id, call.voter_directory_id) == (None, *OURS)
+        (listener,) = call.listeners
+        assert (listener.name, listener.host, listener.port) == (ENDPOINT.name, ENDPOINT.host, ENDPOINT.port)
+
+    run(scene, scenario)
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def test_roll_call_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> None:
+    """A driver that could not reach the broker back must hear of it again."""
+
+    async def scenario(_: Any) -> None:
+        await scene.called(2)
+        assert len(set(scene.peers)) == 1
+
+    run(scene, scenario)
+
+
+def test_roll_call_of_another_cluster_ends_the_broker_with_the_drivers_words(scene: Scene) -> None:
+    """Its records are not the driver's; the message is all that an operator has."""
+    scene.error_code = ErrorCode.inconsistent_cluster_id
+
+    async def scenario(calling: "asyncio.Task[None]") -> None:
+        with pytest.raises(ForeignDirectoryError, match="another cluster's"):
+            await asyncio.wait_for(calling, 10)
+
+    run(scene, scenario)

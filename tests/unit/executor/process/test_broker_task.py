@@ -1,0 +1,61 @@
+"""The barrier task that is a broker, as far as it needs no Spark."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from executor.broker import Broker
+from executor.process.broker_task import host_name, run_when_unlocked
+from sparklog.config import BrokerConfig
+from sparklog.storage import DirectoryLockedError, LogDirectory
+
+
+@pytest.mark.parametrize(
+    ("executor_address", "expected"),
+    [
+        ("10.1.2.3:40123", "10.1.2.3"),
+        ("worker-7.example:40123", "worker-7.example"),
+        ("[2001:db8::7]:40123", "2001:db8::7"),
+        ("127.0.0.1:40123", "driver.example"),
+        ("[::1]:40123", "driver.example"),
+        ("localhost:40123", "driver.example"),
+    ],
+)
+def test_host_is_known_as_spark_knows_it_and_as_the_controllers_where_they_share_it(
+    executor_address: str, expected: str
+) -> None:
+    """An executor beside the driver comes over loopback; told to other hosts, that would lead them astray."""
+    assert host_name(executor_address, "driver.example") == expected
+
+
+def test_task_waits_until_the_one_before_it_lets_its_directory_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark lets a task of a job that failed live for seconds; two would corrupt what they write."""
+
+    async def scenario() -> None:
+        caplog.set_level("INFO")
+        before = LogDirectory.open(tmp_path)
+        broker = Broker(
+            node_id=0,
+            rack="r",
+            controller=("127.0.0.1", 1),
+            config=BrokerConfig.from_mapping({}, racks=1),
+            directories=[tmp_path],
+            host_name="127.0.0.1",
+        )
+        task = asyncio.create_task(run_when_unlocked(broker))
+        async with asyncio.timeout(10):
+            while "waiting for the task before this one" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert not (tmp_path / "__cluster_metadata-0").exists()
+            before.close()
+            while not (tmp_path / "__cluster_metadata-0").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            with pytest.raises(DirectoryLockedError):
+                LogDirectory.open(tmp_path)
+            broker.stop("enough")
+            await task
+
+    asyncio.run(scenario())

@@ -1,0 +1,20 @@
+"""The daemon that brokers are forked from, as a process of its own."""
+
+import subprocess
+import sys
+
+LOADED = """
+import os, sys
+import executor.process.daemon
+import pyspark.daemon
+threads = len(os.listdir("/proc/self/task"))
+heavy = {"hypothesis", "numpy", "pyarrow", "pandas", "pyspark.worker"} & set(sys.modules)
+broker = {"executor.broker", "executor.process.broker_task", "sparklog.storage.log"} - set(sys.modules)
+print(threads, heavy, broker, executor.process.daemon.manager is pyspark.daemon.manager)
+"""
+
+
+def test_daemon_with_a_brokers_code_loaded_has_one_thread_and_is_otherwise_pysparks() -> None:
+    """Workers are forked from it: a lock that another thread holds would stay locked in each of them."""
+    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True)
+    assert done.stdout == "1 set() set() True\n"

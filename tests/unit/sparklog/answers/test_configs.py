@@ -1,0 +1,147 @@
+"""What clients are told about configuration."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+
+from sparklog.answers.metadata import describe_configs_response
+from sparklog.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import (
+    BrokerRegistration,
+    MetadataImage,
+    ResourceType,
+    TopicImage,
+    TopicsImage,
+)
+from sparklog.wire.turns import in_one_go
+
+TOPIC, STATIC, DEFAULT = 1, 4, 5
+FLIGHTS: Final = TopicImage("flights", UUID(int=1), {})
+IMAGE: Final = MetadataImage(
+    topics=TopicsImage({"flights": FLIGHTS}, {FLIGHTS.topic_id: FLIGHTS}),
+    brokers={
+        7: BrokerRegistration(
+            broker_id=7, broker_epoch=1, incarnation_id=UUID(int=7), listeners=(), rack="rack-1"
+        )
+    },
+    configs={(ResourceType.TOPIC, "flights"): {"retention.ms": "60000"}},
+)
+CONTROLLER_CONFIG: Final = BrokerConfig.from_mapping(
+    {"log.retention.hours": "1", "log.segment.bytes": "2000000"}
+)
+
+
+def described(
+    resource_type: int,
+    name: str,
+    *keys: str,
+    config: BrokerConfig = CONTROLLER_CONFIG,
+    synonyms: bool = True,
+    documentation: bool = False,
+) -> Any:
+    request = DescribeConfigsRequest(
+        resources=(
+            DescribeConfigsResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=keys or None
+            ),
+        ),
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+    (result,) = in_one_go(describe_configs_response(IMAGE, config, request)).results
+    assert (result.resource_type, result.resource_name) == (resource_type, name)
+    return result
+
+
+def entry(result: Any) -> tuple[Any, ...]:
+    assert result.error_code is ErrorCode.none, result
+    (item,) = result.configs
+    return item.value, item.config_source, [(one.name, one.value, one.source) for one in item.synonyms]
+
+
+def test_describe_configs_of_a_topic_value_shows_what_it_overrides() -> None:
+    """`kafka-configs.sh --describe --all` prints the chain, deciding value first."""
+    assert entry(described(ResourceType.TOPIC, "flights", "retention.ms")) == (
+        "60000",
+        TOPIC,
+        [
+            ("retention.ms", "60000", TOPIC),
+            ("log.retention.hours", "1", STATIC),
+            ("log.retention.hours", "168", DEFAULT),
+        ],
+    )
+
+
+def test_describe_configs_of_a_topic_without_own_value_shows_the_brokers() -> None:
+    """Where a value comes from decides where it is to be changed."""
+    assert entry(described(ResourceType.TOPIC, "flights", "segment.bytes")) == (
+        "2000000",
+        STATIC,
+        [("log.segment.bytes", "2000000", STATIC), ("log.segment.bytes", "1073741824", DEFAULT)],
+    )
+    assert entry(described(ResourceType.TOPIC, "flights", "cleanup.policy")) == (
+        "delete",
+        DEFAULT,
+        [("log.cleanup.policy", "delete", DEFAULT)],
+    )
+    assert entry(described(ResourceType.TOPIC, "flights", "retention.bytes"))[0] == "-1"
+
+
+def test_describe_configs_without_keys_lists_all_public_ones() -> None:
+    """Synonyms and documentation only if asked."""
+    result = described(ResourceType.TOPIC, "flights", synonyms=False)
+    assert {item.name for item in result.configs} == set(TOPIC_KEYS) - {"internal.segment.bytes"}
+    assert all(item.synonyms == () and item.documentation is None for item in result.configs)
+    assert not any(item.read_only for item in result.configs)
+    (item,) = described(ResourceType.TOPIC, "flights", "preallocate", documentation=True).configs
+    assert item.documentation == TOPIC_KEYS["preallocate"].documentation
+    assert item.config_type == 1
+
+
+def test_describe_configs_of_a_broker_by_the_controller_shows_its_identity() -> None:
+    """The driver answers for every registered broker."""
+    assert entry(described(ResourceType.BROKER, "7", "broker.rack")) == (
+        "rack-1",
+        STATIC,
+        [("broker.rack", "rack-1", STATIC)],
+    )
+    assert entry(described(ResourceType.BROKER, "7", "node.id"))[0] == "7"
+    result = described(ResourceType.BROKER, "7")
+    assert {item.name for item in result.configs} == set(BROKER_KEYS)
+    assert all(item.read_only for item in result.configs)
+
+
+def test_describe_configs_of_a_broker_by_another_is_refused() -> None:
+    """As in Kafka, where each broker knows its own configuration only."""
+    config = CONTROLLER_CONFIG.with_identity(3, "rack-0")
+    assert described(ResourceType.BROKER, "7", config=config).error_code is ErrorCode.invalid_request
+    assert described(ResourceType.BROKER, "3", config=config).error_code is ErrorCode.none
+
+
+def test_describe_configs_of_all_brokers_defaults_is_empty() -> None:
+    """There are no dynamic broker configurations."""
+    result = described(ResourceType.BROKER, "")
+    assert (result.error_code, result.configs) == (ErrorCode.none, ())
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "error"),
+    [
+        (ResourceType.TOPIC, "nowhere", ErrorCode.unknown_topic_or_partition),
+        (ResourceType.TOPIC, "a/b", ErrorCode.invalid_topic_exception),
+        (ResourceType.BROKER, "eight", ErrorCode.invalid_request),
+        (ResourceType.BROKER, "8", ErrorCode.invalid_request),
+        (ResourceType.BROKER_LOGGER, "7", ErrorCode.invalid_request),
+        (99, "x", ErrorCode.invalid_request),
+    ],
+)
+def test_describe_configs_of_what_is_not_there_is_an_error_of_its_own(
+    resource_type: int, name: str, error: ErrorCode
+) -> None:
+    """One bad resource must not spoil the others' answers."""
+    result = described(resource_type, name)
+    assert (result.error_code, result.configs) == (error, ())
+    assert result.error_message

@@ -1,0 +1,203 @@
+"""Three brokers on loopback that know who leads, note who is asked, and refuse what they do not lead."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kio.schema.fetch.v16 import response as fetched
+from kio.schema.metadata.v11 import response as metadata
+from kio.schema.produce.v10 import response as produced
+
+from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.config import ClientConfig
+from sparklog.errors import ErrorCode
+from sparklog.types import BrokerId, TopicPartition
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Deferred, Request
+from sparklog.wire.server import Listener
+from tests.unit.sparklog.wire.serving import run
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = UUID(int=1)
+Result = TypeVar("Result")
+
+
+class Brokers:
+    """Three brokers; the last one is the address that clients are given."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+        self.leaders: dict[TopicPartition, Leader] = {FIRST: Leader(0, 1), SECOND: Leader(1, 1)}
+        """Who leads, and what a refusal names."""
+        self.believed: dict[TopicPartition, Leader] | None = None
+        """What the metadata says instead, while it is behind."""
+        self.records: bytes | None = None
+        """What a leader answers a fetch with; None leaves it without an answer."""
+        self.asked: list[BrokerId] = []
+        """Who was asked for metadata."""
+        self.produced: list[BrokerId] = []
+        """Who was sent records."""
+
+    async def listen(self, closing: AsyncExitStack) -> None:
+        self._loop = asyncio.get_running_loop()
+        for broker_id in range(3):
+            apis = {
+                ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
+                ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
+                ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
+            }
+            listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
+            closing.push_async_callback(listener.close)
+            self.listeners.append(listener)
+
+    def client(self, *, retry_backoff_ms: int = 20) -> Cluster:
+        """Return a client that was given the last broker's address."""
+        address = ("127.0.0.1", self.listeners[-1].port)
+        return Cluster(
+            ClientConfig(
+                bootstrap_servers=(address,),
+                request_timeout_ms=5_000,
+                retry_backoff_ms=retry_backoff_ms,
+                retry_backoff_max_ms=max(retry_backoff_ms, 1_000),
+            )
+        )
+
+    def die(self, broker_id: BrokerId) -> None:
+        """End a broker's connections and refuse new ones; to be called from the client's thread."""
+        asyncio.run_coroutine_threadsafe(self.listeners[broker_id].close(), self._loop).result()
+
+    def asked_since(self) -> list[BrokerId]:
+        asked, self.asked = self.asked, []
+        return asked
+
+    def _endpoints(self, node_type: type[Any]) -> tuple[Any, ...]:
+        return tuple(
+            node_type(node_id=node_id, host="127.0.0.1", port=listener.port, rack=None)
+            for node_id, listener in enumerate(self.listeners)
+        )
+
+    def _metadata(self, broker_id: BrokerId) -> Callable[[Request], Any]:
+        def answer(_: Request) -> metadata.MetadataResponse:
+            self.asked.append(broker_id)
+            return metadata.MetadataResponse(
+                throttle_time=timedelta(0),
+                brokers=self._endpoints(metadata.MetadataResponseBroker),
+                cluster_id="c",
+                controller_id=0,
+                topics=(
+                    metadata.MetadataResponseTopic(
+                        error_code=ErrorCode.none,
+                        name="t",
+                        topic_id=TOPIC_ID,
+                        is_internal=False,
+                        partitions=tuple(
+                            metadata.MetadataResponsePartition(
+                                error_code=ErrorCode.none,
+                                partition_index=partition,
+                                leader_id=leader.broker_id,
+                                leader_epoch=leader.leader_epoch,
+                                replica_nodes=(0, 1, 2),
+                                isr_nodes=(0, 1, 2),
+                                offline_replicas=(),
+                            )
+                            for (_, partition), leader in (self.believed or self.leaders).items()
+                        ),
+                    ),
+                ),
+            )
+
+        return answer
+
+    def _produce(self, broker_id: BrokerId) -> Callable[[Request], Any]:
+        def answer(request: Request) -> produced.ProduceResponse:
+            self.produced.append(broker_id)
+            return produced.ProduceResponse(
+                responses=tuple(
+                    produced.TopicProduceResponse(
+                        name=topic.name,
+                        partition_responses=tuple(
+                            produced.PartitionProduceResponse(
+                                index=data.index,
+                                base_offset=0,
+                                record_errors=(),
+                                **self._verdict(broker_id, data.index, produced.LeaderIdAndEpoch),
+                            )
+                            for data in topic.partition_data
+                        ),
+                    )
+                    for topic in request.body.topic_data
+                ),
+                throttle_time=timedelta(0),
+                node_endpoints=self._endpoints(produced.NodeEndpoint),
+            )
+
+        return answer
+
+    def _fetch(self, broker_id: BrokerId) -> Callable[[Request], Any]:
+        def answer(request: Request) -> fetched.FetchResponse | Deferred:
+            partitions = [each.partition for topic in request.body.topics for each in topic.partitions]
+            verdicts = [self._verdict(broker_id, each, fetched.LeaderIdAndEpoch) for each in partitions]
+            if self.records is None and all(each["error_code"] is ErrorCode.none for each in verdicts):
+                return Deferred()
+            return fetched.FetchResponse(
+                throttle_time=timedelta(0),
+                error_code=ErrorCode.none,
+                responses=(
+                    fetched.FetchableTopicResponse(
+                        topic_id=TOPIC_ID,
+                        partitions=tuple(
+                            fetched.PartitionData(
+                                partition_index=partition,
+                                high_watermark=0,
+                                aborted_transactions=None,
+                                records=self.records if verdict["error_code"] is ErrorCode.none else b"",
+                                **verdict,
+                            )
+                            for partition, verdict in zip(partitions, verdicts, strict=True)
+                        ),
+                    ),
+                ),
+                node_endpoints=self._endpoints(fetched.NodeEndpoint),
+            )
+
+        return answer
+
+    def _verdict(self, broker_id: BrokerId, partition: int, leader_type: type[Any]) -> dict[str, Any]:
+        leader = self.leaders[TopicPartition("t", partition)]
+        if leader.broker_id == broker_id:
+            return {"error_code": ErrorCode.none}
+        return {
+            "error_code": ErrorCode.not_leader_or_follower,
+            "current_leader": leader_type(leader_id=leader.broker_id, leader_epoch=leader.leader_epoch),
+        }
+
+
+@asynccontextmanager
+async def three_brokers() -> AsyncIterator[Brokers]:
+    async with AsyncExitStack() as closing:
+        brokers = Brokers()
+        await brokers.listen(closing)
+        yield brokers
+
+
+def with_brokers(use: Callable[[Brokers], None]) -> None:
+    """Run `use` beside three brokers, in a thread of its own, as a client blocks."""
+
+    async def scenario() -> None:
+        async with three_brokers() as brokers:
+            await asyncio.to_thread(use, brokers)
+
+    run(scenario())
+
+
+def with_client(use: Callable[[Brokers, Cluster], None]) -> None:
+    """Run `use` beside three brokers with a client of theirs."""
+
+    def use_both(brokers: Brokers) -> None:
+        with brokers.client() as client:
+            use(brokers, client)
+
+    with_brokers(use_both)

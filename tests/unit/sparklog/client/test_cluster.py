@@ -1,0 +1,111 @@
+"""Whom a task's client asks for leaders, and when, over real connections to brokers that play dead."""
+
+from datetime import timedelta
+
+from kio.schema.fetch.v16.request import FetchRequest
+
+from sparklog.client.cluster import Cluster, Leader
+from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_client
+
+
+def test_leader_known_from_before_the_retry_is_asked_for_anew() -> None:
+    """Other partitions of the topic may have asked while the dead broker was still the leader."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        assert client.leader(FIRST) == Leader(0, 1)
+        learned_ms = client.topic("t").learned_ms
+        brokers.leaders[FIRST] = Leader(2, 2)
+        assert client.leader(FIRST) == Leader(0, 1)
+        assert client.leader(FIRST, learned_after_ms=learned_ms) == Leader(0, 1)
+        assert client.leader(FIRST, learned_after_ms=learned_ms + 1) == Leader(2, 2)
+        assert client.leader(FIRST) == Leader(2, 2)
+
+    with_client(use)
+
+
+def test_lost_broker_is_asked_last() -> None:
+    """It may be dead, and a dead host refuses nothing: connecting to it takes all the time there is."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        client.channel(0)
+        client.channel(1)
+        brokers.asked_since()
+        client.disconnect(0)
+        client.forget_leader(FIRST)
+        client.leader(FIRST)
+        client.disconnect(1)
+        client.leader(SECOND)
+        assert brokers.asked_since() == [1, 2]
+        client.channel(0)
+        client.forget_leader(FIRST)
+        client.leader(FIRST)
+        assert 1 not in brokers.asked_since()
+
+    with_client(use)
+
+
+def test_busy_broker_is_asked_by_another_connection() -> None:
+    """Answers come in order, and the leaders are wanted before records are acknowledged."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        brokers.asked_since()
+        busy = client.channel(1)
+        busy.send(FetchRequest(max_wait=timedelta(0), min_bytes=1, topics=(), forgotten_topics_data=()))
+        client.disconnect(0)
+        client.leader(FIRST)
+        assert brokers.asked_since() == [1]
+        assert client.channel(1) is busy
+        assert busy.outstanding == 1
+
+    with_client(use)
+
+
+def test_leader_named_by_a_refusal_is_known_without_asking() -> None:
+    """KIP-951: the broker that was deposed knows its successor, and where to find it."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        brokers.asked_since()
+        moved = {7: ("127.0.0.1", brokers.listeners[2].port)}
+        assert client.leader_named(FIRST, Leader(7, 2), moved, refused_by=0)
+        assert client.leader(FIRST) == Leader(7, 2)
+        assert client.channel(7).peer == f"127.0.0.1:{brokers.listeners[2].port}"
+        assert client.leader(SECOND) == Leader(1, 1)
+        assert brokers.asked_since() == []
+
+    with_client(use)
+
+
+def test_leader_named_that_is_nobody_to_turn_to_is_not_taken() -> None:
+    """An older leader, one without an address and the refuser itself would be asked in vain, for ever."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        assert not client.leader_named(FIRST, Leader(2, 1), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(7, 2), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(-1, -1), {}, refused_by=0)
+        assert client.leader(FIRST) == Leader(0, 1)
+        assert client.leader_named(FIRST, Leader(2, 2), {}, refused_by=0)
+        assert not client.leader_named(FIRST, Leader(0, 1), {}, refused_by=2)
+        assert client.leader(FIRST) == Leader(2, 2)
+        client.forget_leader(FIRST)
+        assert not client.leader_named(FIRST, Leader(1, 3), {}, refused_by=0), "others are asked for as well"
+
+    with_client(use)
+
+
+def test_metadata_of_a_broker_that_is_behind_does_not_bring_an_old_leader_back() -> None:
+    """It would be asked, and would name the new one, for as long as that broker is behind."""
+
+    def use(brokers: Brokers, client: Cluster) -> None:
+        client.leader(FIRST)
+        brokers.believed = dict(brokers.leaders)
+        client.leader_named(FIRST, Leader(2, 2), {}, refused_by=0)
+        client.forget_leader(FIRST)
+        brokers.asked_since()
+        assert client.leader(FIRST) == Leader(2, 2)
+        assert len(brokers.asked_since()) == 1
+
+    with_client(use)

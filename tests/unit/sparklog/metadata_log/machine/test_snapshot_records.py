@@ -1,0 +1,93 @@
+"""What a snapshot holds is what the log up to it added up to, neither less nor more."""
+
+from dataclasses import fields
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
+from sparklog.metadata.replay import MetadataReplayError
+from sparklog.metadata.schemas import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from sparklog.metadata_log.machine.snapshot_records import image_of_snapshot, snapshot_id_of, snapshot_records
+from sparklog.types import SnapshotId
+from tests.unit.sparklog.metadata.images import image_with_partitions, images
+
+
+@given(images())
+def test_snapshot_of_any_image_replays_to_an_equal_image(image: MetadataImage) -> None:
+    """Who starts from a snapshot and who replays everything must act alike."""
+    assert image_of_snapshot(snapshot_id_of(image), snapshot_records(image)) == image
+
+
+def test_snapshot_says_everything_that_an_image_holds() -> None:
+    """A field that an image gains and a snapshot does not write would be forgotten at every restart."""
+    assert {field.name for field in fields(MetadataImage)} == {
+        "offset",
+        "leader_epoch",
+        "features",
+        "brokers",
+        "topics",
+        "configs",
+        "next_producer_id",
+        "open_transaction",
+    }
+
+
+def test_snapshot_of_equal_images_is_equal_whatever_order_they_came_in() -> None:
+    """Two brokers that write a snapshot of the same offset write the same bytes."""
+    records: list[MetadataRecord] = [
+        FeatureLevelRecord(name="a.version", feature_level=1),
+        FeatureLevelRecord(name="metadata.version", feature_level=30),
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="x", name="a", value="1"),
+        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name="b", value="2"),
+        TopicRecord(name="y", topic_id=UUID(int=2)),
+        TopicRecord(name="x", topic_id=UUID(int=1)),
+        RegisterBrokerRecord(broker_id=1, incarnation_id=None, broker_epoch=1, end_points=(), rack=None),
+        ProducerIdsRecord(broker_id=1, next_producer_id=2000),
+    ]
+    image, _ = EMPTY_IMAGE.apply(records, 7, 1)
+    other, _ = EMPTY_IMAGE.apply(records[::-1], 7, 1)
+    written = list(snapshot_records(image))
+    assert written == list(snapshot_records(other))
+    assert written[0] == FeatureLevelRecord(name="metadata.version", feature_level=30)
+    assert [type(record).__name__ for record in written[1:]] == [
+        "FeatureLevelRecord",
+        "RegisterBrokerRecord",
+        "TopicRecord",
+        "TopicRecord",
+        "ConfigRecord",
+        "ConfigRecord",
+        "ProducerIdsRecord",
+    ]
+
+
+def test_snapshot_of_nothing_is_empty_and_gives_the_image_at_its_offset() -> None:
+    """Control records alone move the offset; the image then holds nothing, but at a place in the log."""
+    image, _ = EMPTY_IMAGE.apply([NoOpRecord()], 4, 2)
+    assert list(snapshot_records(image)) == []
+    assert snapshot_id_of(image) == SnapshotId(5, 2)
+    assert image_of_snapshot(SnapshotId(5, 2), []) == image
+
+
+def test_snapshot_within_a_transaction_is_refused() -> None:
+    """What a transaction holds back would be in no snapshot, and its end would come without it."""
+    image, _ = image_with_partitions(1).apply([BeginTransactionRecord()], 5, 4)
+    with pytest.raises(AssertionError, match="transaction"):
+        list(snapshot_records(image))
+
+
+def test_snapshot_with_contradicting_records_is_refused() -> None:
+    """Bytes with a good CRC may still come from a foreign writer."""
+    records = list(snapshot_records(image_with_partitions(2)))
+    with pytest.raises(MetadataReplayError):
+        image_of_snapshot(SnapshotId(3, 4), records[:1] + records[2:])

@@ -1,0 +1,245 @@
+"""Locks, identity, checkpoints and the life of logs in a data directory."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.storage.meta_properties import MetaProperties
+from sparklog.types import TopicPartition
+from tests.unit.sparklog.storage.batches import START_MS, headers_of, make_batch
+
+CONFIG = LogConfig(file_delete_delay_ms=1000)
+META = MetaProperties("cluster-1", 3, UUID("b5435077-bc3c-4124-bd2c-b98876d532a1"))
+TOPIC_ID = UUID(int=7)
+
+
+def append(log: Log, count: int) -> None:
+    """Append one batch."""
+    batch = make_batch(count)
+    log.append_as_leader(batch, headers_of(batch), 0, START_MS)
+
+
+def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> None:
+    """Two brokers on one directory would destroy each other's logs."""
+    directory = LogDirectory.open(tmp_path)
+    with pytest.raises(DirectoryLockedError, match=str(tmp_path)):
+        LogDirectory.open(tmp_path)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory\n"
+        "try: LogDirectory.open(Path(sys.argv[1]))\n"
+        "except DirectoryLockedError: sys.exit(9)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root}
+    assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 9
+    directory.close()
+    assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 0
+    LogDirectory.open(tmp_path).close()
+
+
+def test_format_writes_kafkas_meta_properties(tmp_path: Path) -> None:
+    """The identity follows the disk, and Kafka's tools read it."""
+    directory = LogDirectory.open(tmp_path / "new")
+    assert directory.meta is None
+    directory.format(META)
+    directory.close()
+    lines = (tmp_path / "new" / "meta.properties").read_text().splitlines()
+    assert sorted(lines) == [
+        "cluster.id=cluster-1",
+        "directory.id=tUNQd7w8QSS9LLmIdtUyoQ",
+        "node.id=3",
+        "sparklog.crc32c=c474bbd3",
+        "version=1",
+    ]
+    directory = LogDirectory.open(tmp_path / "new")
+    assert directory.meta == META
+    directory.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "version=1",
+        "version=0\ncluster.id=a\nnode.id=1\n",
+        "version=1\ncluster.id=a\nnode.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n",
+        "version=1\ncluster.id=a\nnode.id=1\ndirectory.id=?\n",
+        "version=1\ncluster.id=a\nnode.id=-1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n",
+    ],
+)
+def test_open_with_malformed_identity_is_named_and_lets_go_of_the_lock(tmp_path: Path, content: str) -> None:
+    """Guessing whose directory it is could mix two clusters' data."""
+    (tmp_path / "meta.properties").write_text(content)
+    with pytest.raises(KafkaError, match=r"meta\.properties") as caught:
+        LogDirectory.open(tmp_path)
+    assert caught.value.error_code == ErrorCode.kafka_storage_error
+    (tmp_path / "meta.properties").unlink()
+    LogDirectory.open(tmp_path).close()
+
+
+def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
+    """The marker saves the scan, and tells the controller that nothing was lost (KIP-966)."""
+    directory = LogDirectory.open(tmp_path)
+    assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.UNKNOWN, None)
+    assert directory.load_all(lambda _: CONFIG, START_MS) == {}
+    log = directory.create_log("a-b", 3, TOPIC_ID, CONFIG, START_MS)
+    append(log, 5)
+    log.advance_log_start_offset(2)
+    partition = TopicPartition("a-b", 3)
+    log.close()
+    directory.write_checkpoints([log], {partition: 4})
+    directory.write_clean_shutdown(41)
+    directory.close()
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":41}'
+
+    directory = LogDirectory.open(tmp_path)
+    assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.CLEAN, 41)
+    asked: list[str] = []
+
+    def config_for(topic: str) -> LogConfig:
+        asked.append(topic)
+        return CONFIG
+
+    logs = directory.load_all(config_for, START_MS)
+    assert asked == ["a-b"]
+    loaded = logs[partition]
+    assert (loaded.log_start_offset, loaded.log_end_offset, loaded.recovery_point) == (2, 5, 5)
+    assert loaded.topic_id == TOPIC_ID
+    assert directory.read_high_watermarks() == {partition: 4}
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    loaded.close(clean=False)
+    directory.close()
+    directory = LogDirectory.open(tmp_path)
+    assert directory.previous_stop is PreviousStop.UNKNOWN
+    (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
+    assert reloaded.log_end_offset == 5
+    reloaded.close()
+    directory.close()
+
+
+def test_create_log_for_another_topic_id_is_refused(tmp_path: Path) -> None:
+    """A topic deleted and made again is another topic; its records must not appear in the new one."""
+    directory = LogDirectory.open(tmp_path)
+    directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS).close()
+    with pytest.raises(KafkaError) as caught:
+        directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
+    assert caught.value.error_code == ErrorCode.inconsistent_topic_id
+    directory.close()
+
+
+def test_deleted_and_stray_logs_leave_their_names(tmp_path: Path) -> None:
+    """Deleting is a rename at once and work later, not forgotten by a restart; so are strays."""
+    directory = LogDirectory.open(tmp_path)
+    long_name = "x" * 249
+    doomed = directory.create_log(long_name, 0, None, CONFIG, START_MS)
+    stray = directory.create_log("s", 1, None, CONFIG, START_MS)
+    directory.delete_log(doomed, START_MS)
+    stray_path = directory.remove_stray(stray, START_MS)
+    assert not (tmp_path / f"{long_name}-0").exists()
+    assert directory.remove_directories_due(START_MS + 999) == 0
+    assert stray_path.name.endswith("-stray")
+    assert directory.remove_directories_due(START_MS + 1000) == 2
+    directory.remove_stray(directory.create_log("s", 1, None, CONFIG, START_MS), START_MS)
+    directory.delete_log(directory.create_log("t", 0, None, CONFIG, START_MS), START_MS)
+    directory.close()
+    directory = LogDirectory.open(tmp_path)
+    (tmp_path / "not a log").mkdir()
+    assert directory.load_all(lambda _: CONFIG, START_MS) == {}
+    left = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert left == ["not a log"]
+    directory.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_log_that_the_disk_does_not_give_fails_the_load_by_name_and_frees_the_others(
+    tmp_path: Path, threads: int
+) -> None:
+    """The directory's disk is broken: no log of it counts, and none that was opened may be in the way."""
+    directory = LogDirectory.open(tmp_path)
+    for partition in range(6):
+        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+    log_file = next((tmp_path / "t-3").glob("*.log"))
+    log_file.unlink()
+    log_file.mkdir()
+    gc.collect()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(KafkaError, match=r"t-3"):
+        directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
+    gc.collect()  # files are closed when nothing refers to them, and tracebacks do
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    log_file.rmdir()
+    logs = directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
+    assert [partition.partition for partition in logs] == [0, 1, 2, 3, 4, 5]
+    for log in logs.values():
+        log.close()
+    directory.close()
+
+
+def test_log_whose_identity_is_unreadable_is_named_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    """One wrong file takes one partition offline, not the broker; the operator mends it and starts again."""
+    directory = LogDirectory.open(tmp_path)
+    for partition in range(3):
+        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+    metadata = tmp_path / "t-1" / "partition.metadata"
+    metadata.write_text("nonsense")
+    logs = directory.load_all(lambda _: CONFIG, START_MS, threads=2)
+    assert [partition.partition for partition in logs] == [0, 2]
+    assert list(directory.unreadable) == [TopicPartition("t", 1)]
+    assert str(metadata) in str(directory.unreadable[TopicPartition("t", 1)])
+    for log in logs.values():
+        log.close()
+    directory.close()
+
+
+def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> None:
+    """A topic that is made again begins at offset 0, whatever the last checkpoint says of its predecessor."""
+    directory = LogDirectory.open(tmp_path)
+    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    append(log, 5)
+    append(log, 5)
+    log.advance_log_start_offset(5)
+    log.flush()
+    directory.write_checkpoints([log], {log.topic_partition: 10})
+    directory.delete_log(log, START_MS)
+    again = directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
+    assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
+    append(again, 1)
+    again.close(clean=False)
+    directory.close()
+    directory = LogDirectory.open(tmp_path)
+    assert directory.read_high_watermarks() == {}, "a broker killed here must not take 10 for committed"
+    (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
+    assert (reloaded.log_start_offset, reloaded.log_end_offset, reloaded.missing) == (0, 1, None)
+    reloaded.close()
+    directory.close()
+
+
+def test_corrupt_checkpoints_cost_time_not_data(tmp_path: Path) -> None:
+    """Recovery then begins at the start of the log."""
+    directory = LogDirectory.open(tmp_path)
+    log = directory.create_log("t", 0, None, CONFIG, START_MS)
+    append(log, 5)
+    log.close()
+    directory.close()
+    for name in ("recovery-point", "log-start"):
+        (tmp_path / f"{name}-offset-checkpoint").write_text("nonsense")
+    (tmp_path / "replication-offset-checkpoint").write_text("nonsense")
+    directory = LogDirectory.open(tmp_path)
+    (loaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
+    assert loaded.log_end_offset == 5
+    assert directory.read_high_watermarks() == {}
+    assert 0 < directory.free_bytes < directory.total_bytes
+    loaded.close()
+    directory.close()

@@ -1,0 +1,281 @@
+"""Answers made in steps: others go first, order is kept, nothing goes on for a connection that is gone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Steps
+from sparklog.wire.server import Api, Deferred, Request
+from sparklog.wire.turns import MAX_LONG_REQUESTS, LongWork, Turns
+from tests.unit.sparklog.wire.serving import (
+    RawClient,
+    answer_heartbeat,
+    fetch_request,
+    fetch_response,
+    heartbeat,
+    heartbeat_response,
+    run,
+    serving,
+    until,
+)
+
+
+class Stepping:
+    """A Fetch handler that takes steps until it is told that it may end, and says what became of them."""
+
+    def __init__(self) -> None:
+        self.may_end = False
+        self.begun = self.ended = 0
+
+    def handle(self, request: Request) -> Steps:
+        self.begun += 1
+        try:
+            while not self.may_end:
+                yield
+            return fetch_response(b"records")
+        finally:
+            self.ended += 1
+
+    def apis(self) -> dict[ApiKey, Api]:
+        return {ApiKey.FETCH: Api(4, 12, self.handle), ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
+
+
+def test_answer_in_steps_lets_other_connections_be_answered_before_its_end() -> None:
+    """One request of a million things must not cost anybody else his session."""
+
+    async def scenario() -> None:
+        handler = Stepping()
+        async with serving(handler.apis()) as listener:
+            slow, other = await RawClient.connect(listener), await RawClient.connect(listener)
+            slow.send(fetch_request())
+            await until(lambda: handler.begun == 1)
+            other.send(heartbeat(), heartbeat())
+            await other.receive()
+            await other.receive()
+            assert handler.ended == 0
+            handler.may_end = True
+            assert (await slow.receive()).responses[0].partitions[0].records == b"records"
+
+    run(scenario())
+
+
+def test_request_after_one_in_steps_is_handled_when_the_first_is_answered() -> None:
+    """A producer's second batch must not overtake its first."""
+
+    async def scenario() -> None:
+        handler = Stepping()
+        handled: list[int] = []
+
+        def note(request: Request) -> Any:
+            handled.append(request.body.generation_id)
+            return answer_heartbeat(request)
+
+        apis = handler.apis() | {ApiKey.HEARTBEAT: Api(0, 4, note)}
+        async with serving(apis) as listener:
+            client, other = await RawClient.connect(listener), await RawClient.connect(listener)
+            client.send(heartbeat(1), fetch_request(), heartbeat(2))
+            await until(lambda: handler.begun == 1)
+            other.send(heartbeat(3))
+            await other.receive()
+            assert handled == [1, 3]
+            handler.may_end = True
+            for _ in range(3):
+                await client.receive()
+            assert handled == [1, 3, 2]
+
+    run(scenario())
+
+
+def test_answer_that_waits_for_a_future_takes_no_step_before_that_is_done() -> None:
+    """What a thread does is waited for, not asked after in every turn; long requests go on beside it."""
+
+    async def scenario() -> None:
+        done: list[asyncio.Future[None]] = []
+        handled: list[str] = []
+
+        def handle(request: Request) -> Steps:
+            done.append(asyncio.get_running_loop().create_future())
+            yield done[-1]
+            handled.append("went on" if done[-1].done() else "went on too early")
+            return fetch_response(b"records")
+
+        def note(request: Request) -> Any:
+            handled.append("heartbeat")
+            return answer_heartbeat(request)
+
+        apis = {ApiKey.FETCH: Api(4, 12, handle), ApiKey.HEARTBEAT: Api(0, 4, note)}
+        async with serving(apis) as listener:
+            waiting = [await RawClient.connect(listener) for _ in range(MAX_LONG_REQUESTS + 2)]
+            for client in waiting:
+                client.send(fetch_request(), heartbeat())
+            await until(lambda: len(done) == len(waiting))
+            assert handled == []
+            done[-1].set_result(None)
+            await until(lambda: handled == ["went on", "heartbeat"])
+            for future in done[:-1]:
+                future.set_result(None)
+            for client in waiting:
+                await client.receive()
+                await client.receive()
+            assert sorted(handled) == ["heartbeat"] * len(waiting) + ["went on"] * len(waiting)
+
+    run(scenario())
+
+
+def test_answer_whose_connection_is_lost_while_it_waits_for_a_future_is_never_gone_on_with() -> None:
+    """What was asked for by who is gone is not done later."""
+
+    async def scenario() -> None:
+        done: list[asyncio.Future[None]] = []
+        became: list[str] = []
+
+        def handle(request: Request) -> Steps:
+            done.append(asyncio.get_running_loop().create_future())
+            try:
+                yield done[-1]
+                became.append("went on")
+            finally:
+                became.append("ended")
+            return fetch_response(b"records")
+
+        async with serving({ApiKey.FETCH: Api(4, 12, handle)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(fetch_request())
+            await until(lambda: len(done) == 1)
+        assert became == ["ended"]
+        done[0].set_result(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert became == ["ended"]
+
+    run(scenario())
+
+
+def test_frames_received_during_an_answer_in_steps_leave_its_request_as_it_was() -> None:
+    """Both lie in the connection's one buffer, and it is the handler's until it has ended."""
+
+    async def scenario() -> None:
+        handler = Stepping()
+        seen: list[bytes] = []
+
+        def handle(request: Request) -> Steps:
+            answer = yield from handler.handle(request)
+            seen.append(bytes(request.frame))
+            return answer
+
+        apis = handler.apis() | {ApiKey.FETCH: Api(4, 12, handle)}
+        async with serving(apis) as listener:
+            client = await RawClient.connect(listener)
+            frame = client.frame(fetch_request())
+            client.writer.write(frame)
+            await until(lambda: handler.begun == 1)
+            client.send(*(heartbeat(number, "g" * 20_000) for number in range(50)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            handler.may_end = True
+            for _ in range(51):
+                await client.receive()
+            assert seen == [frame[4:]]
+
+    run(scenario())
+
+
+def test_listener_closed_during_answers_in_steps_ends_the_steps() -> None:
+    """What works for nobody would keep a stopped broker's logs and loop."""
+
+    async def scenario() -> None:
+        handler = Stepping()
+        async with serving(handler.apis()) as listener:
+            clients = [await RawClient.connect(listener) for _ in range(2 * MAX_LONG_REQUESTS)]
+            for client in clients:
+                client.send(fetch_request())
+            await until(lambda: handler.begun == len(clients))
+            assert handler.ended == 0
+        assert handler.ended == len(clients)
+
+    run(scenario())
+
+
+def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered() -> None:
+    """What long requests take of memory is bounded only if their number at work is."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        turns = Turns(loop)
+        endings = [False] * 3 * MAX_LONG_REQUESTS
+        steps_taken = [0] * len(endings)
+        done: list[int] = []
+
+        def steps(number: int) -> Steps:
+            while not endings[number]:
+                steps_taken[number] += 1
+                yield
+            return number
+
+        works = [LongWork(turns, steps(number), done.append, pytest.fail) for number in range(len(endings))]
+        for work in works:
+            work.begin_later()
+        first = range(MAX_LONG_REQUESTS)
+        await until(lambda: all(steps_taken[number] for number in first))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(steps_taken[MAX_LONG_REQUESTS:])
+        endings[1] = True
+        await until(lambda: steps_taken[MAX_LONG_REQUESTS] > 0)
+        assert (done, any(steps_taken[MAX_LONG_REQUESTS + 1 :])) == ([1], False)
+        for gone in (0, MAX_LONG_REQUESTS + 1):  # one at work, and the next in line
+            works[gone].abandon()
+        await until(lambda: steps_taken[MAX_LONG_REQUESTS + 2] > 0)
+        assert steps_taken[MAX_LONG_REQUESTS + 1] == 0
+        endings[:] = [True] * len(endings)
+        await until(lambda: len(done) == len(endings) - 2)
+
+    run(scenario())
+
+
+def test_steps_that_fail_close_their_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler's mistake must not stop the loop, whichever turn it shows in."""
+
+    async def scenario() -> None:
+        failing = False
+
+        def handle(request: Request) -> Steps:
+            while not failing:
+                yield
+            raise ZeroDivisionError
+
+        apis = {ApiKey.FETCH: Api(4, 12, handle), ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
+        async with serving(apis) as listener:
+            client, other = await RawClient.connect(listener), await RawClient.connect(listener)
+            client.send(fetch_request())
+            other.send(heartbeat())
+            await other.receive()
+            failing = True
+            assert await client.closed_by_server()
+            other.send(heartbeat())
+            await other.receive()
+
+    run(scenario())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_steps_that_end_in_a_deferred_answer_are_answered_when_it_is() -> None:
+    """Some requests look at many partitions first and then wait for replicas."""
+
+    async def scenario() -> None:
+        deferred = Deferred()
+
+        def handle(request: Request) -> Steps:
+            yield
+            return deferred
+
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat())
+            await asyncio.sleep(0)
+            deferred.complete(heartbeat_response(7))
+            assert (await client.receive()).throttle_time.total_seconds() == 0.007
+
+    run(scenario())
