@@ -34,7 +34,7 @@ from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, Crea
 
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
@@ -186,7 +186,7 @@ class Survivor:
         )
         self._image: MetadataImage = EMPTY_IMAGE
         self.replicas = Replicas(
-            broker_id, lambda: 1, [self._directory], config, _NoIsrProposals(), LossWatch(loop), loop
+            broker_id, lambda: 1, [self._directory], config, _NoIsrProposals(), BrokerSuspicions(loop), loop
         )
 
     async def take(self, batch: bytes) -> dict[str, Cost]:
@@ -200,7 +200,7 @@ class Survivor:
         watch.lap("broker: decode")
         self._image, delta = self._image.apply(records, header.last_offset, LEADER_EPOCH)
         watch.lap("broker: apply")
-        await self.replicas.apply_metadata(self._image, delta)
+        await self.replicas.apply(self._image, delta)
         watch.lap("broker: lead and follow")
         return watch.laps
 

@@ -22,8 +22,8 @@ from uuid import uuid4
 
 from executor.api.apis import BrokerServices
 from executor.api.client_listeners import ClientListeners
-from executor.control.alter_partition_sender import IsrProposals
-from executor.control.assign_directories_sender import DirectoryAssignments
+from executor.control.alter_partition_sender import AlterPartitionSender
+from executor.control.assign_directories_sender import AssignDirectoriesSender
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from executor.control.forwarding import Forwarder
@@ -33,8 +33,8 @@ from executor.control.machine.broker_lifecycle import (
     BrokerLifecycle,
     BrokerState,
 )
-from executor.control.producer_id_blocks import ProducerIds
-from executor.control.suspected_brokers import LossWatch
+from executor.control.producer_id_blocks import ProducerIdBlocks
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.logs.directories import DataDirectories
 from executor.metadata.quorum_member import QuorumMember
 from executor.partitions.replicas import Replicas
@@ -162,20 +162,20 @@ class Broker:
         async with contextlib.AsyncExitStack() as leaving:
             link = ControllerLink(host, port, f"broker-{self.node_id}")
             metadata_link = ControllerLink(host, port, f"broker-{self.node_id}-metadata", name="metadata log")
-            proposals = IsrProposals(link, self.node_id, self._broker_epoch)
+            proposals = AlterPartitionSender(link, self.node_id, self._broker_epoch)
             leaving.push_async_callback(proposals.close)
             creation = AutoTopicCreation(link, config.request_timeout_ms)
             leaving.push_async_callback(creation.close)
-            assignments = DirectoryAssignments(link, self.node_id, self._broker_epoch)
+            assignments = AssignDirectoriesSender(link, self.node_id, self._broker_epoch)
             leaving.push_async_callback(assignments.close)
-            losses = LossWatch(asyncio.get_running_loop())
+            suspicions = BrokerSuspicions(asyncio.get_running_loop())
             replicas = Replicas(
                 self.node_id,
                 self._registered_epoch,
                 directories.logs,
                 config,
                 proposals,
-                losses,
+                suspicions,
                 asyncio.get_running_loop(),
                 inter_broker_listener_name=config.inter_broker_listener,
                 assign=assignments.assign,
@@ -185,8 +185,8 @@ class Broker:
 
             async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
                 self._image = image
-                losses.image_changed(image)
-                await replicas.apply_metadata(image, delta)
+                suspicions.image_changed(image)
+                await replicas.apply(image, delta)
                 self._image_applied(image, has_undeclared_damage=replicas.undeclared_damage > 0)
 
             def services(cluster_id: str) -> BrokerServices:
@@ -196,10 +196,10 @@ class Broker:
                     config=config,
                     image=lambda: self._image,
                     replicas=replicas,
-                    losses=losses,
+                    suspicions=suspicions,
                     forwarder=Forwarder(link, config.request_timeout_ms),
                     auto_topic_creation=creation,
-                    producer_ids=ProducerIds(link, self.node_id, self._broker_epoch),
+                    producer_ids=ProducerIdBlocks(link, self.node_id, self._broker_epoch),
                 )
 
             quorum = await QuorumMember.start(
@@ -226,7 +226,7 @@ class Broker:
             await until_first_ends(
                 self._serve(directories, link, quorum, replicas, loading, services, leaving),
                 link.run(),
-                quorum.call_the_roll(),
+                quorum.announce(),
                 quorum.publish(),
                 result_of(following),
             )

@@ -9,8 +9,8 @@ from executor.api.init_producer_id import ProducerIdHandler
 from executor.api.metadata import MetadataHandler
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.forwarding import Forwarder
-from executor.control.producer_id_blocks import ProducerIds
-from executor.control.suspected_brokers import LossWatch
+from executor.control.producer_id_blocks import ProducerIdBlocks
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.replicas import Replicas
 from sparklog.answers.coordinators import handle_find_coordinator
 from sparklog.config import BrokerConfig
@@ -31,10 +31,10 @@ class BrokerServices:
     config: BrokerConfig
     image: Callable[[], MetadataImage]
     replicas: Replicas
-    losses: LossWatch
+    suspicions: BrokerSuspicions
     forwarder: Forwarder
     auto_topic_creation: AutoTopicCreation
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdBlocks
 
 
 def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Api]:
@@ -45,7 +45,7 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         listener_name,
         cluster_id=services.cluster_id,
         node_id=services.node_id,
-        losses=services.losses,
+        suspicions=services.suspicions,
         auto_topic_creation=(
             services.auto_topic_creation if services.config.auto_create_topics_enable else None
         ),

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from executor.control.producer_id_blocks import ProducerIds
+from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.answers.producer_ids import init_producer_id_response, refusal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Request, Response
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ProducerIdHandler:
     """Answers InitProducerId from this broker's blocks of ids."""
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(self, producer_ids: ProducerIdBlocks) -> None:
         self._producer_ids = producer_ids
 
     async def handle(self, request: Request) -> Response:

@@ -3,7 +3,7 @@
 A client that asks in the middle of its work most likely asks because it has lost a leader, and it does so
 while this broker and the controller are about to notice the same. Such an answer waits `SETTLE_MS` for this
 broker's own connections to tell, and then for as long as a leader that it names is suspected of being lost
-(`broker_losses`). A client that has just connected does not wait to no purpose: it is starting.
+(`suspected_brokers`). A client that has just connected does not wait to no purpose: it is starting.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Set
 from typing import Any, Final
 
 from executor.control.auto_topic_creation import AutoTopicCreation
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage
@@ -37,14 +37,14 @@ class MetadataHandler:
         *,
         cluster_id: str,
         node_id: BrokerId,
-        losses: LossWatch,
+        suspicions: BrokerSuspicions,
         auto_topic_creation: AutoTopicCreation | None,
     ) -> None:
         self._image = image
         self._listener_name = listener_name
         self._cluster_id = cluster_id
         self._node_id = node_id
-        self._losses = losses
+        self._suspicions = suspicions
         self._auto_topic_creation = auto_topic_creation
         """None: auto.create.topics.enable is false."""
         self._whole = WholeMetadata(listener_name, cluster_id=cluster_id)
@@ -55,15 +55,15 @@ class MetadataHandler:
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)))
         leaders = yield from self._leaders_told(body)
-        is_new = self._losses.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
+        is_new = self._suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
         settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
-        if settle_ms or self._losses.is_any_suspected(leaders):
+        if settle_ms or self._suspicions.is_any_suspected(leaders):
             return self._answer_when_sure(request, body, settle_ms)
         return (yield from self._answer(request, body))
 
     async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
         await asyncio.sleep(settle_ms / 1000)
-        await self._losses.until_none_is_suspected(lambda: in_one_go(self._leaders_told(body)))
+        await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(body)))
         return self._answer(request, body)
 
     def _leaders_told(self, body: Any) -> Generator[None, None, Set[BrokerId]]:
@@ -79,7 +79,7 @@ class MetadataHandler:
             else {topic.name or topic.topic_id for topic in body.topics}
         )
         controller_id = self_if_live(image, self._node_id)
-        departed = self._losses.farewells(request.connection, asked)
+        departed = self._suspicions.just_fenced(request.connection, asked)
         if body.topics is None:
             return self._whole.answer(
                 image, body, request.api_version, controller_id=controller_id, departed=departed

@@ -7,16 +7,16 @@ from uuid import UUID
 from executor.control.controller_link import ControllerLink
 from executor.control.isr_proposer import IsrAnswered
 from executor.control.machine.waiting_proposals import IsrProposal, WaitingProposals
-from executor.control.single_flight import Sending
+from executor.control.single_flight import SingleFlight
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 
-__all__ = ["IsrProposals"]
+__all__ = ["AlterPartitionSender"]
 
 logger = logging.getLogger(__name__)
 
 
-class IsrProposals:
+class AlterPartitionSender:
     """The `IsrProposer` of one broker; belongs to its event loop."""
 
     def __init__(
@@ -26,7 +26,7 @@ class IsrProposals:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._waiting = WaitingProposals()
-        self._sending = Sending(self._send_waiting)
+        self._flight = SingleFlight(self._send_waiting)
 
     def propose(
         self,
@@ -39,12 +39,12 @@ class IsrProposals:
     ) -> None:
         """Queue the proposal; `done` is called once, never before this returns."""
         self._waiting.add(IsrProposal(topic_id, partition, leader_epoch, partition_epoch, new_isr, done))
-        self._sending.begin()
+        self._flight.begin()
 
     async def close(self) -> None:
         """Stop sending; proposals that were not answered stay so, since nobody is left to act on them."""
         self._waiting.clear()
-        await self._sending.close()
+        await self._flight.close()
 
     async def _send_waiting(self) -> None:
         while (request := self._waiting.next_request(self._broker_id, self._broker_epoch())) is not None:

@@ -21,18 +21,18 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
 )
 
 from executor.control.controller_link import ControllerLink
-from executor.control.single_flight import Sending
+from executor.control.single_flight import SingleFlight
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
-__all__ = ["DirectoryAssignments"]
+__all__ = ["AssignDirectoriesSender"]
 
 RETRY_MS: Final = 100
 
 logger = logging.getLogger(__name__)
 
 
-class DirectoryAssignments:
+class AssignDirectoriesSender:
     """What one broker has still to tell; belongs to its event loop."""
 
     def __init__(
@@ -42,17 +42,17 @@ class DirectoryAssignments:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._waiting: dict[TopicIdPartition, UUID] = {}
-        self._sending = Sending(self._send_waiting)
+        self._flight = SingleFlight(self._send_waiting)
 
     def assign(self, key: TopicIdPartition, directory_id: UUID) -> None:
         """Have the controller told that a replica lies in that directory."""
         self._waiting[key] = directory_id
-        self._sending.begin()
+        self._flight.begin()
 
     async def close(self) -> None:
         """Stop telling."""
         self._waiting.clear()
-        await self._sending.close()
+        await self._flight.close()
 
     async def _send_waiting(self) -> None:
         while self._waiting:

@@ -14,10 +14,10 @@ from executor.control.controller_link import ControllerLink
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, ProducerId
 
-__all__ = ["ProducerIds"]
+__all__ = ["ProducerIdBlocks"]
 
 
-class ProducerIds:
+class ProducerIdBlocks:
     """The blocks of one broker; belongs to its event loop."""
 
     def __init__(

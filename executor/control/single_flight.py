@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-__all__ = ["Sending"]
+__all__ = ["SingleFlight"]
 
 
-class Sending:
+class SingleFlight:
     """A task that runs while there is something to send; belongs to the event loop."""
 
     def __init__(self, send_waiting: Callable[[], Awaitable[None]]) -> None:

@@ -1,21 +1,21 @@
-"""The loss of other brokers, on this broker's event loop: its connections report, its answers wait."""
+"""Suspicions of other brokers on this broker's event loop: its connections report, its answers wait."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Set
 
-from executor.control.machine.suspected_brokers import BrokerLosses
+from executor.control.machine.suspected_brokers import SuspectedBrokers
 from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["LossWatch"]
+__all__ = ["BrokerSuspicions"]
 
 
-class LossWatch:
-    """A broker's `BrokerLosses` on its event loop, and who waits for them to change."""
+class BrokerSuspicions:
+    """A broker's `SuspectedBrokers` on its event loop, and who waits for them to change."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._losses = BrokerLosses()
+        self._suspected = SuspectedBrokers()
         self._changed = asyncio.Event()
 
     def now_ms(self) -> int:
@@ -24,29 +24,29 @@ class LossWatch:
 
     def connection_lost(self, broker_id: BrokerId) -> None:
         """A connection to the broker broke, or one was refused."""
-        self._losses.connection_lost(broker_id, self.now_ms())
+        self._suspected.connection_lost(broker_id, self.now_ms())
 
     def connection_serves(self, broker_id: BrokerId) -> None:
         """The broker has answered."""
-        if self._losses.connection_serves(broker_id):
+        if self._suspected.connection_serves(broker_id):
             self._wake()
 
     def image_changed(self, image: MetadataImage) -> None:
         """Take in the image that requests are answered from now on."""
-        self._losses.image_changed(image, self.now_ms())
+        self._suspected.image_changed(image, self.now_ms())
         self._wake()
 
-    def farewells(self, asker: object, topics: Set[Hashable]) -> tuple[BrokerRegistration, ...]:
+    def just_fenced(self, asker: object, topics: Set[Hashable]) -> tuple[BrokerRegistration, ...]:
         """Return the fenced brokers to list in the answer that tells `asker` of these topics' leaders."""
-        return self._losses.farewells(asker, topics, self.now_ms())
+        return self._suspected.just_fenced(asker, topics, self.now_ms())
 
     def is_any_suspected(self, leaders: Set[BrokerId]) -> bool:
         """Whether one of `leaders` is suspected of being lost."""
-        return self._losses.suspected_until_ms(leaders, self.now_ms()) is not None
+        return self._suspected.suspected_until_ms(leaders, self.now_ms()) is not None
 
     async def until_none_is_suspected(self, leaders: Callable[[], Set[BrokerId]]) -> None:
         """Return when none of `leaders()` is suspected of being lost; they are asked for at every change."""
-        while (until_ms := self._losses.suspected_until_ms(leaders(), self.now_ms())) is not None:
+        while (until_ms := self._suspected.suspected_until_ms(leaders(), self.now_ms())) is not None:
             try:
                 async with asyncio.timeout((until_ms - self.now_ms()) / 1000):
                     await self._changed.wait()

@@ -28,7 +28,7 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.following import FetchedFromLeader
 from executor.partitions.machine.follower import AwaitMetadata, PartitionFetch
 from executor.partitions.replica import Replica
@@ -94,14 +94,14 @@ class Fetcher:
         host: str,
         port: int,
         settings: FetcherSettings,
-        losses: LossWatch,
+        suspicions: BrokerSuspicions,
     ) -> None:
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
-        self._losses = losses
+        self._suspicions = suspicions
         self._replicas: dict[TopicIdPartition, Replica] = {}
         self._due: dict[TopicIdPartition, None] = {}
         """Partitions whose next fetch may differ from what the session holds."""
@@ -189,7 +189,7 @@ class Fetcher:
             except KafkaError as error:
                 failing.failed(error)
                 if error.error_code is ErrorCode.network_exception:
-                    self._losses.connection_lost(self.leader_id)
+                    self._suspicions.connection_lost(self.leader_id)
                 self._end_session()
                 if self._channel is not None:
                     self._channel.close()
@@ -210,7 +210,7 @@ class Fetcher:
             self._send(channel)
         number, answer = self._under_way[0]
         response = await answer
-        self._losses.connection_serves(self.leader_id)
+        self._suspicions.connection_serves(self.leader_id)
         if not self._under_way or self._under_way[0].number != number:
             return
         self._under_way.popleft()

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetcher import Fetcher, FetcherSettings
 from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
@@ -32,12 +32,12 @@ class Fetchers:
         broker_epoch: Callable[[], BrokerEpoch | None],
         table: PartitionTable,
         config: BrokerConfig,
-        losses: LossWatch,
+        suspicions: BrokerSuspicions,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._table = table
-        self._losses = losses
+        self._suspicions = suspicions
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
             max_wait_ms=config.replica_fetch_wait_max_ms,
@@ -77,7 +77,7 @@ class Fetchers:
                 endpoint.host,
                 endpoint.port,
                 self._settings,
-                self._losses,
+                self._suspicions,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()

@@ -1,6 +1,6 @@
-"""A broker's part in the metadata quorum, put together: its replica, its listener, its calls, its fetches.
+"""A broker's part in the metadata quorum, put together: replica, listener, announcement, fetches.
 
-Order for the caller: `start` while the directories are locked; then `call_the_roll`, `follow` and `publish`
+Order for the caller: `start` while the directories are locked; then `announce`, `follow` and `publish`
 beside everything else; `follow` until the last of the other logs is closed, so that the quorum has this
 broker for as long as it can; `close`.
 """
@@ -17,7 +17,7 @@ from executor.logs.directories import DataDirectories
 from executor.metadata.follower import MetadataFollower
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.publisher import MetadataPublisher
-from executor.metadata.voter_announcement import RollCall
+from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import Endpoint, MetadataImage
@@ -39,13 +39,13 @@ class QuorumMember:
         self,
         replica: MetadataReplica,
         listener: Listener,
-        roll_call: RollCall,
+        announcement: VoterAnnouncement,
         follower: MetadataFollower,
         publisher: MetadataPublisher,
     ) -> None:
         self._replica = replica
         self._listener = listener
-        self._roll_call = roll_call
+        self._announcement = announcement
         self._follower = follower
         self._publisher = publisher
 
@@ -108,8 +108,8 @@ class QuorumMember:
             now_ms=now_ms,
             request_timeout_ms=timeout_ms,
         )
-        roll_call = RollCall(replica, link, endpoint, timeout_ms, now_ms)
-        return cls(replica, listener, roll_call, follower, publisher)
+        announcement = VoterAnnouncement(replica, link, endpoint, timeout_ms, now_ms)
+        return cls(replica, listener, announcement, follower, publisher)
 
     @property
     def cluster_id(self) -> str | None:
@@ -122,7 +122,7 @@ class QuorumMember:
 
     def connected(self) -> None:
         """The link to the driver has a new connection."""
-        self._roll_call.connected()
+        self._announcement.connected()
 
     def registered(self) -> None:
         """The broker epoch is known now."""
@@ -136,13 +136,13 @@ class QuorumMember:
         """
         await self._follower.run()
 
-    async def call_the_roll(self) -> None:
-        """Call in at the driver until cancelled.
+    async def announce(self) -> None:
+        """Announce this broker to the driver until cancelled.
 
         Raises:
             ForeignDirectoryError: the directories belong to another cluster than the driver's.
         """
-        await self._roll_call.run()
+        await self._announcement.run()
 
     async def publish(self) -> None:
         """Publish what is committed until cancelled.

@@ -1,7 +1,7 @@
-"""Calls in at the driver, so that it knows which directories there are, and where this broker is reached.
+"""Announces this broker to the driver as a voter: which directory it has, and where it is reached.
 
 Rules kept: once on every connection to the driver, since it may be another driver than before; and every
-`CALL_INTERVAL_MS` while no leader is heard from, since a call, or what the driver made of it, may be lost.
+`ANNOUNCEMENT_INTERVAL_MS` while no leader is heard from, since one, or what came of it, may be lost.
 
 Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.
 """
@@ -20,15 +20,15 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import Endpoint
 from sparklog.storage import ForeignDirectoryError
 
-__all__ = ["RollCall"]
+__all__ = ["VoterAnnouncement"]
 
-CALL_INTERVAL_MS: Final = 1_000
+ANNOUNCEMENT_INTERVAL_MS: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
 
-class RollCall:
-    """One broker's calls."""
+class VoterAnnouncement:
+    """One broker's announcements."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RollCall:
         request_timeout_ms: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """Call over `link`, from `endpoint`, where candidates and leaders reach this broker."""
+        """Announce over `link` the `endpoint` at which candidates and leaders reach this broker."""
         self._replica = replica
         self._link = link
         self._endpoint = endpoint
@@ -51,27 +51,27 @@ class RollCall:
         self._connected.set()
 
     async def run(self) -> None:
-        """Call whenever it is due, until cancelled.
+        """Announce it whenever it is due, until cancelled.
 
         Raises:
             ForeignDirectoryError: the directories belong to another cluster than the driver's.
         """
         while True:
             try:
-                async with asyncio.timeout(CALL_INTERVAL_MS / 1000):
+                async with asyncio.timeout(ANNOUNCEMENT_INTERVAL_MS / 1000):
                     await self._connected.wait()
             except TimeoutError:
                 if self._replica.voter.hears_leader(self._now_ms()) or not self._link.is_connected:
                     continue
             self._connected.clear()
             try:
-                response = await self._link.request(self._call(), self._request_timeout_ms)
+                response = await self._link.request(self._request(), self._request_timeout_ms)
             except ControllerUnreachableError as error:
-                logger.info("the driver did not answer the roll call: %s", error)
+                logger.info("the driver did not answer the announcement: %s", error)
                 continue
             self._answered(response)
 
-    def _call(self) -> Any:
+    def _request(self) -> Any:
         key, endpoint = self._replica.voter.key, self._endpoint
         return AddRaftVoterRequest(
             cluster_id=self._replica.cluster_id,
@@ -89,7 +89,7 @@ class RollCall:
             )
         if response.error_code is not ErrorCode.none:
             logger.info(
-                "the driver did not take the roll call: %s %s",
+                "the driver did not take the announcement: %s %s",
                 response.error_code.name,
                 response.error_message or "",
             )

@@ -1,6 +1,6 @@
 """Every partition replica of this broker, and the handlers of the requests that touch them.
 
-Order for callers: `start()` loads the logs of all directories; then `apply_metadata` for every image, in
+Order for callers: `start()` loads the logs of all directories; then `apply` for every image, in
 order, one call at a time. The first image must have caught up with the controller: a log that it does not
 give to this broker is set aside as stray. Requests may be handled from then on. `tick` runs every few
 hundred milliseconds. `shutdown()` stops fetchers, flushes, writes checkpoints and closes the logs; the
@@ -30,7 +30,7 @@ from executor.api.list_offsets import ListOffsetsHandler
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
 from executor.control.isr_proposer import IsrProposer
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetchers import Fetchers
 from executor.logs.log_checkpoints import CheckpointIntervals
 from executor.logs.log_store import LogStore
@@ -81,7 +81,7 @@ class Replicas:
         directories: Sequence[LogDirectory],
         broker_config: BrokerConfig,
         isr_proposer: IsrProposer,
-        losses: LossWatch,
+        suspicions: BrokerSuspicions,
         loop: asyncio.AbstractEventLoop,
         *,
         inter_broker_listener_name: str | None = None,
@@ -116,7 +116,7 @@ class Replicas:
         self._holds_lease = holds_lease
         self._leads = True
         self._has_image = False
-        self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, losses)
+        self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, suspicions)
         sessions = FetchSessions(
             delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
         )
@@ -236,7 +236,7 @@ class Replicas:
 
     # --- metadata -------------------------------------------------------------------------------
 
-    async def apply_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Make this broker's replicas what `image` says; `delta` names what changed since the last call."""
         first = not self._has_image
         self._has_image = True

@@ -23,7 +23,7 @@ from pyspark import BarrierTaskContext
 from executor.broker import Broker, BrokerState
 from executor.control.machine.broker_lifecycle import RegistrationRefusedError
 from executor.process.garbage import freezing_survivors
-from executor.process.watched import show_life
+from executor.process.watched import beat
 from sparklog.config import BrokerConfig, ConfigError
 from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError
@@ -90,7 +90,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
     frozen_ms = max(config.broker_session_timeout_ms - config.broker_heartbeat_interval_ms, 1)
     watches = [
         asyncio.create_task(_leave_with_parent(broker)),
-        asyncio.create_task(show_life(frozen_ms)),
+        asyncio.create_task(beat(frozen_ms)),
     ]
     try:
         await run_when_unlocked(broker)

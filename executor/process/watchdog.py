@@ -3,7 +3,7 @@
 A frozen leader is worse than a dead one. Others lead its partitions as soon as its lease has run out, but its
 clients wait on connections that the kernel keeps open, for as long as their own request timeouts: a minute
 with librdkafka's default. Nobody but a process of the same machine can end them. So each broker has a
-watchdog: a small process that hears a sign of life through a pipe several times a second, and kills the
+watchdog: a small process that hears a beat through a pipe several times a second, and kills the
 broker when none came for the given time *and* the kernel says that it is stopped. A broker that is only slow,
 waits for its disk or is looked at with a debugger is left alone.
 
@@ -35,7 +35,7 @@ class Silence:
         self._looked_ms = now_ms
 
     def heard(self, now_ms: int) -> None:
-        """There was a sign of life."""
+        """There was a beat."""
         self._since_ms = self._looked_ms = now_ms
 
     def is_too_long(self, now_ms: int) -> bool:

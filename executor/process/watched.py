@@ -1,4 +1,4 @@
-"""The broker's side of its watchdog (`watchdog.py` beside it): starts it, and gives it signs of life."""
+"""The broker's side of its watchdog (`watchdog.py` beside it): starts it, and beats."""
 
 import asyncio
 import logging
@@ -10,14 +10,14 @@ from typing import Final
 
 from executor.process import watchdog
 
-__all__ = ["show_life"]
+__all__ = ["beat"]
 
-SIGN_OF_LIFE_MS: Final = 200
+BEAT_INTERVAL_MS: Final = 200
 
 logger = logging.getLogger(__name__)
 
 
-async def show_life(limit_ms: int) -> None:
+async def beat(limit_ms: int) -> None:
     """Be watched until cancelled: stopped for `limit_ms`, this process is killed.
 
     Returns at once where there is no watchdog to be had, and when it has ended before its time.
@@ -37,7 +37,7 @@ async def show_life(limit_ms: int) -> None:
             except OSError as error:
                 logger.warning("the watchdog has ended: %s", error)
                 return
-            await asyncio.sleep(SIGN_OF_LIFE_MS / 1000)
+            await asyncio.sleep(BEAT_INTERVAL_MS / 1000)
     finally:
         process.kill()
         process.stdin.close()

@@ -9,7 +9,7 @@ Two things that clients need for a few moments around the end of a leader:
   connection serves again, or for `SUSPICION_MS`.
 - Who has just been fenced. A client that is told of new leaders and, in the same answer, no longer of the
   broker that led before may lose both: librdkafka since 2.10 then takes the partitions for leaderless for up
-  to a second. So for `FAREWELL_MS` the broker stays in the first answer that a connection gets about a
+  to a second. So for `JUST_FENCED_MS` the broker stays in the first answer that a connection gets about a
   topic, which moves the topic's partitions, and is left out of the next. All that a client can do with it
   is to be refused.
 
@@ -23,11 +23,11 @@ from typing import Final
 from sparklog.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
-__all__ = ["FAREWELL_MS", "SUSPICION_MS", "BrokerLosses"]
+__all__ = ["JUST_FENCED_MS", "SUSPICION_MS", "SuspectedBrokers"]
 
 SUSPICION_MS: Final = 500
 """Some tens of milliseconds are usual; a connection that broke for another reason is back sooner."""
-FAREWELL_MS: Final = 5_000
+JUST_FENCED_MS: Final = 5_000
 """Clients ask at once when a connection breaks, and look after all their leaders every second."""
 
 
@@ -42,7 +42,7 @@ class _Departed:
         """Who has been told of which topics' leaders since then."""
 
 
-class BrokerLosses:
+class SuspectedBrokers:
     """The brokers that are suspected of being lost, and those that have just gone."""
 
     def __init__(self) -> None:
@@ -80,7 +80,9 @@ class BrokerLosses:
         )
         return max((end_ms for end_ms in ends_ms if end_ms > now_ms), default=None)
 
-    def farewells(self, asker: object, topics: Set[Hashable], now_ms: int) -> tuple[BrokerRegistration, ...]:
+    def just_fenced(
+        self, asker: object, topics: Set[Hashable], now_ms: int
+    ) -> tuple[BrokerRegistration, ...]:
         """Return the fenced brokers to list in the answer that tells `asker` of these topics' leaders."""
         self._forget_departed(now_ms)
         listed = []
@@ -94,7 +96,7 @@ class BrokerLosses:
     def _forget_departed(self, now_ms: int) -> None:
         """Forget those that are back or have been gone for long."""
         for broker_id, departed in list(self._departed.items()):
-            if _is_live(self._image, broker_id) or departed.since_ms + FAREWELL_MS <= now_ms:
+            if _is_live(self._image, broker_id) or departed.since_ms + JUST_FENCED_MS <= now_ms:
                 del self._departed[broker_id]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from executor.control.isr_proposer import IsrAnswered
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.replica import Replica
 from executor.partitions.replicas import Replicas
 from sparklog.config import BrokerConfig
@@ -57,7 +57,7 @@ class OneBroker:
         self.told_directories: list[tuple[TopicIdPartition, UUID]] = []
         """What the controller would have been told."""
         self.holds_lease = True
-        self.losses = LossWatch(asyncio.get_running_loop())
+        self.suspicions = BrokerSuspicions(asyncio.get_running_loop())
         self.replicas: Replicas
         self.listener: Listener
 
@@ -121,7 +121,7 @@ class Brokers:
             broker.directories,
             self.config,
             _Proposer(self, broker_id),
-            broker.losses,
+            broker.suspicions,
             loop,
             assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
             on_directory_failed=broker.failed_directories.append,
@@ -167,8 +167,8 @@ class Brokers:
         async with self._committing:
             self.image, delta = self.image.apply(records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
-                broker.losses.image_changed(self.image)
-                await broker.replicas.apply_metadata(self.image, delta)
+                broker.suspicions.image_changed(self.image)
+                await broker.replicas.apply(self.image, delta)
 
     async def fence(self, broker_id: BrokerId) -> None:
         """The controller takes a broker for dead; its ISRs stay as they are."""

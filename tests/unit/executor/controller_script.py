@@ -21,7 +21,7 @@ Script = Mapping[ApiKey, Callable[[Request], Any]]
 
 
 async def lead_whoever_calls(request: Request) -> AddRaftVoterResponse:
-    """Answer a roll call by leading the broker in epoch 1 of cluster `c`."""
+    """Answer a voter's announcement by leading the broker in epoch 1 of cluster `c`."""
     (listener,) = request.body.listeners
     partition = PartitionData(
         partition_index=0,

@@ -16,7 +16,7 @@ from executor.api.admin import AdminHandlers
 from executor.api.init_producer_id import ProducerIdHandler
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
-from executor.control.producer_id_blocks import ProducerIds
+from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.answers.coordinators import handle_find_coordinator
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
@@ -84,7 +84,7 @@ def test_init_producer_id_with_transactional_id_is_refused_for_good(
 
     def handle(request: Any) -> Any:
         link = ControllerLink("127.0.0.1", 1, "test")
-        return ProducerIdHandler(ProducerIds(link, 1, lambda: 1)).handle(request)
+        return ProducerIdHandler(ProducerIdBlocks(link, 1, lambda: 1)).handle(request)
 
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout=MINUTE)
     response = ask(ApiKey.INIT_PRODUCER_ID, handle, request)

@@ -9,7 +9,7 @@ from uuid import UUID
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 from executor.api.metadata import MetadataHandler
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
@@ -79,20 +79,20 @@ class Node:
 
     def __init__(self) -> None:
         self.image = EMPTY_IMAGE
-        self.losses = LossWatch(asyncio.get_running_loop())
+        self.suspicions = BrokerSuspicions(asyncio.get_running_loop())
         self.handler = MetadataHandler(
             lambda: self.image,
             "PLAINTEXT",
             cluster_id="c",
             node_id=NODE,
-            losses=self.losses,
+            suspicions=self.suspicions,
             auto_topic_creation=None,
         )
         self.publish(BEFORE)
 
     def publish(self, image: MetadataImage) -> None:
         self.image = image
-        self.losses.image_changed(image)
+        self.suspicions.image_changed(image)
 
     def ask(self, client: Client, *topics: str) -> Any:
         """Return the answer, or what becomes the answer."""
@@ -132,7 +132,7 @@ def test_metadata_naming_a_lost_leader_waits_for_the_image_that_names_another() 
 
     async def scenario() -> None:
         node = Node()
-        node.losses.connection_lost(LEADER)
+        node.suspicions.connection_lost(LEADER)
         answers = [node.ask(Client(accepted_ms), "t") for accepted_ms in (LONG_AGO_MS, NEVER_MS)]
         unrelated = replace(BEFORE, offset=11)
         node.publish(unrelated)
@@ -151,7 +151,7 @@ def test_metadata_asked_amid_work_waits_for_the_loss_to_be_noticed() -> None:
     async def scenario() -> None:
         node = Node()
         answer = node.ask(Client(LONG_AGO_MS), "t")
-        node.losses.connection_lost(LEADER)
+        node.suspicions.connection_lost(LEADER)
         done, _ = await asyncio.wait([answer], timeout=0.05)
         assert not done
         node.publish(AFTER)
@@ -165,9 +165,9 @@ def test_metadata_of_a_leader_that_serves_again_is_answered() -> None:
 
     async def scenario() -> None:
         node = Node()
-        node.losses.connection_lost(LEADER)
+        node.suspicions.connection_lost(LEADER)
         answer = node.ask(Client(LONG_AGO_MS), "t")
-        node.losses.connection_serves(LEADER)
+        node.suspicions.connection_serves(LEADER)
         assert leader_in(await answer) == LEADER
 
     run(scenario())
@@ -178,7 +178,7 @@ def test_metadata_of_a_leader_of_which_nothing_is_heard_is_answered_after_a_whil
 
     async def scenario() -> None:
         node = Node()
-        node.losses.connection_lost(LEADER)
+        node.suspicions.connection_lost(LEADER)
         assert leader_in(await node.ask(Client(LONG_AGO_MS), "t")) == LEADER
 
     run(scenario())
@@ -189,7 +189,7 @@ def test_metadata_without_doubt_is_answered_at_once() -> None:
 
     async def scenario() -> None:
         node = Node()
-        just_now = Client(node.losses.now_ms())
+        just_now = Client(node.suspicions.now_ms())
         assert leader_in(node.ask(just_now, "t")) == LEADER
         assert brokers_in(node.ask(Client(LONG_AGO_MS))) == [NODE, LEADER, SUCCESSOR]
         node.publish(image_led_by(NODE))

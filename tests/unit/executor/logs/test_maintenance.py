@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from uuid import UUID
 
-from executor.control.suspected_brokers import LossWatch
+from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.replicas import Replicas
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch
@@ -200,7 +200,9 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     assert len(before) == 3
     opened = LogDirectory.open(directory)
     loop = asyncio.get_running_loop()
-    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), LossWatch(loop), loop)
+    replicas = Replicas(
+        0, lambda: None, [opened], brokers.config, NoProposals(), BrokerSuspicions(loop), loop
+    )
     await replicas.start()
     replicas.tick(int(loop.time() * 1000) + 10**6)
     await replicas.shutdown()

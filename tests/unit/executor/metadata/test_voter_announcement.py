@@ -13,7 +13,7 @@ from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 
 from executor.control.controller_link import ControllerLink
 from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.voter_announcement import RollCall
+from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import Endpoint
@@ -68,9 +68,9 @@ def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]
     async def main() -> None:
         async with scripted_controller({ApiKey.ADD_RAFT_VOTER: scene.answer}) as listener:
             link = ControllerLink("127.0.0.1", listener.port, "broker-2")
-            roll_call = RollCall(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
-            link.on_connected = roll_call.connected
-            calling = asyncio.create_task(roll_call.run())
+            announcement = VoterAnnouncement(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
+            link.on_connected = announcement.connected
+            calling = asyncio.create_task(announcement.run())
             linked = asyncio.create_task(link.run())
             try:
                 await scenario(calling)
@@ -82,7 +82,7 @@ def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]
     asyncio.run(main())
 
 
-def test_roll_call_says_which_directory_this_is_and_where_it_is_reached(scene: Scene) -> None:
+def test_announcement_says_which_directory_this_is_and_where_it_is_reached(scene: Scene) -> None:
     """The driver has an empty disk: that is how it learns what there is."""
 
     async def scenario(_: Any) -> None:
@@ -99,7 +99,7 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def test_roll_call_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> None:
+def test_announcement_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> None:
     """A driver that could not reach the broker back must hear of it again."""
 
     async def scenario(_: Any) -> None:
@@ -109,7 +109,7 @@ def test_roll_call_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> Non
     run(scene, scenario)
 
 
-def test_roll_call_of_another_cluster_ends_the_broker_with_the_drivers_words(scene: Scene) -> None:
+def test_announcement_of_another_cluster_ends_the_broker_with_the_drivers_words(scene: Scene) -> None:
     """Its records are not the driver's; the message is all that an operator has."""
     scene.error_code = ErrorCode.inconsistent_cluster_id
 

@@ -68,12 +68,12 @@ async def test_follower_suspects_its_leader_from_the_loss_of_the_connection_unti
 ) -> None:
     """Clients that ask it who leads are not to be sent to a dead broker."""
     await brokers.create_topic("t", [(0, 1)])
-    losses = brokers.brokers[1].losses
-    assert not losses.is_any_suspected({0})
+    suspicions = brokers.brokers[1].suspicions
+    assert not suspicions.is_any_suspected({0})
     await brokers.stop(0)
-    await until(lambda: losses.is_any_suspected({0}), "the leader is suspected")
+    await until(lambda: suspicions.is_any_suspected({0}), "the leader is suspected")
     await brokers.start(0)
-    await until(lambda: not losses.is_any_suspected({0}), "the leader is trusted")
+    await until(lambda: not suspicions.is_any_suspected({0}), "the leader is trusted")
 
 
 @with_brokers(count=2)

@@ -16,10 +16,10 @@ REPOSITORY = Path(__file__).parents[3]
 LIMIT_MS = 400
 WATCHED = f"""
 import asyncio, sys, time
-from executor.process.watched import show_life
+from executor.process.watched import beat
 
 async def live() -> None:
-    watched = asyncio.create_task(show_life({LIMIT_MS}))
+    watched = asyncio.create_task(beat({LIMIT_MS}))
     await asyncio.sleep(0.3)
     print("lives", flush=True)
     if sys.argv[1] == "blocked":
