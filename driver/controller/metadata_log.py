@@ -218,7 +218,7 @@ class MetadataLog:
         )
         now_ms = self.last_timestamp_ms = records[0].timestamp_ms or 0
         self.appended_bytes += len(batch)
-        return self._log.append_as_leader(batch, [read_header(batch)], self.leader_epoch, now_ms).last_offset
+        return self._log.append_as_leader(batch, read_header(batch), self.leader_epoch, now_ms).last_offset
 
 
 def _now_ms() -> int:

@@ -394,7 +394,7 @@ def _validated(
         )
     replica.leading()
     settings = replica.settings
-    (header,) = validate_produced(
+    header = validate_produced(
         records,
         now_ms=wall_ms,
         max_message_bytes=settings.log.max_message_bytes,
@@ -430,7 +430,7 @@ def _append(
 ) -> None:
     """Append a batch; with acks=all have it settled when it is committed, and note its replica."""
     all_acks = produced.produce is not None
-    appended = replica.append(records, [header], now_ms, wall_ms, all_acks=all_acks)
+    appended = replica.append(records, header, now_ms, wall_ms, all_acks=all_acks)
     produced.base_offset = appended.base_offset
     produced.log_append_time_ms = appended.log_append_time_ms
     produced.log_start_offset = appended.log_start_offset

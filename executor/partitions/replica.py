@@ -223,13 +223,13 @@ class Replica:
     def append(
         self,
         records: bytes | memoryview,
-        headers: list[BatchHeader],
+        header: BatchHeader,
         now_ms: int,
         wall_ms: int,
         *,
         all_acks: bool,
     ) -> AppendInfo:
-        """Append a client's validated batches.
+        """Append a client's validated batch.
 
         `all_acks` asks for enough replicas in sync before anything is written.
 
@@ -246,7 +246,7 @@ class Replica:
             )
         log = self.log
         try:
-            appended = log.append_as_leader(records, headers, leader.leader_epoch, wall_ms)
+            appended = log.append_as_leader(records, header, leader.leader_epoch, wall_ms)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise

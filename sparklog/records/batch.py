@@ -40,6 +40,7 @@ __all__ = [
     "CRC_START",
     "HEADER",
     "HEADER_BYTES",
+    "LENGTH_OVERHEAD",
     "MAGIC",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
@@ -276,7 +277,7 @@ def validate_produced(
     log_append_time: bool = False,
     timestamp_before_max_ms: int = 2**63 - 1,
     timestamp_after_max_ms: int = 3_600_000,
-) -> list[BatchHeader]:
+) -> BatchHeader:
     """Return the header of the one batch that a client may send for a partition.
 
     The bounds are message.timestamp.before.max.ms and message.timestamp.after.max.ms, and do not apply
@@ -336,7 +337,7 @@ def validate_produced(
                 f"timestamps from {base_timestamp} to {max_timestamp} are not in order or not within "
                 f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}]",
             )
-    return [header]
+    return header
 
 
 def _check_crc_of_produced(records: bytes | memoryview, header: BatchHeader) -> None:

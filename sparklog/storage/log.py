@@ -22,6 +22,7 @@ from uuid import UUID, uuid4
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
+    LENGTH_OVERHEAD,
     STAMP_BYTES,
     BatchHeader,
     CorruptBatchError,
@@ -168,58 +169,50 @@ class Log(LogReads):
     def append_as_leader(
         self,
         records: bytes | memoryview,
-        headers: Sequence[BatchHeader],
+        header: BatchHeader,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
     ) -> AppendInfo:
-        """Append validated batches, giving them offsets and `leader_epoch`.
+        """Append a validated batch, giving it offsets and `leader_epoch`.
 
-        `headers` are those of `records`, as `records.batch.validate_produced` returned them. Checks the
+        `header` is that of `records`, as `records.batch.validate_produced` returned it. Checks the
         producer's sequence itself: a retry of a batch that is in the log is answered with
-        `duplicate=True` and changes nothing. Under LogAppendTime the batches get `now_ms`.
+        `duplicate=True` and changes nothing. Under LogAppendTime the batch gets `now_ms`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR (nothing was appended), RECORD_LIST_TOO_LARGE (more than a
                 segment holds), or what `ProducerStates.check` raises.
         """
         assert self.loading is None, f"{self} does not know its producers yet"
+        if header.producer_id >= 0:
+            outcome = self.producers.check(header)
+            if type(outcome) is Duplicate:
+                return self._duplicate(outcome)
         config = self.config
-        base_offset = offset = self.log_end_offset
-        view = memoryview(records)
-        parts: list[Buffer] = []
-        stamped: list[BatchHeader] = []
-        position = 0
-        max_timestamp_ms = -1
-        for header in headers:
-            if header.producer_id >= 0:
-                outcome = self.producers.check(header)
-                if type(outcome) is Duplicate:
-                    return self._duplicate(outcome)
-            end = position + header.batch_length + 12
-            if config.log_append_time:
-                prefix = stamp_with_append_time(offset, leader_epoch, header, view[position:end], now_ms)
-                parts += (prefix, view[position + HEADER_BYTES : end])
-                final = read_header(prefix)
-            else:
-                parts += (stamp(offset, leader_epoch, header), view[position + STAMP_BYTES : end])
-                final = BatchHeader._make((offset, header[1], leader_epoch, *header[3:]))
-            stamped.append(final)
-            position = end
-            offset += header.last_offset_delta + 1
-            if final.max_timestamp > max_timestamp_ms:
-                max_timestamp_ms = final.max_timestamp
-        if position > config.segment_bytes:
+        size_bytes = header.batch_length + LENGTH_OVERHEAD
+        if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.record_list_too_large,
-                f"{position} bytes of records exceed segment.bytes, which is {config.segment_bytes}",
+                f"{size_bytes} bytes of records exceed segment.bytes, which is {config.segment_bytes}",
             )
-        if self.segments.must_roll(self.config, position, max_timestamp_ms, offset - 1, now_ms):
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        view = memoryview(records)
+        parts: list[Buffer]
+        if config.log_append_time:
+            prefix = stamp_with_append_time(base_offset, leader_epoch, header, view, now_ms)
+            parts = [prefix, view[HEADER_BYTES:]]
+            stamped = read_header(prefix)
+        else:
+            parts = [stamp(base_offset, leader_epoch, header), view[STAMP_BYTES:]]
+            stamped = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        if self.segments.must_roll(config, size_bytes, stamped.max_timestamp, last_offset, now_ms):
             self._roll(base_offset, now_ms)
         if leader_epoch != self.epochs.latest:
             self.assign_leader_epoch(leader_epoch)
-        self._append(parts, position, stamped, view, now_ms)
+        self._append(parts, size_bytes, (stamped,), view, now_ms)
         return AppendInfo(
-            base_offset, offset - 1, now_ms if config.log_append_time else None, self.log_start_offset
+            base_offset, last_offset, now_ms if config.log_append_time else None, self.log_start_offset
         )
 
     def _duplicate(self, known: Duplicate) -> AppendInfo:
@@ -259,7 +252,7 @@ class Log(LogReads):
                 )
             headers.append(header)
             expected_offset = header.base_offset + header.last_offset_delta + 1
-            end = position + header.batch_length + 12
+            end = position + header.batch_length + LENGTH_OVERHEAD
             if header.max_timestamp > max_timestamp_ms:
                 max_timestamp_ms = header.max_timestamp
         if not headers:
@@ -336,7 +329,7 @@ class Log(LogReads):
                         apply_batch(self.producers, header, batch, active, now_ms)
                 else:
                     self.producers.update(header, now_ms)
-            position += header.batch_length + 12
+            position += header.batch_length + LENGTH_OVERHEAD
         last = headers[-1]
         self.log_end_offset = last.base_offset + last.last_offset_delta + 1
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sparklog.records.batch import HEADER, HEADER_BYTES, BatchHeader, CorruptBatchError
+from sparklog.records.batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, CorruptBatchError
 from sparklog.storage.batch_positions import BatchPositions
 from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.file_region import LogFile, NotCachedError
@@ -171,7 +171,7 @@ class Segment:
             for header in headers:
                 base_offset = header.base_offset
                 last_offset = base_offset + header.last_offset_delta
-                size_bytes = header.batch_length + 12
+                size_bytes = header.batch_length + LENGTH_OVERHEAD
                 timestamp_ms = header.max_timestamp
                 if timestamp_ms > max_timestamp_ms:
                     max_timestamp_ms = timestamp_ms
@@ -335,8 +335,8 @@ class Segment:
                 if len(window) < HEADER_BYTES:
                     return position, next_offset
             base_offset, batch_length = HEADER.unpack_from(window, offset_in_window)[:2]
-            batch_end = position + batch_length + 12
-            if batch_length < HEADER_BYTES - 12 or batch_end > end:
+            batch_end = position + batch_length + LENGTH_OVERHEAD
+            if batch_length < HEADER_BYTES - LENGTH_OVERHEAD or batch_end > end:
                 raise CorruptBatchError(
                     f"{self.file.path} has no whole batch at position {position}: length {batch_length}"
                 )

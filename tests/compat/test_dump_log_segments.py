@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.metadata.framing import decode_record
-from sparklog.records.batch import iterate_headers
+from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import read_records
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
@@ -22,7 +22,6 @@ from tests.compat.kafka_programs import (
 from tests.compat.librdkafka import create_topic, produce
 from tests.unit.sparklog.storage.batches import (
     START_MS,
-    headers_of,
     load_producers_again,
     make_batch,
     make_marker,
@@ -43,7 +42,7 @@ def write_log(directory: Path, *, crash: bool) -> None:
             base_sequence=3 * i,
             value_bytes=100,
         )
-        log.append_as_leader(batch, headers_of(batch), i // 40, START_MS)
+        log.append_as_leader(batch, read_header(batch), i // 40, START_MS)
     log.truncate_to(300)
     load_producers_again(log)
     end = log.log_end_offset

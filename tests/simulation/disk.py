@@ -9,7 +9,6 @@ production epochs and producer states over them; only the files are missing.
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -63,11 +62,10 @@ class MemoryLog:
     def append_as_leader(
         self,
         records: bytes | memoryview,
-        headers: Sequence[BatchHeader],
+        header: BatchHeader,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
     ) -> AppendInfo:
-        (header,) = headers
         if header.producer_id >= 0:
             outcome = self.producers.check(header)
             if type(outcome) is Duplicate:

@@ -141,9 +141,9 @@ class Leading:
         try:
             replica = self._replica(request.key)
             leader_epoch = replica.leading().leader_epoch
-            headers = validate_produced(request.records, now_ms=wall_ms, max_message_bytes=1_000_000)
+            header = validate_produced(request.records, now_ms=wall_ms, max_message_bytes=1_000_000)
             appended = replica.append(
-                request.records, headers, broker.now_ms, wall_ms, all_acks=request.all_acks
+                request.records, header, broker.now_ms, wall_ms, all_acks=request.all_acks
             )
         except OSError:
             reply(Produced(ErrorCode.kafka_storage_error, -1, -1))

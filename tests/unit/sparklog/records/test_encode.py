@@ -41,7 +41,7 @@ def encoded(batch_size_bytes: int = 1 << 20, **arguments: object) -> list[Encode
     )
     for batch in batches:
         assert len(batch.data) == batch.size_bytes
-        (header,) = validate_produced(
+        header = validate_produced(
             batch.data, now_ms=NOW_MS, max_message_bytes=1 << 30, timestamp_after_max_ms=2**60
         )
         assert (header.record_count, header.base_sequence) == (batch.record_count, batch.base_sequence)

@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import read_header
 from sparklog.storage.files import is_disk_error, may_pass
 from sparklog.storage.log import (
     EARLIEST_TIMESTAMP,
@@ -32,7 +33,6 @@ from sparklog.storage.machine.leader_epochs import EpochEndOffset
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from tests.unit.sparklog.storage.batches import (
     START_MS,
-    headers_of,
     load_producers_again,
     make_batch,
     make_marker,
@@ -214,13 +214,11 @@ class LogUnderThreads:
 
     def _append(self, state: State) -> list[State]:
         states = [state := state.led_in(self.leader_epoch)]
-        batches = b""
         for _ in range(self.random.randrange(1, 3)):
             batch = self._batch(state.end)
             state = state.appended(batch)
             states.append(state)
-            batches += batch.content
-        self.log.append_as_leader(batches, headers_of(batches), self.leader_epoch, START_MS)
+            self.log.append_as_leader(batch.content, read_header(batch.content), self.leader_epoch, START_MS)
         return states
 
     def _batch(self, base_offset: int, **producer: Any) -> Batch:

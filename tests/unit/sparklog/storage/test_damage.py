@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import KafkaError
-from sparklog.records.batch import BatchHeader
+from sparklog.records.batch import BatchHeader, read_header
 from sparklog.storage import checkpoints
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
@@ -55,7 +55,7 @@ class Kept:
                 producer_epoch=0,
                 base_sequence=2 * number,
             )
-            log.append_as_leader(batch, headers_of(batch), leader_epoch, START_MS)
+            log.append_as_leader(batch, read_header(batch), leader_epoch, START_MS)
         self.content = read_all(log)
         self.headers = headers_of(self.content)
         self.epochs = log.epochs.entries
@@ -184,7 +184,7 @@ def test_bit_that_is_wrong_beside_the_log_changes_nothing(
             assert read_all(log, max_bytes=300) == kept.content
             assert log.epochs.entries == kept.epochs
             retry = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * BATCHES - 2)
-            assert log.append_as_leader(retry, headers_of(retry), 9, START_MS).duplicate
+            assert log.append_as_leader(retry, read_header(retry), 9, START_MS).duplicate
             check_lookups(log, kept.headers)
             log.close(clean=False)
             kept.restore()

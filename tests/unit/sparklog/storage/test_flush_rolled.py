@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.records.batch import read_header
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from tests.unit.sparklog.storage.batches import (
     START_MS,
-    headers_of,
     load_producers_again,
     make_batch,
     read_all,
@@ -31,7 +31,7 @@ def fill(log: Log, count: int) -> None:
     for _ in range(count):
         sequence = log.log_end_offset
         batch = make_batch(5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append_as_leader(batch, headers_of(batch), 0, START_MS)
+        log.append_as_leader(batch, read_header(batch), 0, START_MS)
 
 
 def bytes_read_by_recovery(directory: Path, recovery_point: int) -> int:
@@ -71,7 +71,7 @@ def test_recovery_reads_one_segment_however_many_there_are(tmp_path: Path, segme
     again = make_batch(
         5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset - 5
     )
-    assert log.append_as_leader(again, headers_of(again), 0, START_MS).duplicate
+    assert log.append_as_leader(again, read_header(again), 0, START_MS).duplicate
     log.close(clean=False)
 
 

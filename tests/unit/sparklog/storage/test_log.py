@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import check_crc
+from sparklog.records.batch import check_crc, read_header
 from sparklog.storage.log import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -41,7 +41,7 @@ def open_log(tmp_path: Path, config: LogConfig = SMALL, **arguments: object) -> 
 
 def append(log: Log, batch: bytes, leader_epoch: int = 0) -> AppendInfo:
     """Append as leader."""
-    return log.append_as_leader(batch, headers_of(batch), leader_epoch, START_MS)
+    return log.append_as_leader(batch, read_header(batch), leader_epoch, START_MS)
 
 
 def fill(log: Log, batches: int, count: int = 2, leader_epoch: int = 0) -> None:
@@ -81,7 +81,7 @@ def test_append_as_leader_with_log_append_time_gives_the_brokers_time(tmp_path: 
     """LogAppendTime is what retention and time look-ups then go by."""
     log = open_log(tmp_path, LogConfig(log_append_time=True))
     batch = make_batch(2)
-    info = log.append_as_leader(batch, headers_of(batch), 0, START_MS + 77)
+    info = log.append_as_leader(batch, read_header(batch), 0, START_MS + 77)
     assert info.log_append_time_ms == START_MS + 77
     stored = read_all(log)
     (header,) = headers_of(stored)

@@ -10,13 +10,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.batch import read_header
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties
 from sparklog.types import TopicPartition
-from tests.unit.sparklog.storage.batches import START_MS, headers_of, make_batch
+from tests.unit.sparklog.storage.batches import START_MS, make_batch
 
 CONFIG = LogConfig(file_delete_delay_ms=1000)
 META = MetaProperties("cluster-1", 3, UUID("b5435077-bc3c-4124-bd2c-b98876d532a1"))
@@ -26,7 +27,7 @@ TOPIC_ID = UUID(int=7)
 def append(log: Log, count: int) -> None:
     """Append one batch."""
     batch = make_batch(count)
-    log.append_as_leader(batch, headers_of(batch), 0, START_MS)
+    log.append_as_leader(batch, read_header(batch), 0, START_MS)
 
 
 def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> None:

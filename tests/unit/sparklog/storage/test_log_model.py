@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sparklog.records.batch import BatchHeader
+from sparklog.records.batch import BatchHeader, read_header
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
@@ -43,7 +43,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def append_as_leader(self, counts: list[int], value_bytes: int) -> None:
         for count in counts:
             batch = make_batch(count, value_bytes=value_bytes, timestamp_ms=START_MS + self.end)
-            info = self.log.append_as_leader(batch, headers_of(batch), self.leader_epoch, START_MS)
+            info = self.log.append_as_leader(batch, read_header(batch), self.leader_epoch, START_MS)
             assert (info.base_offset, info.last_offset) == (self.end, self.end + count - 1)
             stored = make_batch(
                 count,

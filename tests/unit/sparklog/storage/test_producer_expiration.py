@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.records.batch import read_header
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
-from tests.unit.sparklog.storage.batches import START_MS, headers_of, make_batch
+from tests.unit.sparklog.storage.batches import START_MS, make_batch
 
 DAY_MS = 86_400_000
 CONFIG = LogConfig(segment_bytes=1500, producer_id_expiration_ms=DAY_MS)
@@ -45,14 +46,14 @@ def test_retry_of_records_of_any_time_is_not_appended_twice(
 
     def retry_is_recognised(number: int) -> bool:
         again = batch(number)
-        return log.append_as_leader(again, headers_of(again), 0, now_ms).duplicate
+        return log.append_as_leader(again, read_header(again), 0, now_ms).duplicate
 
     for number in range(12):
         now_ms += 1000
         if as_follower:
             log.append_as_follower(batch(number), now_ms)
         else:
-            log.append_as_leader(batch(number), headers_of(batch(number)), 0, now_ms)
+            log.append_as_leader(batch(number), read_header(batch(number)), 0, now_ms)
     assert len(log.segments.all) > 2
     now_ms += DAY_MS - 1
     assert log.remove_expired_producers(now_ms) == 0
@@ -69,7 +70,7 @@ def test_producer_that_was_idle_for_long_is_forgotten_at_a_clean_start(tmp_path:
     """Its snapshot says when it was last heard of: a cluster that slept must not remember everybody."""
     log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS)
     batch = make_batch(2, timestamp_ms=4_102_444_800_000, producer_id=7, producer_epoch=0, base_sequence=0)
-    log.append_as_leader(batch, headers_of(batch), 0, START_MS)
+    log.append_as_leader(batch, read_header(batch), 0, START_MS)
     log = reopened(log, PreviousStop.CLEAN, START_MS + DAY_MS - 1)
     assert list(log.producers.producers) == [7]
     log = reopened(log, PreviousStop.CLEAN, START_MS + DAY_MS)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.records.batch import read_header
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.producer_loading import LoadingCancelledError
 from sparklog.storage.producer_snapshots import snapshot_offsets
-from tests.unit.sparklog.storage.batches import START_MS, headers_of, load_producers_again, make_batch
+from tests.unit.sparklog.storage.batches import START_MS, load_producers_again, make_batch
 from tests.unit.sparklog.storage.calls import calls_of
 
 SEGMENT_BYTES = 500_000
@@ -29,12 +30,12 @@ def fill(log: Log, segments: int) -> None:
     """Append an idempotent producer's batches, whose sequences are their offsets."""
     while len(log.segments.all) < segments or log.segments.active.size_bytes < SEGMENT_BYTES // 2:
         sent = batch(log.log_end_offset)
-        log.append_as_leader(sent, headers_of(sent), 0, START_MS)
+        log.append_as_leader(sent, read_header(sent), 0, START_MS)
 
 
 def is_retry(log: Log, sequence: int) -> bool:
     sent = batch(sequence)
-    return log.append_as_leader(sent, headers_of(sent), 0, START_MS).duplicate
+    return log.append_as_leader(sent, read_header(sent), 0, START_MS).duplicate
 
 
 def test_truncation_reads_next_to_nothing_and_leaves_one_segment_to_be_read(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_truncation_of_what_no_producer_needs_to_be_remembered_for_leaves_nothin
     fill(log, 2)
     end = log.log_end_offset
     plain = make_batch(3)
-    log.append_as_leader(plain, headers_of(plain), 0, START_MS)
+    log.append_as_leader(plain, read_header(plain), 0, START_MS)
     log.truncate_to(end)
     assert log.loading is None
     assert is_retry(log, end - 2)
@@ -99,7 +100,7 @@ def test_cut_below_what_is_checkpointed_leaves_something_to_do_even_without_prod
     """After a power failure recovery would trust what was written over what was cut."""
     log = open_log(tmp_path / "t-0")
     for _ in range(4):
-        log.append_as_leader(make_batch(3), headers_of(make_batch(3)), 0, START_MS)
+        log.append_as_leader(make_batch(3), read_header(make_batch(3)), 0, START_MS)
     log.flush()
     log.checkpointed_recovery_point = 6
     cut = log.truncate_to if how == "truncate" else log.truncate_fully_and_start_at
@@ -117,8 +118,8 @@ def test_snapshot_above_a_cut_is_gone_before_anything_is_appended(tmp_path: Path
     """It tells of records that are not in the log any more, at an offset that comes again."""
     log = open_log(tmp_path / "t-0")
     plain = make_batch(100)
-    log.append_as_leader(plain, headers_of(plain), 0, START_MS)
-    log.append_as_leader(plain, headers_of(plain), 0, START_MS)
+    log.append_as_leader(plain, read_header(plain), 0, START_MS)
+    log.append_as_leader(plain, read_header(plain), 0, START_MS)
     log.close()
     assert snapshot_offsets(log.directory) == [200]
     log = open_log(tmp_path / "t-0", PreviousStop.CLEAN)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.records.batch import read_header
 from sparklog.storage.checkpoints import read_leader_epochs
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
@@ -39,7 +40,7 @@ def crashed_log(tmp_path: Path, batches: int, *, flush_at: int | None = None) ->
             producer_epoch=0,
             base_sequence=2 * i,
         )
-        log.append_as_leader(batch, headers_of(batch), i // 25, START_MS)
+        log.append_as_leader(batch, read_header(batch), i // 25, START_MS)
         if i == flush_at:
             log.flush()
     content = read_all(log)
@@ -69,7 +70,7 @@ def check_usable(log: Log) -> None:
         assert found.timestamp_ms == header.max_timestamp
     end = log.log_end_offset
     batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=end)
-    assert log.append_as_leader(batch, headers_of(batch), 9, START_MS).base_offset == end
+    assert log.append_as_leader(batch, read_header(batch), 9, START_MS).base_offset == end
 
 
 def test_recovery_cuts_a_tail_torn_at_any_byte_and_keeps_it_aside(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_recovery_rebuilds_indexes_that_do_not_fit(
     log = open_log(tmp_path / "t-0")
     for i in range(60):
         batch = make_batch(2, timestamp_ms=START_MS + 2 * i)
-        log.append_as_leader(batch, headers_of(batch), 0, START_MS)
+        log.append_as_leader(batch, read_header(batch), 0, START_MS)
     content = read_all(log)
     log.close()
     sound = index_contents(log.directory)
@@ -172,7 +173,7 @@ def test_snapshots_of_a_roll_are_written_beside_it_and_none_of_what_was_cut_off(
     log = open_log(tmp_path / "t-0")
     for number in range(60):
         batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
-        log.append_as_leader(batch, headers_of(batch), 3, START_MS)
+        log.append_as_leader(batch, read_header(batch), 3, START_MS)
     bases = [segment.base_offset for segment in log.segments.all]
     assert len(bases) > 3
     assert (snapshot_offsets(log.directory), log.has_rolled) == ([], True)
@@ -194,7 +195,7 @@ def test_recovery_rebuilds_producers_from_snapshot_and_log(tmp_path: Path) -> No
             snapshots[-1].write_bytes(snapshots[-1].read_bytes()[:-1] + b"?")
         log = open_log(directory)
         retry = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=118)
-        info = log.append_as_leader(retry, headers_of(retry), 3, START_MS)
+        info = log.append_as_leader(retry, read_header(retry), 3, START_MS)
         assert (info.duplicate, info.base_offset) == (True, 118)
         log.close()
 
@@ -212,7 +213,7 @@ def test_log_recognises_retries_of_the_last_five_batches_however_it_was_left(
         log.close()
         log = open_log(directory, clean=True)
         beyond = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=end)
-        log.append_as_leader(beyond, headers_of(beyond), 3, START_MS)
+        log.append_as_leader(beyond, read_header(beyond), 3, START_MS)
         log.truncate_to(end)
         load_producers_again(log)
     else:
@@ -220,7 +221,7 @@ def test_log_recognises_retries_of_the_last_five_batches_however_it_was_left(
         log = open_log(directory, clean=ending == "clean", recovery_point=end)
     for base_sequence in range(max(end - 10, 0), end, 2):
         retry = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=base_sequence)
-        info = log.append_as_leader(retry, headers_of(retry), 3, START_MS)
+        info = log.append_as_leader(retry, read_header(retry), 3, START_MS)
         assert (info.duplicate, info.base_offset) == (True, base_sequence)
     assert log.log_end_offset == end
     log.close()
@@ -235,7 +236,7 @@ def test_log_opens_with_its_snapshot_alone_if_what_is_before_it_cannot_be_read(t
         file.write(bytes(61))
     log = open_log(directory, clean=True, recovery_point=16)
     fresh = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=16)
-    assert log.append_as_leader(fresh, headers_of(fresh), 3, START_MS).base_offset == 16
+    assert log.append_as_leader(fresh, read_header(fresh), 3, START_MS).base_offset == 16
     log.close()
 
 
