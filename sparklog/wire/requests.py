@@ -166,6 +166,9 @@ class Api(NamedTuple):
     handler: Handler
     many: bool = True
     """Whether a request may have more items than are read in one go; otherwise such a one is refused."""
+    under: Callable[[], None] | None = None
+    """Called before the handler, and after each of its steps before the next: it looks at what must hold for
+    the answer (a lease), and acts on it."""
 
 
 class Features(NamedTuple):

@@ -10,7 +10,8 @@ import heapq
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from typing import Final, Self, cast
+from types import GeneratorType
+from typing import Any, Final, Self, cast
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.api_versions import ApiVersionsHandler
@@ -30,6 +31,7 @@ from sparklog.wire.requests import (
     Handler,
     RawResponse,
     Request,
+    Steps,
 )
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import Turns
@@ -203,7 +205,8 @@ class Listener:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
             )
-        route = Route(ApiKey(api_key), request_codec(api_key, api_version), api.handler, many=api.many)
+        handler = api.handler if api.under is None else _under(api.under, api.handler)
+        route = Route(ApiKey(api_key), request_codec(api_key, api_version), handler, many=api.many)
         self._routes[api_key, api_version] = route
         return route
 
@@ -321,6 +324,29 @@ def _check(apis: Mapping[ApiKey, Api]) -> None:
                 f"{api_key.name} v{api.min_version} to v{api.max_version}: kio has v{known.min_version} to"
                 f" v{known.max_version}"
             )
+
+
+def _under(look: Callable[[], None], handler: Handler) -> Handler:
+    """Return `handler` with a look taken before it and before each further step of its answer."""
+
+    def handle(request: Request) -> Any:
+        look()
+        answer = handler(request)
+        return steps_under(answer) if isinstance(answer, GeneratorType) else answer
+
+    def steps_under(steps: Steps) -> Steps:
+        answer: Any = steps
+        while isinstance(answer, GeneratorType):
+            try:
+                step = next(answer)
+            except StopIteration as last:
+                answer = last.value
+                continue
+            yield step
+            look()
+        return answer
+
+    return handle
 
 
 def _api_versions_routes(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Steps
 from sparklog.wire.server import Api, Deferred, Request
@@ -277,5 +278,71 @@ def test_steps_that_end_in_a_deferred_answer_are_answered_when_it_is() -> None:
             await asyncio.sleep(0)
             deferred.complete(heartbeat_response(7))
             assert (await client.receive()).throttle_time.total_seconds() == 0.007
+
+    run(scenario())
+
+
+def test_row_under_something_has_it_looked_at_before_the_handler_and_before_each_further_step() -> None:
+    """A lease that runs out in the middle of a long answer must show in the rest of it."""
+
+    async def scenario() -> None:
+        seen: list[str] = []
+
+        def handle(request: Request) -> Steps:
+            seen.append("handler")
+            return first(request)
+
+        def first(request: Request) -> Steps:
+            seen.append("first step")
+            yield
+            seen.append("second step")
+            return last(request)
+
+        def last(request: Request) -> Steps:
+            seen.append("third step")
+            yield
+            seen.append("answer")
+            return answer_heartbeat(request)
+
+        row = Api(0, 4, handle, under=lambda: seen.append("look"))
+        async with serving({ApiKey.HEARTBEAT: row}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat(7))
+            assert (await client.receive()).throttle_time.total_seconds() == 0.007
+        assert seen == [
+            "look",
+            "handler",
+            "first step",
+            "look",
+            "second step",
+            "third step",
+            "look",
+            "answer",
+        ]
+
+    run(scenario())
+
+
+def test_row_under_something_that_does_not_hold_any_more_takes_no_further_step() -> None:
+    """What may not go on must not, whatever of it is done already."""
+
+    async def scenario() -> None:
+        seen: list[str] = []
+
+        def look() -> None:
+            if seen:
+                raise KafkaError(ErrorCode.not_leader_or_follower, "the lease has run out")
+
+        def handle(request: Request) -> Steps:
+            seen.append("first step")
+            yield
+            seen.append("second step")
+            return answer_heartbeat(request)
+
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle, under=look)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat())
+            assert await client.closed_by_server()
+        assert seen == ["first step"]
 
     run(scenario())
