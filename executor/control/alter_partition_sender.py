@@ -1,15 +1,16 @@
 """Sends partition leaders' ISR proposals to the controller; `WaitingProposals` says which go together."""
 
+import asyncio
 import logging
 from collections.abc import Callable
-from uuid import UUID
 
 from executor.control.controller_link import ControllerLink
-from executor.control.isr_proposer import IsrAnswered
-from executor.control.machine.waiting_proposals import IsrProposal, WaitingProposals
+from executor.control.machine.waiting_proposals import WaitingProposals
 from executor.control.single_flight import SingleFlight
+from executor.partitions.isr_proposer import IsrAnswered
+from executor.partitions.machine.events import ProposeIsr
 from sparklog.errors import KafkaError
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
 __all__ = ["AlterPartitionSender"]
 
@@ -28,17 +29,9 @@ class AlterPartitionSender:
         self._waiting = WaitingProposals()
         self._flight = SingleFlight(self._send_waiting)
 
-    def propose(
-        self,
-        topic_id: UUID,
-        partition: int,
-        leader_epoch: LeaderEpoch,
-        partition_epoch: PartitionEpoch,
-        new_isr: tuple[tuple[BrokerId, BrokerEpoch], ...],
-        done: IsrAnswered,
-    ) -> None:
-        """Queue the proposal; `done` is called once, never before this returns."""
-        self._waiting.add(IsrProposal(topic_id, partition, leader_epoch, partition_epoch, new_isr, done))
+    def propose(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
+        """Queue the proposal; `answered` is called once, never before this returns."""
+        self._waiting.add(partition, proposal, answered)
         self._flight.begin()
 
     async def close(self) -> None:
@@ -47,10 +40,11 @@ class AlterPartitionSender:
         await self._flight.close()
 
     async def _send_waiting(self) -> None:
+        loop = asyncio.get_running_loop()
         while (request := self._waiting.next_request(self._broker_id, self._broker_epoch())) is not None:
             try:
                 response = await self._link.request(request)
             except KafkaError as error:
                 logger.warning("ISR proposals may not have reached the controller: %s", error)
                 response = None
-            self._waiting.answered(response)
+            self._waiting.answered(response, int(loop.time() * 1000))

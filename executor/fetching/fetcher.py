@@ -144,7 +144,7 @@ class Fetcher:
 
     def add(self, replica: Replica) -> None:
         """Fetch for `replica` too, from the state its follower is in now."""
-        key = _key(replica)
+        key = replica.key
         self._replicas[key] = replica
         self._resting.pop(key, None)
         self._rested_ms.pop(key, None)
@@ -157,7 +157,7 @@ class Fetcher:
 
     def remove(self, replica: Replica) -> None:
         """Fetch no more for `replica`."""
-        key = _key(replica)
+        key = replica.key
         if self._replicas.get(key) is replica:
             del self._replicas[key]
             self._resting.pop(key, None)
@@ -414,7 +414,3 @@ def _fetched(partition: Any, asked: PartitionFetch) -> FetchedFromLeader:
         diverging_epoch=(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
         records=b"" if records is None else records,
     )
-
-
-def _key(replica: Replica) -> TopicIdPartition:
-    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)

@@ -31,7 +31,7 @@ class PartitionTable:
 
     def __contains__(self, replica: Replica) -> bool:
         """Whether this is still the replica of its partition."""
-        return self.get(replica.topic_id, replica.topic_partition.partition) is replica
+        return self.get(*replica.key) is replica
 
     def __len__(self) -> int:
         return sum(map(len, self._by_id.values()))

@@ -10,7 +10,7 @@ nothing and answers KAFKA_STORAGE_ERROR.
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -49,6 +49,7 @@ from sparklog.types import (
     Offset,
     PartitionEpoch,
     TimestampMs,
+    TopicIdPartition,
     TopicPartition,
 )
 
@@ -99,6 +100,7 @@ class Replica:
     ) -> None:
         self.topic_id = topic_id
         self.topic_partition: TopicPartition = log.topic_partition
+        self.key: Final = TopicIdPartition(topic_id, log.topic_partition.partition)
         self.is_internal: Final = is_internal_topic(log.topic_partition.topic)
         """Whether only a coordinator writes here, and no client."""
         self.log = log
@@ -296,25 +298,15 @@ class Replica:
         """The end of what a read_committed consumer may see."""
         return self.log.last_stable_offset(self.high_watermark)
 
-    def isr_proposal_answered(
-        self,
-        proposal: ProposeIsr,
-        error_code: ErrorCode,
-        isr: Sequence[BrokerId],
-        leader_epoch: LeaderEpoch,
-        partition_epoch: PartitionEpoch,
-        now_ms: int,
-    ) -> None:
+    def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
         """Pass the controller's answer on."""
         leader = self.leader
         if leader is None:
             return
         before = leader.isr
-        self.handle(
-            IsrProposalAnswered(proposal, error_code, frozenset(isr), leader_epoch, partition_epoch, now_ms)
-        )
-        if error_code != ErrorCode.none:
-            logger.info("%s: the controller answered an ISR proposal with %s", self, error_code.name)
+        self.handle(answer)
+        if answer.error_code != ErrorCode.none:
+            logger.info("%s: the controller answered an ISR proposal with %s", self, answer.error_code.name)
         elif leader.isr != before:
             logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
         self.partition_epoch = leader.partition_epoch

@@ -29,36 +29,35 @@ from executor.api.fetch_sessions import FetchSessions
 from executor.api.list_offsets import ListOffsetsHandler
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
-from executor.control.isr_proposer import IsrProposer
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetchers import Fetchers
 from executor.logs.log_checkpoints import CheckpointIntervals
 from executor.logs.log_store import LogStore
 from executor.logs.maintenance import Maintenance, MaintenanceIntervals
 from executor.partitions.delayed_operations import DelayedOperations
+from executor.partitions.isr_proposer import IsrProposer
 from executor.partitions.log_end import log_end
 from executor.partitions.machine.directory_reports import ReplicaPlaces
-from executor.partitions.machine.events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
+from executor.partitions.machine.events import (
+    BrokersChanged,
+    BrokerStatus,
+    IsrProposalAnswered,
+    ProposeIsr,
+    Ticked,
+)
 from executor.partitions.partition_settings import PartitionSettings
 from executor.partitions.partition_table import PartitionTable
 from executor.partitions.producer_loads import ProducerLoads
 from executor.partitions.replica import Replica
 from sparklog.config import BrokerConfig, topic_config
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, ResourceType, TopicImage
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.slices import in_slices
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.types import (
-    BrokerEpoch,
-    BrokerId,
-    LeaderEpoch,
-    PartitionEpoch,
-    TopicIdPartition,
-    TopicPartition,
-)
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicIdPartition, TopicPartition
 from sparklog.wire.requests import Request, Steps
 
 logger = logging.getLogger(__name__)
@@ -319,7 +318,7 @@ class Replicas:
         replica.resign()
         replica.close_readers()
         self._delete_records.low_watermark_moved(replica)
-        self._places.forget(_key(replica))
+        self._places.forget(replica.key)
         await self._store.delete(replica.log)
 
     async def _open_missing(self, partitions: Sequence[tuple[TopicImage, int]]) -> None:
@@ -401,27 +400,13 @@ class Replicas:
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
         """Send a leader's proposal to the controller."""
 
-        def answered(
-            error_code: ErrorCode,
-            isr: Sequence[BrokerId],
-            leader_epoch: LeaderEpoch,
-            partition_epoch: PartitionEpoch,
-        ) -> None:
-            replica.isr_proposal_answered(
-                proposal, error_code, isr, leader_epoch, partition_epoch, self._delayed.now_ms()
-            )
+        def answered(answer: IsrProposalAnswered) -> None:
+            replica.isr_proposal_answered(answer)
             if replica.leader is not None and replica.leader.wants_tick:
                 self._wants_tick[replica] = None
 
         logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
-        self._isr_proposer.propose(
-            replica.topic_id,
-            replica.topic_partition.partition,
-            proposal.leader_epoch,
-            proposal.partition_epoch,
-            tuple((broker_id, -1 if epoch is None else epoch) for broker_id, epoch in proposal.new_isr),
-            answered,
-        )
+        self._isr_proposer.propose(replica.key, proposal, answered)
 
     def low_watermark_moved(self, replica: Replica) -> None:
         """A follower of a leader here reported another log start offset."""
@@ -433,8 +418,8 @@ class Replicas:
         Whatever worked on the log beside the loop may tell so after the replica was given up.
         """
         directory = self._store.directory_of(replica.log)
-        key = _key(replica)
-        if self._table.get(*key) is replica:
+        key = replica.key
+        if replica in self._table:
             self._fetchers.remove(replica)
             self._note_failure(replica, error, key, directory)
         if directory.is_failed_by(error):
@@ -443,7 +428,7 @@ class Replicas:
     def _note_failure(
         self, replica: Replica, error: BaseException, key: TopicIdPartition, directory: LogDirectory
     ) -> None:
-        registration = self._table.image.topics.partition(replica.topic_id, replica.topic_partition.partition)
+        registration = self._table.image.topics.partition(*key)
         told = None if registration is None else registration.directory_of(self._node_id)
         if not directory.is_failed_by(error) or directory.meta is None or told != directory.meta.directory_id:
             # The controller does not learn of it by the directory.
@@ -457,7 +442,7 @@ class Replicas:
 
     def gave_up_leading(self, replica: Replica) -> None:
         """A leader found its log damaged: the controller is to elect another one."""
-        key = _key(replica)
+        key = replica.key
         self._places.damaged(key)
         registration = self._table.image.topics.partition(*key)
         if registration is not None:
@@ -539,10 +524,6 @@ async def _check_isrs(replicas: Iterable[Replica], now_ms: int) -> None:
     async for part in in_slices(replicas):
         for replica in part:
             replica.handle(Ticked(now_ms))
-
-
-def _key(replica: Replica) -> TopicIdPartition:
-    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
 
 
 def _log_roles(replicas: Sequence[Replica]) -> None:

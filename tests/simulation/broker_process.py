@@ -242,7 +242,7 @@ class BrokerProcess(Process):
             return
         for replica in self.replicas.values():
             replica.resign()
-            self.disk.high_watermarks[_key(replica)] = replica.high_watermark
+            self.disk.high_watermarks[replica.key] = replica.high_watermark
         self.disk.sync()
         self.disk.running_broker_epoch = None
         # As it was, if it never registered.
@@ -401,7 +401,7 @@ class BrokerProcess(Process):
         self.after(LOADING_MS, self._load_producers, replica, replica.log.loading)
 
     def _load_producers(self, replica: Replica, loading: Any) -> None:
-        key = _key(replica)
+        key = replica.key
         if self.replicas.get(key) is not replica or replica.log.loading is not loading:
             return
         log = self.disk.logs[key]
@@ -415,11 +415,7 @@ class BrokerProcess(Process):
 
     def went_offline(self, replica: Replica, error: BaseException) -> None:
         """The only log directory failed."""
-        self.world.tell(_key(replica), f"{self.name}: {error}")
+        self.world.tell(replica.key, f"{self.name}: {error}")
         self.disk.failed_epoch = self.broker_epoch
         self.known_lifecycle.directory_failed(self.disk.directory_id, self.now_ms, is_last=True)
         self._wake()
-
-
-def _key(replica: Replica) -> TopicIdPartition:
-    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)

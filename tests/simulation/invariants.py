@@ -216,7 +216,7 @@ class AcknowledgedByMinIsr(Invariant):
         self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
     ) -> None:
         leader = replica.leader
-        key = TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+        key = replica.key
         if not all_acks or leader is None:
             return
         holders = [
@@ -310,7 +310,7 @@ class DeposedLeaderIsSilent(Invariant):
     def acknowledging(
         self, broker: "BrokerProcess", replica: Replica, end_offset: Offset, *, all_acks: bool
     ) -> None:
-        key = TopicIdPartition(replica.topic_id, replica.topic_partition.partition)
+        key = replica.key
         self._check(broker, key, "acknowledges")
 
     def serving(self, broker: "BrokerProcess", key: TopicIdPartition) -> None:

@@ -248,7 +248,7 @@ class Observer:
 
     def leads(self, broker: BrokerProcess, replica: Replica, registration: PartitionRegistration) -> None:
         """A broker leads a partition, perhaps anew."""
-        key = _key(replica)
+        key = replica.key
         self.tell(
             key,
             f"{broker.name} leads in epoch {registration.leader_epoch}, ISR {registration.isr}, log end "
@@ -316,13 +316,13 @@ class Observer:
         """A leader took a client's batch."""
         again = " once more" if appended.duplicate else ""
         self.tell(
-            _key(replica), f"{broker.name} appends {appended.base_offset} to {appended.last_offset}{again}"
+            replica.key, f"{broker.name} appends {appended.base_offset} to {appended.last_offset}{again}"
         )
 
     def followed(self, broker: BrokerProcess, replica: Replica, before: tuple[Offset, Offset]) -> None:
         """A follower took an answer in."""
         after = (replica.log.log_end_offset, replica.high_watermark)
-        self.tell(_key(replica), f"{broker.name} follows: log end, high watermark {before} -> {after}")
+        self.tell(replica.key, f"{broker.name} follows: log end, high watermark {before} -> {after}")
 
     def acknowledging(
         self, broker: BrokerProcess, replica: Replica, end_offset: Offset, *, all_acks: bool
@@ -382,7 +382,3 @@ def _eligible(partition: PartitionRegistration) -> str:
 def _line(now_ms: int, key: TopicIdPartition | None, text: str) -> str:
     about = "" if key is None else f" [{key.topic_id.int}-{key.partition}]"
     return f"{now_ms:>6} ms{about} {text}"
-
-
-def _key(replica: Replica) -> TopicIdPartition:
-    return TopicIdPartition(replica.topic_id, replica.topic_partition.partition)

@@ -16,36 +16,32 @@ from uuid import UUID
 from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from kio.schema.alter_partition.v3.request import BrokerState, PartitionData, TopicData
 
-from executor.control.isr_proposer import IsrAnswered
+from executor.partitions.isr_proposer import IsrAnswered
+from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
+from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
-__all__ = ["IsrProposal", "WaitingProposals"]
+__all__ = ["WaitingProposals"]
 
 logger = logging.getLogger(__name__)
 
 
-class IsrProposal(NamedTuple):
-    """What one leader proposes, and who hears the answer."""
-
-    topic_id: UUID
-    partition: int
-    leader_epoch: LeaderEpoch
-    partition_epoch: PartitionEpoch
-    new_isr: tuple[tuple[BrokerId, BrokerEpoch], ...]
-    done: IsrAnswered
+class _Waiting(NamedTuple):
+    partition: TopicIdPartition
+    proposal: ProposeIsr
+    answered: IsrAnswered
 
 
 class WaitingProposals:
     """What has been proposed and not been answered."""
 
     def __init__(self) -> None:
-        self._waiting: list[IsrProposal] = []
-        self._under_way: list[IsrProposal] = []
+        self._waiting: list[_Waiting] = []
+        self._under_way: list[_Waiting] = []
 
-    def add(self, proposal: IsrProposal) -> None:
+    def add(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
         """Have the proposal go with one of the next requests."""
-        self._waiting.append(proposal)
+        self._waiting.append(_Waiting(partition, proposal, answered))
 
     def clear(self) -> None:
         """Forget everything: nobody is left to act on it."""
@@ -58,46 +54,59 @@ class WaitingProposals:
         A younger one of the same partition would only fail beside it.
         """
         assert not self._under_way, "one request at a time"
-        taken: dict[TopicIdPartition, IsrProposal] = {}
-        left: list[IsrProposal] = []
-        for proposal in self._waiting:
-            key = TopicIdPartition(proposal.topic_id, proposal.partition)
-            if taken.setdefault(key, proposal) is not proposal:
-                left.append(proposal)
+        taken: dict[TopicIdPartition, _Waiting] = {}
+        left: list[_Waiting] = []
+        for waiting in self._waiting:
+            if taken.setdefault(waiting.partition, waiting) is not waiting:
+                left.append(waiting)
         self._waiting, self._under_way = left, list(taken.values())
         return _request(broker_id, broker_epoch, self._under_way) if taken else None
 
-    def answered(self, response: Any) -> None:
+    def answered(self, response: Any, now_ms: int) -> None:
         """Tell every proposal of the last request what became of it; `response` is None if that was lost."""
-        proposals, self._under_way = self._under_way, []
+        under_way, self._under_way = self._under_way, []
         if response is None or response.error_code is not ErrorCode.none:
             error_code = ErrorCode.network_exception if response is None else response.error_code
-            logger.warning("%d ISR proposals were not decided: %s", len(proposals), error_code.name)
-            for proposal in proposals:
-                proposal.done(error_code, (), 0, 0)
+            logger.warning("%d ISR proposals were not decided: %s", len(under_way), error_code.name)
+            for waiting in under_way:
+                waiting.answered(_undecided(waiting.proposal, error_code, now_ms))
             return
         answers = {
             TopicIdPartition(topic.topic_id, partition.partition_index): partition
             for topic in response.topics
             for partition in topic.partitions
         }
-        for proposal in proposals:
-            answer = answers.get(TopicIdPartition(proposal.topic_id, proposal.partition))
+        for waiting in under_way:
+            answer = answers.get(waiting.partition)
             if answer is None:
-                proposal.done(ErrorCode.unknown_server_error, (), 0, 0)
+                waiting.answered(_undecided(waiting.proposal, ErrorCode.unknown_server_error, now_ms))
             else:
-                proposal.done(answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch)
+                waiting.answered(
+                    IsrProposalAnswered(
+                        waiting.proposal,
+                        answer.error_code,
+                        frozenset(answer.isr),
+                        answer.leader_epoch,
+                        answer.partition_epoch,
+                        now_ms,
+                    )
+                )
 
 
-def _request(broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: list[IsrProposal]) -> Any:
+def _undecided(proposal: ProposeIsr, error_code: ErrorCode, now_ms: int) -> IsrProposalAnswered:
+    return IsrProposalAnswered(proposal, error_code, frozenset(), 0, 0, now_ms)
+
+
+def _request(broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: list[_Waiting]) -> Any:
     by_topic: dict[UUID, list[Any]] = {}
-    for proposal in proposals:
-        by_topic.setdefault(proposal.topic_id, []).append(
+    for partition, proposal, _ in proposals:
+        by_topic.setdefault(partition.topic_id, []).append(
             PartitionData(
-                partition_index=proposal.partition,
+                partition_index=partition.partition,
                 leader_epoch=proposal.leader_epoch,
                 new_isr_with_epochs=tuple(
-                    BrokerState(broker_id=member, broker_epoch=epoch) for member, epoch in proposal.new_isr
+                    BrokerState(broker_id=member, broker_epoch=-1 if epoch is None else epoch)
+                    for member, epoch in proposal.new_isr
                 ),
                 partition_epoch=proposal.partition_epoch,
             )

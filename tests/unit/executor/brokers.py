@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from executor.control.isr_proposer import IsrAnswered
 from executor.control.suspected_brokers import BrokerSuspicions
+from executor.partitions.isr_proposer import IsrAnswered
+from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from executor.partitions.replica import Replica
 from executor.partitions.replicas import Replicas
 from sparklog.config import BrokerConfig
@@ -225,31 +226,28 @@ class Brokers:
         assert found is not None
         return found
 
-    def answer_proposal(
-        self,
-        topic_id: UUID,
-        partition: int,
-        leader_epoch: int,
-        partition_epoch: int,
-        new_isr: tuple[tuple[BrokerId, int], ...],
-        done: IsrAnswered,
-    ) -> None:
+    def answer_proposal(self, key: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
         """Do as the controller does."""
-        isr = tuple(broker_id for broker_id, _ in new_isr)
+        isr = tuple(broker_id for broker_id, _ in proposal.new_isr)
         self.proposals.append(isr)
 
         async def answer() -> None:
-            registration = self.image.topics.partition(topic_id, partition)
+            registration = self.image.topics.partition(*key)
             assert registration is not None
+            error_code = ErrorCode.none
             if self.refuse_proposals is not None:
-                done(self.refuse_proposals, (), 0, 0)
-            elif leader_epoch != registration.leader_epoch:
-                done(ErrorCode.fenced_leader_epoch, (), 0, 0)
-            elif partition_epoch != registration.partition_epoch:
-                done(ErrorCode.invalid_update_version, (), 0, 0)
-            else:
-                done(ErrorCode.none, isr, leader_epoch, partition_epoch + 1)
-                await self.commit(PartitionChangeRecord(partition_id=partition, topic_id=topic_id, isr=isr))
+                error_code = self.refuse_proposals
+            elif proposal.leader_epoch != registration.leader_epoch:
+                error_code = ErrorCode.fenced_leader_epoch
+            elif proposal.partition_epoch != registration.partition_epoch:
+                error_code = ErrorCode.invalid_update_version
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            epochs = proposal.leader_epoch, proposal.partition_epoch + 1
+            answered(IsrProposalAnswered(proposal, error_code, frozenset(isr), *epochs, now_ms))
+            if error_code is ErrorCode.none:
+                await self.commit(
+                    PartitionChangeRecord(partition_id=key.partition, topic_id=key.topic_id, isr=isr)
+                )
 
         task = asyncio.get_running_loop().create_task(answer())
         self._tasks.add(task)

@@ -1,7 +1,6 @@
 """What a broker asks its controller for: batched, answered once, and named errors when nobody answers."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,8 +14,9 @@ from executor.control.alter_partition_sender import AlterPartitionSender
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from executor.control.producer_id_blocks import ProducerIdBlocks
+from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch
+from sparklog.types import BrokerId, LeaderEpoch, PartitionEpoch, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from tests.unit.executor.controller_script import linked_controller, scripted_controller
@@ -36,10 +36,9 @@ class Answers:
     def for_partition(self, partition: int) -> Any:
         """Return the callback for a partition's proposal."""
 
-        def done(
-            error_code: ErrorCode, isr: Sequence[BrokerId], leader_epoch: int, partition_epoch: int
-        ) -> None:
-            self.received[partition] = (error_code, tuple(isr), leader_epoch, partition_epoch)
+        def done(answer: IsrProposalAnswered) -> None:
+            isr = tuple(sorted(answer.isr))
+            self.received[partition] = (answer.error_code, isr, answer.leader_epoch, answer.partition_epoch)
             self.count += 1
 
         return done
@@ -94,13 +93,21 @@ def test_isr_proposals_of_many_partitions_share_requests_and_get_their_own_answe
         async with linked_controller({ApiKey.ALTER_PARTITION: alter_partition}) as (_, link):
             proposals = AlterPartitionSender(link, 1, lambda: 42)
             answers = Answers()
-            proposals.propose(TOPIC, 0, 5, 7, ((1, 42), (2, 43)), answers.for_partition(0))
+            proposals.propose(
+                TopicIdPartition(TOPIC, 0), ProposeIsr(5, 7, ((1, 42), (2, 43))), answers.for_partition(0)
+            )
             async with asyncio.timeout(10):
                 while not bodies:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             for partition in (1, 2, 9):
-                proposals.propose(TOPIC, partition, 5, 7, ((1, 42),), answers.for_partition(partition))
-            proposals.propose(TOPIC, 1, 6, 9, ((1, 42),), answers.for_partition(100))
+                proposals.propose(
+                    TopicIdPartition(TOPIC, partition),
+                    ProposeIsr(5, 7, ((1, 42),)),
+                    answers.for_partition(partition),
+                )
+            proposals.propose(
+                TopicIdPartition(TOPIC, 1), ProposeIsr(6, 9, ((1, 42),)), answers.for_partition(100)
+            )
             first.complete(accepted(bodies[0]))
             await answers.wait_for(5)
             await proposals.close()
@@ -128,7 +135,9 @@ def test_isr_proposal_whose_answer_is_lost_is_reported_as_such() -> None:
         async with linked_controller({ApiKey.ALTER_PARTITION: lose}) as (_, link):
             proposals = AlterPartitionSender(link, 1, lambda: 42)
             answers = Answers()
-            proposals.propose(TOPIC, 0, 5, 7, ((1, 42),), answers.for_partition(0))
+            proposals.propose(
+                TopicIdPartition(TOPIC, 0), ProposeIsr(5, 7, ((1, 42),)), answers.for_partition(0)
+            )
             await answers.wait_for(1)
             await proposals.close()
         assert answers.received[0][0] is ErrorCode.network_exception
@@ -149,7 +158,11 @@ def test_isr_proposals_refused_as_a_whole_all_get_the_error() -> None:
             proposals = AlterPartitionSender(link, 1, lambda: 42)
             answers = Answers()
             for partition in range(3):
-                proposals.propose(TOPIC, partition, 5, 7, ((1, 42),), answers.for_partition(partition))
+                proposals.propose(
+                    TopicIdPartition(TOPIC, partition),
+                    ProposeIsr(5, 7, ((1, 42),)),
+                    answers.for_partition(partition),
+                )
             await answers.wait_for(3)
             await proposals.close()
         assert {answer[0] for answer in answers.received.values()} == {ErrorCode.stale_broker_epoch}
