@@ -17,8 +17,8 @@ from kio.schema.delete_records.v2.response import (
 )
 
 from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.slices import SLICE_ITEMS

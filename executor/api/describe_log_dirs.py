@@ -14,8 +14,8 @@ from kio.schema.describe_log_dirs.v5.response import (
 )
 
 from executor.logs.log_store import LogStore
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.wire.requests import Request, Steps

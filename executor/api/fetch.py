@@ -24,8 +24,8 @@ from executor.api.fetch_sessions import FetchSessions
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.machine.damage import Damage, find_damage
 from executor.partitions.machine.events import FollowerFetched
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.file_region import FileRegion, NotCachedError

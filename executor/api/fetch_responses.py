@@ -14,8 +14,8 @@ from kio.index import load_response_schema
 
 from executor.api.cold_reads import ColdLookUp
 from executor.api.fetch_context import ReadPartition
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.file_region import FileRegion
 from sparklog.storage.log import AbortedTransaction

@@ -18,8 +18,8 @@ from kio.schema.list_offsets.v11.response import (
 )
 
 from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.log import (
     EARLIEST_LOCAL_TIMESTAMP,

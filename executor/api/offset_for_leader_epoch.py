@@ -9,7 +9,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
     OffsetForLeaderTopicResult,
 )
 
-from executor.partitions.partition_table import PartitionTable
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.versions import upgrade_in_steps

@@ -25,9 +25,9 @@ from uuid import UUID
 from kio.index import load_response_schema
 
 from executor.partitions.delayed_operations import DelayedOperations
-from executor.partitions.partition_settings import PartitionSettings
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.settings import PartitionSettings
+from executor.partitions.table import PartitionTable
 from executor.records.examination import Demands, examine
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CODEC_BITS, BatchHeader, validate_produced

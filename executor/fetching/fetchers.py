@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetcher import Fetcher, FetcherSettings
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.types import BrokerEpoch, BrokerId

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.slices import in_slices
 from sparklog.storage.log import Log

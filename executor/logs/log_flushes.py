@@ -15,8 +15,8 @@ from concurrent.futures import Executor
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.slices import in_slices
 from sparklog.storage.log import Log

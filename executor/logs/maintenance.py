@@ -18,8 +18,8 @@ from typing import Final
 
 from executor.logs.log_checkpoints import CheckpointIntervals, LogCheckpoints
 from executor.logs.log_flushes import LogFlushes
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.slices import in_slices
 from sparklog.storage.log import Log

@@ -1,6 +1,6 @@
 """How far a replica's log reaches, for a controller that looks for the longest one (KIP-966)."""
 
-from executor.partitions.partition_table import PartitionTable
+from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.storage.log import Log

@@ -14,8 +14,8 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final
 
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory

@@ -32,7 +32,7 @@ from executor.partitions.machine.events import (
 )
 from executor.partitions.machine.follower import AwaitMetadata, BackOff
 from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.partition_settings import PartitionSettings
+from executor.partitions.settings import PartitionSettings
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.topic_names import is_internal_topic

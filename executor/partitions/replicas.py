@@ -37,7 +37,7 @@ from executor.logs.maintenance import Maintenance, MaintenanceIntervals
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.isr_proposer import IsrProposer
 from executor.partitions.log_end import log_end
-from executor.partitions.machine.directory_reports import ReplicaPlaces
+from executor.partitions.machine.directory_reports import DirectoryReports
 from executor.partitions.machine.events import (
     BrokersChanged,
     BrokerStatus,
@@ -45,10 +45,10 @@ from executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from executor.partitions.partition_settings import PartitionSettings
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.producer_loads import ProducerLoads
 from executor.partitions.replica import Replica
+from executor.partitions.settings import PartitionSettings
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig, topic_config
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
@@ -103,7 +103,7 @@ class Replicas:
         self._delayed = delayed = DelayedOperations(loop)
         self._table = table = PartitionTable(listener_name)
         self._store = LogStore(directories, self._executor, self.directory_failed)
-        self._places = ReplicaPlaces(node_id, assign)
+        self._reports = DirectoryReports(node_id, assign)
         self._on_directory_failed = on_directory_failed
         self._brokers: dict[BrokerId, BrokerStatus] = {}
         self._default_settings = PartitionSettings.of(topic_config(broker_config, {}))
@@ -230,8 +230,8 @@ class Replicas:
 
     @property
     def undeclared_damage(self) -> int:
-        """How many replicas the controller may still take for whole that are not (`replica_places`)."""
-        return self._places.undeclared
+        """How many replicas the controller may still take for whole that are not (`DirectoryReports`)."""
+        return self._reports.undeclared
 
     # --- metadata -------------------------------------------------------------------------------
 
@@ -255,8 +255,8 @@ class Replicas:
                 elif replica is not None:
                     await self._drop(replica)
                 else:
-                    self._places.forget(TopicIdPartition(topic.topic_id, partition))
-        self._places.own_directories = tuple(
+                    self._reports.forget(TopicIdPartition(topic.topic_id, partition))
+        self._reports.own_directories = tuple(
             directory.meta.directory_id for directory in self._store.online if directory.meta is not None
         )
         await self._open_missing(changed)
@@ -271,7 +271,7 @@ class Replicas:
                     if replica.leader_epoch != leader_epoch:
                         in_new_epoch.append(replica)
                 key = TopicIdPartition(topic.topic_id, partition)
-                self._places.image_changed(key, topic.partitions[partition])
+                self._reports.image_changed(key, topic.partitions[partition])
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
         await self._apply_configs(image, reconfigured)
@@ -306,7 +306,7 @@ class Replicas:
             await asyncio.gather(*(self._drop(replica) for replica in part))
         async for topics in in_slices(delta.deleted_topics.items()):
             for topic_id, name in topics:
-                self._places.forget_topic(topic_id)
+                self._reports.forget_topic(topic_id)
                 if name not in image.topics.by_name:
                     self._settings.pop(name, None)
 
@@ -318,7 +318,7 @@ class Replicas:
         replica.resign()
         replica.close_readers()
         self._delete_records.low_watermark_moved(replica)
-        self._places.forget(replica.key)
+        self._reports.forget(replica.key)
         await self._store.delete(replica.log)
 
     async def _open_missing(self, partitions: Sequence[tuple[TopicImage, int]]) -> None:
@@ -342,11 +342,11 @@ class Replicas:
             )
         except (KafkaError, OSError) as error:
             logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
-            self._places.lost(key)
+            self._reports.lost(key)
             return
         directory = self._store.directory_of(log)
         if directory.meta is not None:
-            self._places.opened(key, directory.meta.directory_id, damaged=log.missing is not None)
+            self._reports.opened(key, directory.meta.directory_id, damaged=log.missing is not None)
         replica = Replica(
             topic.topic_id, log, settings, self, high_watermark=high_watermark, broker_id=self._node_id
         )
@@ -432,9 +432,9 @@ class Replicas:
         told = None if registration is None else registration.directory_of(self._node_id)
         if not directory.is_failed_by(error) or directory.meta is None or told != directory.meta.directory_id:
             # The controller does not learn of it by the directory.
-            self._places.lost(key)
+            self._reports.lost(key)
             if registration is not None:
-                self._places.image_changed(key, registration)
+                self._reports.image_changed(key, registration)
 
     def load_producers(self, replica: Replica) -> None:
         """A log was cut, and its producers are to be made out anew."""
@@ -443,10 +443,10 @@ class Replicas:
     def gave_up_leading(self, replica: Replica) -> None:
         """A leader found its log damaged: the controller is to elect another one."""
         key = replica.key
-        self._places.damaged(key)
+        self._reports.damaged(key)
         registration = self._table.image.topics.partition(*key)
         if registration is not None:
-            self._places.image_changed(key, registration)
+            self._reports.image_changed(key, registration)
 
     def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """The disk of a directory failed; whatever lies in it is offline until the broker starts anew."""

@@ -11,8 +11,8 @@ from driver.controller.machine.unclean_recovery import LogQuestion
 from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.partitions.log_end import position_of
 from executor.partitions.machine.events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
-from executor.partitions.partition_settings import PartitionSettings
 from executor.partitions.replica import Replica
+from executor.partitions.settings import PartitionSettings
 from sparklog.config import BrokerConfig, topic_config
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES

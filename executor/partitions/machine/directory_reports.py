@@ -19,10 +19,10 @@ from sparklog.metadata.registrations import PartitionRegistration
 from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.types import BrokerId, TopicIdPartition
 
-__all__ = ["ReplicaPlaces", "place_to_tell"]
+__all__ = ["DirectoryReports", "directory_to_report"]
 
 
-def place_to_tell(
+def directory_to_report(
     registration: PartitionRegistration,
     broker_id: BrokerId,
     lies_in: UUID | None,
@@ -40,7 +40,7 @@ def place_to_tell(
     if told == lies_in:
         return None
     if told is None or told == UNASSIGNED_DIRECTORY:
-        # Of one directory the controller knows that it is that.
+        # A broker's only directory needs no telling: the controller has it from the registration.
         return lies_in if len(own_directories) > 1 else None
     # Told of a directory that this broker no longer has, the controller lets nobody lead from there: while
     # the replica still counts, what lies elsewhere must not pass for it.
@@ -57,7 +57,7 @@ def _counts(registration: PartitionRegistration, broker_id: BrokerId) -> bool:
     return _is_in_sync(registration, broker_id) or broker_id in registration.last_known_elr
 
 
-class ReplicaPlaces:
+class DirectoryReports:
     """What the controller has to be told about the replicas of one broker."""
 
     def __init__(self, broker_id: BrokerId, assign: Callable[[TopicIdPartition, UUID], None]) -> None:
@@ -122,8 +122,8 @@ class ReplicaPlaces:
             self._damaged.discard(key)
         if not _counts(registration, broker_id) or (lies_in is not None and key not in self._damaged):
             self._undeclared.discard(key)
-        place = place_to_tell(
+        directory_id = directory_to_report(
             registration, broker_id, lies_in, self.own_directories, damaged=key in self._damaged
         )
-        if place is not None:
-            self._assign(key, place)
+        if directory_id is not None:
+            self._assign(key, directory_id)

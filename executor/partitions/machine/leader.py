@@ -178,7 +178,7 @@ class PartitionLeader:
             case PartitionChanged():
                 return self._partition_changed(event)
             case BrokersChanged():
-                self._learn_places(event.brokers, self._directories)
+                self._learn_directories(event.brokers, self._directories)
                 return self._admit_joiners(event.now_ms) + self._advance_high_watermark(event.now_ms)
             case MinInsyncReplicasChanged():
                 was_under = self.is_under_min_isr
@@ -275,7 +275,7 @@ class PartitionLeader:
         has_new_minimum = event.min_insync_replicas != self.min_insync_replicas
         self.min_insync_replicas = event.min_insync_replicas
         if event.partition_epoch >= self.partition_epoch:
-            self._learn_places(self.brokers, dict(zip(event.replicas, event.directories, strict=False)))
+            self._learn_directories(self.brokers, dict(zip(event.replicas, event.directories, strict=False)))
         if event.partition_epoch > self.partition_epoch:
             self._assign(event.replicas, event.now_ms)
             self._commit(event.isr, event.partition_epoch)
@@ -297,7 +297,7 @@ class PartitionLeader:
             if broker_id != self.broker_id
         }
 
-    def _learn_places(
+    def _learn_directories(
         self, brokers: Mapping[BrokerId, BrokerStatus], directories: Mapping[BrokerId, UUID | None]
     ) -> None:
         """Take in which brokers there are and where replicas lie; forget what lies nowhere any more."""

@@ -24,7 +24,7 @@ from executor.api.quorum import QuorumHandlers
 from executor.metadata.machine.quorum_voter import FetchOutcome
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.partitions.log_end import log_end
-from executor.partitions.partition_table import PartitionTable
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.control_records import CONTROLLER_LISTENER

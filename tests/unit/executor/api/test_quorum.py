@@ -21,7 +21,7 @@ from executor.metadata.machine.quorum_voter import Election
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.quorum_state_file import QUORUM_STATE, read_election
 from executor.partitions.log_end import log_end
-from executor.partitions.partition_table import PartitionTable
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import encode_record

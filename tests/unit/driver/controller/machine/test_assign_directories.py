@@ -11,7 +11,7 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
 )
 
 from driver.controller.machine.decision import Decision
-from executor.partitions.machine.directory_reports import ReplicaPlaces
+from executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.types import TopicIdPartition
@@ -53,11 +53,11 @@ def three_replicas(min_isr: int = 2) -> Conversation:
     return conversation
 
 
-def places_of(conversation: Conversation, broker_id: int) -> ReplicaPlaces:
+def reports_of(conversation: Conversation, broker_id: int) -> DirectoryReports:
     """What the broker has to tell goes straight to the controller."""
-    places = ReplicaPlaces(broker_id, lambda key, directory: assign(conversation, broker_id, directory))
-    places.own_directories = (directory_of(broker_id),)
-    return places
+    reports = DirectoryReports(broker_id, lambda key, directory: assign(conversation, broker_id, directory))
+    reports.own_directories = (directory_of(broker_id),)
+    return reports
 
 
 def test_lost_replica_leaves_isr_and_leadership_in_one_change() -> None:
@@ -75,13 +75,13 @@ def test_damaged_replica_counts_again_only_after_the_isr_took_it_back() -> None:
     """The story of a replica that recovered shorter than it had been, from its restart to the ISR."""
     conversation = three_replicas()
     key = TopicIdPartition(conversation.topic_id(), 0)
-    places = places_of(conversation, 0)
-    places.opened(key, directory_of(0), damaged=True)
-    assert places.undeclared == 1
-    places.image_changed(key, conversation.partition())
+    reports = reports_of(conversation, 0)
+    reports.opened(key, directory_of(0), damaged=True)
+    assert reports.undeclared == 1
+    reports.image_changed(key, conversation.partition())
     assert conversation.partition().directory_of(0) == LOST_DIRECTORY
-    places.image_changed(key, conversation.partition())
-    assert places.undeclared == 0
+    reports.image_changed(key, conversation.partition())
+    assert reports.undeclared == 0
     partition = conversation.partition()
     assert partition.directory_of(0) == directory_of(0), "said where it lies once it counts no more"
     assert (partition.leader, partition.isr) == (1, (1, 2))
@@ -99,10 +99,10 @@ def test_damaged_replica_that_was_the_last_leader_does_not_lead_what_healthy_one
     epoch = conversation.epoch(0)
     conversation.say(registration(0, incarnation=2, previous_broker_epoch=epoch))
     key = TopicIdPartition(conversation.topic_id(), 0)
-    places = places_of(conversation, 0)
-    places.opened(key, directory_of(0), damaged=True)
-    places.image_changed(key, conversation.partition())
-    places.image_changed(key, conversation.partition())
+    reports = reports_of(conversation, 0)
+    reports.opened(key, directory_of(0), damaged=True)
+    reports.image_changed(key, conversation.partition())
+    reports.image_changed(key, conversation.partition())
     conversation.heartbeat(0)
     partition = conversation.partition()
     assert (partition.leader, partition.elr, partition.last_known_elr) == (None, (2,), (2,))
@@ -116,10 +116,10 @@ def test_damaged_replica_without_others_leads_on() -> None:
     conversation = Conversation().start(0)
     conversation.create(creatable("t", assignments={0: (0,)}))
     key = TopicIdPartition(conversation.topic_id(), 0)
-    places = places_of(conversation, 0)
-    places.opened(key, directory_of(0), damaged=True)
-    places.image_changed(key, conversation.partition())
-    assert places.undeclared == 0
+    reports = reports_of(conversation, 0)
+    reports.opened(key, directory_of(0), damaged=True)
+    reports.image_changed(key, conversation.partition())
+    assert reports.undeclared == 0
     assert conversation.partition().leader == 0
 
 
@@ -127,10 +127,10 @@ def test_replica_on_a_new_disk_is_not_taken_for_the_one_that_counted() -> None:
     """While it counts, in the directory that is gone, nothing that lies elsewhere may lead."""
     conversation = three_replicas()
     key = TopicIdPartition(conversation.topic_id(), 0)
-    places = places_of(conversation, 0)
-    places.own_directories = (UUID(int=777),)
-    places.opened(key, UUID(int=777), damaged=False)
-    places.image_changed(key, conversation.partition())
+    reports = reports_of(conversation, 0)
+    reports.own_directories = (UUID(int=777),)
+    reports.opened(key, UUID(int=777), damaged=False)
+    reports.image_changed(key, conversation.partition())
     assert conversation.partition().directory_of(0) == directory_of(0)
 
 
@@ -142,11 +142,11 @@ def test_replica_in_one_of_several_directories_is_told_of() -> None:
     conversation.heartbeat(0)
     conversation.create(creatable("t", assignments={0: (0, 1)}))
     assert conversation.partition().directory_of(0) == UNASSIGNED_DIRECTORY
-    places = places_of(conversation, 0)
-    places.own_directories = both
+    reports = reports_of(conversation, 0)
+    reports.own_directories = both
     key = TopicIdPartition(conversation.topic_id(), 0)
-    places.opened(key, both[1], damaged=False)
-    places.image_changed(key, conversation.partition())
+    reports.opened(key, both[1], damaged=False)
+    reports.image_changed(key, conversation.partition())
     assert conversation.partition().directory_of(0) == both[1]
     conversation.heartbeat(0, offline_log_dirs=(both[1],))
     partition = conversation.partition()
