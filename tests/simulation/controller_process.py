@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from driver.controller.machine.cluster import CONTROLLER_ID
-from driver.controller.quorum import candidate as machine
+from driver.controller.quorum.machine import candidate as machine
 from driver.controller.quorum.machine.candidate import Candidate, ExpectedBroker, Lead, RollCall
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from driver.controller.quorum.machine.voter_history import VoterHistory
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata import snapshot_records as snapshots
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata_log.machine import snapshot_records as snapshots
 from sparklog.metadata_log.machine.fetch_position import common_end, parting
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterSet

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from driver.controller import alter_partition, brokers, elections, partition_changes
+from driver.controller.machine import alter_partition, brokers, elections, partition_changes
 from driver.controller.machine.cluster import Cluster
 from driver.controller.machine.partition_changes import Election as HowFar
 from driver.controller.machine.unclean_recovery import UncleanRecovery
