@@ -96,7 +96,7 @@ def start(
     cluster.start()
     if isinstance(spark, SparkSession):
         dataframe.register(spark, cluster.bootstrap_servers)
-    logger.info("cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
+    logger.info("Cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
     return cluster
 
 

@@ -185,7 +185,7 @@ class SparkCluster:
             self._controller.shut_down_broker(assignment.node_id, f"executor {executor} is decommissioned")
 
     def _broker_refused(self, refusal: str) -> None:
-        logger.error("refused: %s", refusal)
+        logger.error("Refused: %s", refusal)
         self._refusal = refusal
 
     def _rack_ended(self) -> None:
@@ -194,7 +194,7 @@ class SparkCluster:
             left_behind = self._racks_running == 0 and not self._stopped
         if left_behind:
             logger.warning(
-                "the Spark application ended before the cluster was stopped; stopping the controller"
+                "The Spark application ended before the cluster was stopped; stopping the controller"
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()

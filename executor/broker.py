@@ -126,7 +126,7 @@ class Broker:
         """Begin a controlled shutdown; safe from any thread and from a signal handler; idempotent."""
         if self._stop_reason is None:
             self._stop_reason = reason
-            logger.info("stopping: %s", reason)
+            logger.info("Stopping: %s", reason)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
             self._loop.call_soon_threadsafe(self._stopping.set)
@@ -272,7 +272,7 @@ class Broker:
 
     async def _driver_gone(self, link: ControllerLink) -> None:
         await link.gone()
-        logger.info("leaving: the driver has gone before it led")
+        logger.info("Leaving: the driver has gone before it led")
         self._abandoned = True
 
     def _connected(self, quorum: QuorumMember) -> None:
@@ -337,7 +337,7 @@ class Broker:
             if lifecycle.broker_epoch is None:
                 lifecycle.registration_answered(response.error_code, response.broker_epoch, _now_ms())
                 if lifecycle.broker_epoch is not None:
-                    logger.info("registered with broker epoch %d", lifecycle.broker_epoch)
+                    logger.info("Registered with broker epoch %d", lifecycle.broker_epoch)
                     await asyncio.to_thread(directories.note_running, lifecycle.broker_epoch)
                     quorum.registered()
             else:
@@ -362,7 +362,7 @@ class Broker:
         await asyncio.wait([loading])
         if loading.cancelled() or (error := loading.exception()) is not None:
             logger.error(
-                "no clean shutdown: the logs were not loaded%s", "" if loading.cancelled() else f": {error}"
+                "No clean shutdown: the logs were not loaded%s", "" if loading.cancelled() else f": {error}"
             )
             return
         await replicas.shutdown()

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (sparklog.StartError, ConfigError, OSError, ValueError) as error:
         context.stop()
         if stop_signal.wait(0):
-            logger.info("stopped before the cluster was up")
+            logger.info("Stopped before the cluster was up")
             return 0
         print(f"sparklog can't start: {error}", file=sys.stderr)
         return 1
@@ -91,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 logger.error("Spark has ended under the cluster")
                 return 1
             if cluster.failure is not None:
-                logger.error("the controller has ended: %s", cluster.failure)
+                logger.error("The controller has ended: %s", cluster.failure)
                 return 1
-        logger.info("stopping")
+        logger.info("Stopping")
     context.stop()
     return 0
 

@@ -1,7 +1,7 @@
 """The time in which this driver leads: what is put together when an election is won.
 
-    request -> Controller decides -> Commits appends -> brokers fetch (MetadataFetches) -> QuorumLeader counts
-    -> the high watermark moves -> Commits publishes and answers
+    request -> Controller decides -> CommitQueue appends -> brokers fetch (MetadataFetches)
+    -> QuorumLeader counts -> the high watermark moves -> CommitQueue publishes and answers
 
 Everything here lives on the controller's event loop.
 """
@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Final
 
 from driver.controller.api import Handlers, now_ms
-from driver.controller.broker_liveness import Departures
-from driver.controller.commit_queue import Commits
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.broker_liveness import BrokerLiveness
+from driver.controller.commit_queue import CommitQueue
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.unclean_recovery import LogQuestion
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import Links
-from driver.controller.quorum.machine.candidate import ForeignClusterError, Lead, RollCall
+from driver.controller.quorum.broker_channels import BrokerChannels
+from driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader, ForeignClusterError
 from driver.controller.quorum.machine.leader import QuorumLeader
 from driver.controller.quorum.requests import (
     begin_quorum_epoch_request,
@@ -38,7 +38,7 @@ from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["DeposedError", "Leadership"]
+__all__ = ["ActiveController", "DeposedError"]
 
 END_EPOCH_TIMEOUT_S: Final = 0.5
 
@@ -49,7 +49,7 @@ class DeposedError(Exception):
     """Another driver leads the cluster; this one can change nothing any more."""
 
 
-class Leadership:
+class ActiveController:
     """This driver as the leader of the metadata log and the controller of the cluster."""
 
     def __init__(
@@ -57,12 +57,12 @@ class Leadership:
         cluster_id: str,
         config: BrokerConfig,
         log: MetadataLog,
-        lead: Lead,
+        lead: BecomeLeader,
         *,
         wanted_voters: tuple[BrokerId, ...],
         image: MetadataImage,
-        calls: tuple[RollCall, ...],
-        links: Links,
+        announced: tuple[AnnouncedBroker, ...],
+        channels: BrokerChannels,
         endpoint: Endpoint,
         on_commit: Callable[[MetadataImage], None],
         on_failure: Callable[[BaseException], None],
@@ -70,26 +70,26 @@ class Leadership:
         """Begin the epoch that was won, on top of the `image` that the log adds up to."""
         self._cluster_id = cluster_id
         self._log = log
-        self._links = links
+        self._channels = channels
         self._endpoint = endpoint
-        self._calls = {call.key: call for call in calls}
+        self._announced = {broker.key: broker for broker in announced}
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self._announcements: set[asyncio.Task[None]] = set()
+        self._begin_quorum_epochs: set[asyncio.Task[None]] = set()
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._progress_scheduled = False
         self._applied_bytes = 0
         self.image = EMPTY_IMAGE
         """The newest committed state; empty until a majority has the beginning of this epoch."""
         self.controller = Controller(cluster_id, config, uuid.uuid4, image)
-        self.commits = Commits(
+        self.commit_queue = CommitQueue(
             self.controller,
             log,
             on_append=self._schedule_progress,
             on_commit=self._committed,
             on_failure=on_failure,
         )
-        self.departures = Departures(
+        self.broker_liveness = BrokerLiveness(
             config.inter_broker_listener, lambda: self.controller.image, self._broker_gone
         )
         self.quorum = QuorumLeader(
@@ -105,9 +105,9 @@ class Leadership:
             cluster_id,
             config,
             self.controller,
-            self.commits,
+            self.commit_queue,
             self.fetches,
-            self.departures,
+            self.broker_liveness,
             self.quorum,
             lambda: self.image,
             endpoint,
@@ -118,22 +118,22 @@ class Leadership:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
         bootstrap = self.controller.bootstrap()
-        self.commits.submit(bootstrap, lambda _: self._ready())
-        for call in calls:
-            self._announce(call)
+        self.commit_queue.submit(bootstrap, lambda _: self._ready())
+        for broker in announced:
+            self._begin_quorum_epoch(broker)
 
-    def called_in(self, call: RollCall) -> None:
+    def broker_announced(self, broker: AnnouncedBroker) -> None:
         """A broker has come, or does not know yet that this driver leads.
 
         Raises:
             ForeignClusterError: it belongs to another cluster.
         """
-        if call.cluster_id not in (None, self._cluster_id):
-            raise ForeignClusterError(call, self._cluster_id)
-        for key in [key for key in self._calls if key.node_id == call.key.node_id]:
-            del self._calls[key]
-        self._calls[call.key] = call
-        self._announce(call)
+        if broker.cluster_id not in (None, self._cluster_id):
+            raise ForeignClusterError(broker, self._cluster_id)
+        for key in [key for key in self._announced if key.node_id == broker.key.node_id]:
+            del self._announced[key]
+        self._announced[broker.key] = broker
+        self._begin_quorum_epoch(broker)
 
     def tick(self) -> None:
         """Let time pass."""
@@ -141,38 +141,38 @@ class Leadership:
             self.decide(decision)
         self._ask_for_logs()
         self.fetches.expire(now_ms())
-        voters = self.quorum.next_voters(self._calls.values(), now_ms())
+        voters = self.quorum.next_voters(self._announced.values(), now_ms())
         if voters is not None:
             self._change_voters(voters)
 
     def decide(self, decision: Decision) -> None:
         """Commit a decision that nobody waits for."""
-        self.commits.submit(decision, lambda _: None)
+        self.commit_queue.submit(decision, lambda _: None)
 
     @property
     def missing(self) -> str | None:
         """Say which voters are out of touch, if so many are that nothing can be decided."""
         if self.quorum.has_majority(now_ms()):
             return None
-        silent = sorted(self.quorum.voters.keys - self._calls.keys())
+        silent = sorted(self.quorum.voters.keys - self._announced.keys())
         return (
             f"too few voters are in touch; out of touch are {', '.join(map(str, silent)) or 'none for long'}"
         )
 
     async def end(self) -> None:
         """Tell the brokers that this driver leads no more, as far as they hear it soon."""
-        for task in (*self._announcements, *self._log_questions.values()):
+        for task in (*self._begin_quorum_epochs, *self._log_questions.values()):
             task.cancel()
         farewells = [
-            self._links.request(call, end_quorum_epoch_request(self._cluster_id, self._log.leader_epoch))
-            for call in self._calls.values()
+            self._channels.request(broker, end_quorum_epoch_request(self._cluster_id, self._log.leader_epoch))
+            for broker in self._announced.values()
         ]
         try:
             async with asyncio.timeout(END_EPOCH_TIMEOUT_S):
                 await asyncio.gather(*farewells, return_exceptions=True)
         except TimeoutError:
             logger.info("Not every broker heard that the controller leaves")
-        await self.departures.close()
+        await self.broker_liveness.close()
         await self._log.snapshot_taker.idle()
 
     def _ready(self) -> None:
@@ -201,7 +201,7 @@ class Leadership:
 
     def _fetched(self, key: VoterKey, fetch_offset: Offset) -> None:
         if self.quorum.fetched(key, fetch_offset, self._log.log_end_offset, now_ms()):
-            self.commits.high_watermark_moved(self.quorum.high_watermark)
+            self.commit_queue.high_watermark_moved(self.quorum.high_watermark)
             self._schedule_progress()
 
     def _schedule_progress(self) -> None:
@@ -229,23 +229,23 @@ class Leadership:
         """Ask brokers how far their logs reach, one question at a time each."""
         for question in self.controller.log_questions(now_ms()):
             broker_id = question.broker_id
-            call = next((each for each in self._calls.values() if each.key.node_id == broker_id), None)
-            if call is not None and broker_id not in self._log_questions:
-                asking = self._ask_for_log(call, question)
+            broker = next((each for each in self._announced.values() if each.key.node_id == broker_id), None)
+            if broker is not None and broker_id not in self._log_questions:
+                asking = self._ask_for_log(broker, question)
                 self._log_questions[broker_id] = asyncio.get_running_loop().create_task(asking)
 
-    async def _ask_for_log(self, call: RollCall, question: LogQuestion) -> None:
+    async def _ask_for_log(self, broker: AnnouncedBroker, question: LogQuestion) -> None:
         try:
-            response = await self._links.request(call, log_end_request(question.leader_epochs))
+            response = await self._channels.request(broker, log_end_request(question.leader_epochs))
         except KafkaError as error:
-            logger.info("%s did not say how far its logs reach, and is asked again: %s", call.key, error)
+            logger.info("%s did not say how far its logs reach, and is asked again: %s", broker.key, error)
         else:
             self.decide(self.controller.log_question_answered(question, log_ends_of(response), now_ms()))
         finally:
             del self._log_questions[question.broker_id]
 
     def _deposed(self, key: VoterKey, leader_epoch: LeaderEpoch) -> None:
-        if key in self._calls:
+        if key in self._announced:
             self._on_failure(
                 DeposedError(
                     f"another driver leads cluster {self._cluster_id} with leader epoch {leader_epoch}, this "
@@ -253,20 +253,22 @@ class Leadership:
                 )
             )
 
-    def _announce(self, call: RollCall) -> None:
-        task = asyncio.get_running_loop().create_task(self._announce_to(call))
-        self._announcements.add(task)
-        task.add_done_callback(self._announcements.discard)
+    def _begin_quorum_epoch(self, broker: AnnouncedBroker) -> None:
+        task = asyncio.get_running_loop().create_task(self._send_begin_quorum_epoch(broker))
+        self._begin_quorum_epochs.add(task)
+        task.add_done_callback(self._begin_quorum_epochs.discard)
 
-    async def _announce_to(self, call: RollCall) -> None:
+    async def _send_begin_quorum_epoch(self, broker: AnnouncedBroker) -> None:
         request = begin_quorum_epoch_request(
-            self._cluster_id, call.key, self._log.leader_epoch, self._endpoint.host, self._endpoint.port
+            self._cluster_id, broker.key, self._log.leader_epoch, self._endpoint.host, self._endpoint.port
         )
         try:
-            response = await self._links.request(call, request)
+            response = await self._channels.request(broker, request)
             for topic in response.topics:
                 for partition in topic.partitions:
                     if partition.leader_epoch > self._log.leader_epoch:
-                        self._deposed(call.key, partition.leader_epoch)
+                        self._deposed(broker.key, partition.leader_epoch)
         except KafkaError as error:
-            logger.info("%s did not hear of its controller, and will call in again: %s", call.key, error)
+            logger.info(
+                "%s did not hear of its controller, and will announce itself again: %s", broker.key, error
+            )

@@ -21,9 +21,9 @@ from kio.schema.describe_topic_partitions.v0.response import (
 )
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
-from driver.controller.broker_liveness import Departures
-from driver.controller.commit_queue import Commits
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.broker_liveness import BrokerLiveness
+from driver.controller.commit_queue import CommitQueue
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
 from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
@@ -115,9 +115,9 @@ class Handlers:
         cluster_id: str,
         config: BrokerConfig,
         controller: Controller,
-        commits: Commits,
+        commit_queue: CommitQueue,
         fetches: MetadataFetches,
-        departures: Departures,
+        broker_liveness: BrokerLiveness,
         quorum: QuorumLeader,
         committed_image: Callable[[], MetadataImage],
         endpoint: Endpoint,
@@ -125,9 +125,9 @@ class Handlers:
         self._cluster_id = cluster_id
         self._config = config
         self._controller = controller
-        self._commits = commits
+        self._commit_queue = commit_queue
         self._fetches = fetches
-        self._departures = departures
+        self._broker_liveness = broker_liveness
         self._quorum = quorum
         self._committed_image = committed_image
         self._endpoint = endpoint
@@ -161,7 +161,7 @@ class Handlers:
         """Decide about what a broker asks for itself."""
         deferred = Deferred()
         decision = self._controller.handle(upgrade(request.body), now_ms())
-        self._commits.submit(decision, deferred.complete)
+        self._commit_queue.submit(decision, deferred.complete)
         return deferred
 
     def _change_for_client(self, request: Request) -> Steps:
@@ -191,7 +191,7 @@ class Handlers:
             decision = self._controller.handle(part, now_ms())
             new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
             too_many = new_partitions >= MAX_PARTITIONS_PER_REQUEST
-            self._commits.submit(decision, partial(answer, number))
+            self._commit_queue.submit(decision, partial(answer, number))
         return deferred
 
     def _from_broker(self, request: Request) -> Deferred:
@@ -199,11 +199,11 @@ class Handlers:
 
         def answer(reply: Any) -> None:
             if reply.error_code is ErrorCode.none:
-                self._departures.seen(broker_id, request.connection)
+                self._broker_liveness.seen(broker_id, request.connection)
             deferred.complete(reply)
 
         deferred = Deferred()
-        self._commits.submit(self._controller.handle(upgrade(request.body), now_ms()), answer)
+        self._commit_queue.submit(self._controller.handle(upgrade(request.body), now_ms()), answer)
         return deferred
 
     def _heartbeat(self, request: Request) -> Response | Deferred:
@@ -265,7 +265,7 @@ class Handlers:
             )
         )
         decision = self._controller.handle(request, now_ms())
-        self._commits.submit(decision, lambda _: self._creating.difference_update(new))
+        self._commit_queue.submit(decision, lambda _: self._creating.difference_update(new))
 
     def _describe_cluster(self, request: Any, _: int) -> Response:
         return describe_cluster_response(

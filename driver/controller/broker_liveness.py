@@ -17,7 +17,7 @@ from sparklog.metadata.image import Endpoint, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.requests import Peer
 
-__all__ = ["Departures"]
+__all__ = ["BrokerLiveness"]
 
 PROBE_MS: Final = 200
 """How long a listener is tried. A killed process's sockets do not all close in the same instant."""
@@ -26,7 +26,7 @@ PROBE_PAUSE_MS: Final = 10
 logger = logging.getLogger(__name__)
 
 
-class Departures:
+class BrokerLiveness:
     """The brokers' connections, and the probes of brokers that may be gone; belongs to one event loop."""
 
     def __init__(

@@ -14,7 +14,7 @@ from driver.controller.metadata_log import MetadataLog
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import Offset
 
-__all__ = ["Commits"]
+__all__ = ["CommitQueue"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class _Waiting(NamedTuple):
     answer: Callable[[Any], None]
 
 
-class Commits:
+class CommitQueue:
     """The decisions of one controller that are appended but not yet committed."""
 
     def __init__(

@@ -12,7 +12,7 @@ Pure. Order for the caller: `questions` and `removals` now and then; what comes 
 import logging
 from collections.abc import Iterator, Mapping
 
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
@@ -36,7 +36,7 @@ class InternalTopicRepair:
         self._end_offsets: dict[TopicIdPartition, int] = {}
         self._told: set[str] = set()
 
-    def questions(self, cluster: Cluster) -> list[LogQuestion]:
+    def questions(self, cluster: ClusterState) -> list[LogQuestion]:
         """Return what leaders have to be asked before the wrong topics can be removed."""
         asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
         for topic in _wrong(cluster):
@@ -48,7 +48,7 @@ class InternalTopicRepair:
         return [LogQuestion(each, brokers[each].broker_epoch, epochs) for each, epochs in asked.items()]
 
     def answered(
-        self, cluster: Cluster, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]
+        self, cluster: ClusterState, question: LogQuestion, positions: Mapping[tuple[str, int], LogPosition]
     ) -> None:
         """Take in how far leaders' logs reach; those that are missing are asked for again."""
         for topic in _wrong(cluster):
@@ -62,7 +62,7 @@ class InternalTopicRepair:
                 ):
                     self._end_offsets[TopicIdPartition(topic.topic_id, number)] = position.end_offset
 
-    def removals(self, cluster: Cluster) -> list[MetadataRecord]:
+    def removals(self, cluster: ClusterState) -> list[MetadataRecord]:
         """Return the records that remove the wrong topics that are known to be empty."""
         records: list[MetadataRecord] = []
         for topic in _wrong(cluster):
@@ -86,7 +86,7 @@ class InternalTopicRepair:
             )
 
 
-def _wrong(cluster: Cluster) -> Iterator[TopicImage]:
+def _wrong(cluster: ClusterState) -> Iterator[TopicImage]:
     image = cluster.image
     for name in sorted(INTERNAL_TOPICS):
         topic = image.topics.by_name.get(name)

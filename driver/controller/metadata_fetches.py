@@ -11,7 +11,7 @@ from datetime import timedelta
 from kio.schema.fetch.v18.request import FetchRequest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode

@@ -1,8 +1,8 @@
-"""The controller's thread: an event loop with a listener, an election, and then a leadership.
+"""The controller's thread: an event loop with a listener, an election, and then an active controller.
 
-Nothing is decided here. From `start` on brokers can call in; once an election is won, the loop hands
-requests, ticks and departures to the `Leadership`. Until then clients wait for their answers, and a
-moment more for brokers that are late.
+Nothing is decided here. From `start` on brokers can announce themselves; once an election is won, the loop
+hands requests, ticks and reports of lost brokers to the `ActiveController`. Until then clients wait for their
+answers, and a moment more for brokers that are late.
 
 If the disk fails, or another driver takes the cluster over, the controller stops answering and stays
 stopped: `failure` says why, and every waiting call raises it. Whoever answered on would tell of changes that
@@ -17,20 +17,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from driver.controller.active_controller import Leadership
+from driver.controller.active_controller import ActiveController
 from driver.controller.api import ABOUT_FEW, controller_versions, now_ms
-from driver.controller.machine.startup_grace import LateBrokers
+from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import Links
-from driver.controller.quorum.election import Election
+from driver.controller.quorum.broker_channels import BrokerChannels
+from driver.controller.quorum.candidacy import Candidacy
 from driver.controller.quorum.machine.candidate import (
+    AnnouncedBroker,
     Candidate,
     ExpectedBroker,
     ForeignClusterError,
-    RollCall,
     first_voters,
 )
-from driver.controller.quorum.requests import roll_call_of, roll_call_response
+from driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
@@ -91,7 +91,7 @@ class ControllerServer:
         self._running: _Running | None = None
 
     def start(self) -> None:
-        """Begin a metadata log and listen; return when brokers can call in.
+        """Begin a metadata log and listen; return when brokers can announce themselves.
 
         Raises:
             KafkaError: the directory cannot be written.
@@ -122,8 +122,8 @@ class ControllerServer:
         running = self._running
         if running is None:
             return None
-        leadership = running.leadership
-        return self._candidate.missing() if leadership is None else leadership.missing
+        active_controller = running.active_controller
+        return self._candidate.missing() if active_controller is None else active_controller.missing
 
     @property
     def image(self) -> MetadataImage:
@@ -165,17 +165,15 @@ class ControllerServer:
 
     def report_broker_lost(self, broker_id: BrokerId) -> None:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
-        self._call(lambda leadership: leadership.departures.suspect(broker_id))
+        self._call(lambda active: active.broker_liveness.suspect(broker_id))
 
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> None:
         """Have one broker leave while the cluster goes on; returns before it has."""
-        self._call(
-            lambda leadership: leadership.decide(leadership.controller.shut_down_broker(broker_id, reason))
-        )
+        self._call(lambda active: active.decide(active.controller.shut_down_broker(broker_id, reason)))
 
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down."""
-        self._call(lambda leadership: leadership.controller.shut_down_brokers())
+        self._call(lambda active: active.controller.shut_down_brokers())
 
     def stop(self) -> None:
         """Close listener and log, end the thread. Safe to call twice, and before `start`."""
@@ -186,15 +184,15 @@ class ControllerServer:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _call(self, action: Callable[[Leadership], None]) -> None:
-        """Have the leadership do something, if there is one."""
+    def _call(self, action: Callable[[ActiveController], None]) -> None:
+        """Have the active controller do something, if this driver is it."""
         running = self._running
         if running is None:
             return
 
         def act() -> None:
-            if running.leadership is not None:
-                action(running.leadership)
+            if running.active_controller is not None:
+                action(running.active_controller)
 
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             running.loop.call_soon_threadsafe(act)
@@ -214,9 +212,9 @@ class ControllerServer:
 
     async def _run(self) -> None:
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
-        links = Links(self._config.controller_quorum_request_timeout_ms)
+        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms)
         running = _Running(
-            asyncio.get_running_loop(), asyncio.Event(), Election(self._candidate, log, links, now_ms)
+            asyncio.get_running_loop(), asyncio.Event(), Candidacy(self._candidate, log, channels, now_ms)
         )
         try:
             listener = await Listener.start(
@@ -235,16 +233,16 @@ class ControllerServer:
             self._running = running
             self._started.set()
             try:
-                await self._lead(running, log, links)
+                await self._lead(running, log, channels)
             finally:
                 await listener.close()
         finally:
-            links.close()
+            channels.close()
             await asyncio.to_thread(log.close)
 
-    async def _lead(self, running: "_Running", log: MetadataLog, links: Links) -> None:
+    async def _lead(self, running: "_Running", log: MetadataLog, channels: BrokerChannels) -> None:
         """Win the election and serve, until asked to stop or failed."""
-        won = asyncio.ensure_future(running.election.won())
+        won = asyncio.ensure_future(running.candidacy.won())
         stopped = asyncio.ensure_future(running.stop_requested.wait())
         try:
             await asyncio.wait([won, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -253,47 +251,47 @@ class ControllerServer:
             lead = won.result()
             image = await asyncio.to_thread(_replayed, log)
             assert self._candidate.cluster_id is not None, "known before anybody is asked to vote"
-            leadership = running.leadership = Leadership(
+            active_controller = running.active_controller = ActiveController(
                 self._candidate.cluster_id,
                 self._config,
                 log,
                 lead,
                 wanted_voters=self._wanted_voters,
                 image=image,
-                calls=self._candidate.calls,
-                links=links,
+                announced=self._candidate.announced_brokers,
+                channels=channels,
                 endpoint=Endpoint(CONTROLLER_LISTENER, self._host, self._port),
                 on_commit=self._committed,
                 on_failure=self._fail,
             )
             self._cluster_id = self._candidate.cluster_id
-            running.handlers = leadership.handlers.table()
-            late_brokers = LateBrokers(self._expected_brokers, image.end_offset, now_ms())
+            running.handlers = active_controller.handlers.table()
+            startup_grace = StartupGrace(self._expected_brokers, image.end_offset, now_ms())
             try:
-                await self._tick_until_stopped(running, leadership, late_brokers)
+                await self._tick_until_stopped(running, active_controller, startup_grace)
             finally:
                 running.handlers = {}
-                await leadership.end()
+                await active_controller.end()
         finally:
             stopped.cancel()
             won.cancel()
             await asyncio.gather(won, stopped, return_exceptions=True)
 
     async def _tick_until_stopped(
-        self, running: "_Running", leadership: Leadership, late_brokers: LateBrokers
+        self, running: "_Running", active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
         while not running.stop_requested.is_set() and self._failure is None:
-            leadership.tick()
-            self._serve_clients_when_due(running, leadership, late_brokers)
+            active_controller.tick()
+            self._serve_clients_when_due(running, active_controller, startup_grace)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
 
     def _serve_clients_when_due(
-        self, running: "_Running", leadership: Leadership, late_brokers: LateBrokers
+        self, running: "_Running", active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
-        if running.serves_clients.is_set() or late_brokers.are_waited_for(
-            self._image, leadership.fetches.known_offsets, now_ms()
+        if running.serves_clients.is_set() or startup_grace.lasts(
+            self._image, active_controller.fetches.known_offsets, now_ms()
         ):
             return
         running.serves_clients.set()
@@ -326,28 +324,30 @@ class _Running:
     """What there is while the loop runs; to be used on the loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, election: Election
+        self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, candidacy: Candidacy
     ) -> None:
         self.loop = loop
         self.stop_requested = stop_requested
-        self.election = election
-        self.leadership: Leadership | None = None
+        self.candidacy = candidacy
+        self.active_controller: ActiveController | None = None
         self.handlers: Mapping[ApiKey, Handler] = {}
         """Who answers what; empty while this driver does not lead."""
         self.serves_clients = asyncio.Event()
         """Set once this driver leads and its clients need not wait for late brokers any more."""
 
-    def called_in(self, request: Request) -> Response:
-        """Answer a roll call (AddRaftVoter)."""
+    def broker_announced(self, request: Request) -> Response:
+        """Answer a broker that announces itself (AddRaftVoter)."""
         try:
-            call: RollCall = roll_call_of(request.body)
-            (self.election if self.leadership is None else self.leadership).called_in(call)
+            broker: AnnouncedBroker = announced_broker(request.body)
+            (self.candidacy if self.active_controller is None else self.active_controller).broker_announced(
+                broker
+            )
         except KafkaError as error:
-            return roll_call_response(error.error_code, error.message)
+            return announcement_response(error.error_code, error.message)
         except ForeignClusterError as error:
             logger.error("%s", error)
-            return roll_call_response(ErrorCode.inconsistent_cluster_id, str(error))
-        return roll_call_response(ErrorCode.none)
+            return announcement_response(ErrorCode.inconsistent_cluster_id, str(error))
+        return announcement_response(ErrorCode.none)
 
     def handle(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
         """Answer anything else; a client that comes too early waits, instead of asking again and again.
@@ -377,7 +377,9 @@ def _table(running: _Running) -> dict[ApiKey, Api]:
             api_key: Api(*versions, running.handle, many=api_key not in ABOUT_FEW)
             for api_key, versions in controller_versions().items()
         },
-        ApiKey.ADD_RAFT_VOTER: Api(*known_versions(ApiKey.ADD_RAFT_VOTER), running.called_in, many=False),
+        ApiKey.ADD_RAFT_VOTER: Api(
+            *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
+        ),
     }
 
 

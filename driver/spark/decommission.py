@@ -62,7 +62,7 @@ class DecommissionWatch:
                     self._look_at(rack)
             except Py4JError as error:  # a context that is being stopped, or a JVM that is gone
                 if not self._stopping.is_set():
-                    logger.info("executors are watched for decommission no more: %s", error)
+                    logger.info("Executors are watched for decommission no more: %s", error)
                 return
 
     def _look_at(self, rack: Rack) -> None:

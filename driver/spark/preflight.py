@@ -104,7 +104,7 @@ def check_slots(slots: BrokerSlots, broker_count: int) -> None:
         time.sleep(0.1)
     if slots.task_capacity() - broker_count * slots.cores_per_broker < 1:
         logger.warning(
-            "the brokers take every core of this application; its own Spark jobs will not run until there is "
+            "The brokers take every core of this application; its own Spark jobs will not run until there is "
             "one more executor, or until brokers ask for a resource instead of cores (docs/deploy.md)"
         )
 

@@ -29,7 +29,7 @@ class ProducerIdHandler:
         try:
             producer_id = await self._producer_ids.next(ALLOCATION_TIMEOUT_MS)
         except KafkaError as error:
-            logger.warning("no producer id: %s", error)
+            logger.warning("No producer id: %s", error)
             # What the controller could not do now it can do later; clients retry this code.
             return init_producer_id_response(ErrorCode.coordinator_load_in_progress)
         return init_producer_id_response(ErrorCode.none, producer_id)

@@ -107,9 +107,9 @@ class QuorumHandlers:
         )
         await self._replica.settled()
         if answer.error_code is not ErrorCode.none:
-            logger.warning("a leader of epoch %d is refused: %s", asked.leader_epoch, answer.error_code.name)
+            logger.warning("A leader of epoch %d is refused: %s", asked.leader_epoch, answer.error_code.name)
         elif self._voter.election != known:
-            logger.info("following the leader of epoch %d", asked.leader_epoch)
+            logger.info("Following the leader of epoch %d", asked.leader_epoch)
         return _quorum_response(begin_response, "BeginQuorumEpochResponse", answer)
 
     async def end_quorum_epoch(self, request: Request) -> Any:

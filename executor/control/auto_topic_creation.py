@@ -73,12 +73,12 @@ class AutoTopicCreation:
         try:
             response: Any = await self._link.request(request, self._timeout_ms)
         except KafkaError as error:
-            logger.warning("topics %s could not be created automatically: %s", names, error)
+            logger.warning("Topics %s could not be created automatically: %s", names, error)
         else:
             for topic in response.topics:
                 if topic.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
                     logger.warning(
-                        "topic %s could not be created automatically: %s (%s)",
+                        "Topic %s could not be created automatically: %s (%s)",
                         topic.name,
                         topic.error_code.name,
                         topic.error_message,

@@ -80,7 +80,7 @@ class ControllerLink:
                     if self.is_refused and was_connected:
                         self._gone.set()
                     logger.info(
-                        "no connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
+                        "No connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
                     )
                     await asyncio.sleep(backoff_ms / 1000)
                     backoff_ms = min(2 * backoff_ms, RECONNECT_BACKOFF_MAX_MS)
@@ -97,7 +97,7 @@ class ControllerLink:
                 self._channel = None
                 self._connected.clear()
                 self._lost_at = loop.time()
-                logger.warning("the connection to the %s at %s:%d is lost", self._name, self.host, self.port)
+                logger.warning("The connection to the %s at %s:%d is lost", self._name, self.host, self.port)
         finally:
             if self._channel is not None:
                 self._channel.close()

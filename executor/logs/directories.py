@@ -60,7 +60,7 @@ class DataDirectories:
                     if path == metadata_path or system_error(error) is None:
                         raise
                     failure = error
-                    logger.critical("starting without the log directory %s: %s", path, error)
+                    logger.critical("Starting without the log directory %s: %s", path, error)
             metadata = next(directory for directory in opened if directory.path == metadata_path)
             logs = [directory for directory in opened if directory.path in paths]
             if not logs and failure is not None:
@@ -149,7 +149,7 @@ class DataDirectories:
         needed = segments + 2 * partitions
         if needed > limit // 2:
             logger.warning(
-                "the %d partitions here need %d file descriptors, 3 each and 1 for every older segment, and "
+                "The %d partitions here need %d file descriptors, 3 each and 1 for every older segment, and "
                 "RLIMIT_NOFILE is %d: raise it (ulimit -n), or what connections and new segments need may "
                 "be lacking",
                 partitions,

@@ -95,12 +95,12 @@ class MetadataFollower:
                     self._fetch(asked_in), MAX_WAIT_MS + self._request_timeout_ms
                 )
             except ControllerUnreachableError as error:
-                logger.info("the metadata log could not be fetched: %s", error)
+                logger.info("The metadata log could not be fetched: %s", error)
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             partition = _only_partition(response)
             if partition is None:
-                logger.warning("the metadata log could not be fetched: %s", response.error_code.name)
+                logger.warning("The metadata log could not be fetched: %s", response.error_code.name)
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             await self._answered(partition, asked_in, sent_ms)
@@ -144,11 +144,11 @@ class MetadataFollower:
             asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
         )
         if outcome is FetchOutcome.ADOPTED:
-            logger.info("the metadata log is in leader epoch %d now", self._voter.leader_epoch)
+            logger.info("The metadata log is in leader epoch %d now", self._voter.leader_epoch)
             await self._replica.settled()
         elif outcome is FetchOutcome.STALE:
             logger.info(
-                "an answer of leader epoch %d is too late: %s", leader.leader_epoch, self._voter.election
+                "An answer of leader epoch %d is too late: %s", leader.leader_epoch, self._voter.election
             )
             await asyncio.sleep(RETRY_MS / 1000)
         elif partition.error_code is not ErrorCode.none:
@@ -174,7 +174,7 @@ class MetadataFollower:
                 f"the leader's metadata log does not reach offset {self._log.log_end_offset}, where this "
                 f"broker's copy in {self._log.directory} ends"
             )
-        logger.info("the metadata log could not be fetched: %s", partition.error_code.name)
+        logger.info("The metadata log could not be fetched: %s", partition.error_code.name)
         await asyncio.sleep(RETRY_MS / 1000)
 
     def _truncate(self, diverging_epoch: Any) -> None:
@@ -183,13 +183,13 @@ class MetadataFollower:
         )
         if end_offset >= self._log.log_end_offset:
             raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")
-        logger.warning("truncating the metadata log from %d to %d", self._log.log_end_offset, end_offset)
+        logger.warning("Truncating the metadata log from %d to %d", self._log.log_end_offset, end_offset)
         self._replica.truncate_to(end_offset)
 
     async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:
         """Download the snapshot and let the log begin behind it."""
         replica = self._replica
-        logger.info("downloading the snapshot %s, this log ends at %d", snapshot_id, self._log.log_end_offset)
+        logger.info("Downloading the snapshot %s, this log ends at %d", snapshot_id, self._log.log_end_offset)
         machine = SnapshotDownload(
             snapshot_id,
             cluster_id=self._voter.cluster_id,
@@ -201,15 +201,15 @@ class MetadataFollower:
         try:
             snapshot = await replica.snapshots.download(machine, partial(self._ask_for_piece, asked_in))
         except (ControllerUnreachableError, DownloadRefusedError, DamagedSnapshotError) as error:
-            logger.warning("the snapshot %s was not downloaded: %s", snapshot_id, error)
+            logger.warning("The snapshot %s was not downloaded: %s", snapshot_id, error)
             await asyncio.sleep(RETRY_MS / 1000)
             return
         if self._voter.leader_epoch == asked_in:
             removed = replica.begin_at(snapshot)
             self._on_replaced(snapshot)
-            logger.info("the metadata log begins behind the snapshot %s now", snapshot_id)
+            logger.info("The metadata log begins behind the snapshot %s now", snapshot_id)
         else:
-            logger.info("the snapshot %s came too late: %s", snapshot_id, self._voter.election)
+            logger.info("The snapshot %s came too late: %s", snapshot_id, self._voter.election)
             removed = (snapshot_id,)
         await asyncio.to_thread(replica.snapshots.remove, removed)
 

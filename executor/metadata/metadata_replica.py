@@ -17,7 +17,7 @@ from typing import Self
 
 from executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
-    Election,
+    ElectionState,
     QuorumAnswer,
     QuorumVoter,
     VoteRequest,
@@ -65,7 +65,7 @@ class MetadataReplica:
         self.cluster_id = voter.cluster_id
         """The id that is in the directories; None while they are blank."""
         self._format_directories = format_directories
-        self._election: Election = voter.election
+        self._election: ElectionState = voter.election
         """What is on disk."""
         self._lacks_records = voter.lacks_records
         self._settling = asyncio.Lock()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from executor.metadata.machine.quorum_voter import Election
+from executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
@@ -34,7 +34,7 @@ _DATA_VERSION: Final = 1
 _NOBODY: Final = -1
 
 
-def read_election(directory: Path) -> Election | None:
+def read_election(directory: Path) -> ElectionState | None:
     """Return what the voter in `directory` knew, None if it has never known anything.
 
     Raises:
@@ -50,7 +50,9 @@ def read_election(directory: Path) -> Election | None:
         voted = None
         if voted_id != _NOBODY:
             voted = VoterKey(voted_id, decode_uuid(state["votedDirectoryId"]))
-        return Election(_number(state, "leaderEpoch"), voted, None if leader_id == _NOBODY else leader_id)
+        return ElectionState(
+            _number(state, "leaderEpoch"), voted, None if leader_id == _NOBODY else leader_id
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -61,7 +63,7 @@ def read_election(directory: Path) -> Election | None:
         ) from error
 
 
-def write_election(directory: Path, election: Election) -> None:
+def write_election(directory: Path, election: ElectionState) -> None:
     """Write what the voter in `directory` knows; it is on the disk on return.
 
     Raises:

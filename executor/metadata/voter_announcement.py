@@ -67,7 +67,7 @@ class VoterAnnouncement:
             try:
                 response = await self._link.request(self._request(), self._request_timeout_ms)
             except ControllerUnreachableError as error:
-                logger.info("the driver did not answer the announcement: %s", error)
+                logger.info("The driver did not answer the announcement: %s", error)
                 continue
             self._answered(response)
 
@@ -89,7 +89,7 @@ class VoterAnnouncement:
             )
         if response.error_code is not ErrorCode.none:
             logger.info(
-                "the driver did not take the announcement: %s %s",
+                "The driver did not take the announcement: %s %s",
                 response.error_code.name,
                 response.error_message or "",
             )

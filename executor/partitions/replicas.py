@@ -487,7 +487,7 @@ class Replicas:
             return
         self._leads = leads
         if not leads:
-            logger.warning("the lease has run out: %d partitions are led no more for now", self.leader_count)
+            logger.warning("The lease has run out: %d partitions are led no more for now", self.leader_count)
         for replica in self._table:
             if leads:
                 replica.resume()
@@ -533,7 +533,7 @@ def _log_roles(replicas: Sequence[Replica]) -> None:
             logger.info("%s", replica.role())
     else:
         led = sum(replica.leader is not None for replica in replicas)
-        logger.info("leading %d partitions in new epochs, following %d", led, len(replicas) - led)
+        logger.info("Leading %d partitions in new epochs, following %d", led, len(replicas) - led)
 
 
 def _changed_partitions(

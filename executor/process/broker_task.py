@@ -62,7 +62,7 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
         with freezing_survivors():
             run_watched(_serve(assignment), f"broker {assignment.node_id}")
     except (ForeignDirectoryError, RegistrationRefusedError, ConfigError, PermissionError) as refusal:
-        logger.error("refused: %s", refusal)
+        logger.error("Refused: %s", refusal)
         return BrokerEnd(assignment.node_id, refusal=str(refusal))
     if assignment.temporary:
         for directory in assignment.directories:
@@ -134,7 +134,7 @@ async def run_when_unlocked(broker: Broker) -> None:
             if time.monotonic() > deadline_s or broker.stop_reason is not None:
                 raise
             if not waiting:
-                logger.info("waiting for the task before this one to end: %s", error)
+                logger.info("Waiting for the task before this one to end: %s", error)
                 waiting = True
         await asyncio.sleep(LOCK_POLL_S)
 

@@ -35,7 +35,7 @@ async def beat(limit_ms: int) -> None:
             except BlockingIOError:
                 pass  # the watchdog itself is stopped
             except OSError as error:
-                logger.warning("the watchdog has ended: %s", error)
+                logger.warning("The watchdog has ended: %s", error)
                 return
             await asyncio.sleep(BEAT_INTERVAL_MS / 1000)
     finally:
@@ -55,5 +55,5 @@ def _start(limit_ms: int) -> "subprocess.Popen[bytes] | None":
             start_new_session=True,
         )
     except OSError as error:
-        logger.info("no watchdog: clients of a frozen broker wait for their own timeouts: %s", error)
+        logger.info("No watchdog: clients of a frozen broker wait for their own timeouts: %s", error)
         return None

@@ -241,7 +241,7 @@ class Producer:
 
     def _connection_lost(self, broker_id: BrokerId, error: KafkaError) -> None:
         """Everything in flight to the broker is unknown: it is sent again, to whoever leads then."""
-        logger.warning("connection to broker %d lost while writing (%s), sending again", broker_id, error)
+        logger.warning("Connection to broker %d lost while writing (%s), sending again", broker_id, error)
         self._last_failure = error
         self._cluster.disconnect(broker_id)
         self._channels.pop(broker_id, None)

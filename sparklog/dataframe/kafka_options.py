@@ -287,7 +287,7 @@ def _check_name(name: str) -> None:
         _refuse(name, _ONLY_PLAINTEXT)
     if name in _WITHOUT_EFFECT:
         logger.warning(
-            "option 'kafka.%s' has no effect: the sparklog source has nothing to apply it to", name
+            "Option 'kafka.%s' has no effect: the sparklog source has nothing to apply it to", name
         )
         return
     nearest = difflib.get_close_matches(name, _HONOURED | _WITHOUT_EFFECT, n=1, cutoff=0.7)

@@ -164,14 +164,14 @@ class _Given:
         ignored = {name.lower() for name in without_effect}
         for name in sorted(self._options):
             if name in ignored:
-                logger.warning("option '%s' has no effect here", canonical[name])
+                logger.warning("Option '%s' has no effect here", canonical[name])
             elif name not in canonical and not name.startswith(_KAFKA_PREFIX):
                 nearest = difflib.get_close_matches(name, canonical, n=1, cutoff=0.8)
                 if nearest:
                     raise DataSourceOptionError(
                         f"Option '{name}' is unknown; did you mean '{canonical[nearest[0]]}'?"
                     )
-                logger.warning("option '%s' is unknown to the sparklog source and ignored", name)
+                logger.warning("Option '%s' is unknown to the sparklog source and ignored", name)
 
     def text(self, name: str) -> str | None:
         value = self._options.get(name.lower())

@@ -42,7 +42,7 @@ def resolve_partitions(cluster: Cluster, topics: Topics) -> dict[TopicPartition,
                 if not topic.is_internal and pattern.search(topic.name)
             ]
             if not found:
-                logger.warning("no topic matches subscribePattern '%s'", pattern.pattern)
+                logger.warning("No topic matches subscribePattern '%s'", pattern.pattern)
         case Subscribed(names):
             found = [cluster.topic(name) for name in names]
         case Assigned(partitions):

@@ -86,11 +86,11 @@ class SparklogWriter(DataSourceArrowWriter):
         for message in messages:
             if isinstance(message, WrittenRecords):
                 counts.update(message.counts)
-        logger.info("wrote %d records to %d partitions", counts.total(), len(counts))
+        logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say what stays: records cannot be taken back."""
-        logger.warning("the write failed; records that its tasks wrote before stay in the log")
+        logger.warning("The write failed; records that its tasks wrote before stay in the log")
 
     def _send(self, producer: Producer, routed: RoutedRows) -> None:
         config = self._options.producer

@@ -142,7 +142,7 @@ class LogDirectory:
         if self.failure is not None:
             return False
         self.failure = error
-        logger.critical("log directory %s is offline until this broker starts anew: %s", self.path, error)
+        logger.critical("Log directory %s is offline until this broker starts anew: %s", self.path, error)
         with suppress(OSError):
             (self.path / RUNNING_MARKER).unlink(missing_ok=True)
         return True

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from driver.controller.machine import startup_grace as late_brokers
+from driver.controller.machine import startup_grace
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
@@ -77,7 +77,7 @@ def test_new_driver_names_brokers_that_are_a_little_late(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list without them costs clients more than the wait; librdkafka's consumers may even lock up."""
-    monkeypatch.setattr(late_brokers, "LATE_BROKERS_MS", 60_000)
+    monkeypatch.setattr(startup_grace, "STARTUP_GRACE_MS", 60_000)
     cluster.begin_new_controller(signal.SIGKILL)
     cluster.launch(0)
     cluster.launch(1)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from driver.controller.quorum.machine.candidate import (
+    AnnouncedBroker,
     AskLogEnd,
     AskVote,
+    BecomeLeader,
     Candidate,
     CopyLog,
     Effect,
     ExpectedBroker,
-    Lead,
-    RollCall,
 )
 from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.metadata.machine.quorum_voter import NO_ELECTION, FetchOutcome, QuorumVoter, VoteRequest
@@ -84,8 +84,8 @@ class Quorum:
         candidate = Candidate([ExpectedBroker(id_, f"rack-{id_}") for id_ in self.voters], CLUSTER_ID)
         effects: deque[Effect] = deque()
         for voter in self.voters.values():
-            call = RollCall(voter.key, voter.machine.cluster_id, "127.0.0.1", 9093)
-            effects += candidate.called_in(call, self.now_ms)
+            broker = AnnouncedBroker(voter.key, voter.machine.cluster_id, "127.0.0.1", 9093)
+            effects += candidate.broker_announced(broker, self.now_ms)
         while effects:
             match effect := effects.popleft():
                 case AskLogEnd(key):
@@ -98,7 +98,7 @@ class Quorum:
                     self._tell(f"driver {driver.name} copies the log of broker {key.node_id}: {driver.log}")
                 case AskVote(key):
                     effects += self._ask(driver, candidate, effect)
-                case Lead():
+                case BecomeLeader():
                     self._lead(driver, effect)
                     return
         self._tell(f"driver {driver.name} is not elected")
@@ -123,7 +123,7 @@ class Quorum:
             ask.key, ask, answer.leader_epoch, granted=answer.vote_granted, now_ms=self.now_ms
         )
 
-    def _lead(self, driver: DriverProcess, lead: Lead) -> None:
+    def _lead(self, driver: DriverProcess, lead: BecomeLeader) -> None:
         self._tell(f"driver {driver.name} leads in epoch {lead.leader_epoch}")
         self._voters = lead.voters
         driver.leader = QuorumLeader(

@@ -261,7 +261,9 @@ class World(Observer):
             return False
         in_force = [self.voters]
         in_force += [
-            driver.leadership.quorum.voters for driver in self.drivers if driver.leadership is not None
+            driver.active_controller.quorum.voters
+            for driver in self.drivers
+            if driver.active_controller is not None
         ]
         for voters in in_force:
             intact = [

@@ -1,26 +1,32 @@
 """The driver's process: the production candidate until it has won, then the production controller.
 
-It mirrors `driver.controller.server` and `driver.controller.quorum.election`: brokers call in, the longest
-copy of the metadata log is copied, votes are asked for. Its own copy begins empty and counts nothing.
+It mirrors `driver.controller.server` and `driver.controller.quorum.candidacy`: brokers announce themselves,
+the longest copy of the metadata log is copied, votes are asked for. Its own copy begins empty and
+counts nothing.
 """
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine import candidate as machine
-from driver.controller.quorum.machine.candidate import Candidate, ExpectedBroker, Lead, RollCall
+from driver.controller.quorum.machine.candidate import (
+    AnnouncedBroker,
+    BecomeLeader,
+    Candidate,
+    ExpectedBroker,
+)
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from tests.simulation.leadership import Leadership
+from tests.simulation.active_controller import ActiveController
 from tests.simulation.metadata_copy import MetadataCopy, Reading
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.quorum_messages import (
+    Announcement,
     AskLogEnd,
-    CallIn,
     CopyFetch,
     MetadataFetch,
     Vote,
@@ -63,36 +69,36 @@ class ControllerProcess(Process):
         ]
         self._expected = expected
         self._candidate = Candidate(expected, CLUSTER_ID)
-        self.leadership: Leadership | None = None
+        self.active_controller: ActiveController | None = None
         self._links: dict[str, Link] = {}
         self.after(TICK_MS, self._tick)
 
     # --- requests -------------------------------------------------------------------------------
 
     def receive(self, connection: Connection, message: Any, reply: Reply) -> None:
-        leadership = self.leadership
+        active_controller = self.active_controller
         match message:
-            case CallIn(call):
-                if leadership is None:
-                    self._carry_out(self._candidate.called_in(call, self.now_ms))
+            case Announcement(broker):
+                if active_controller is None:
+                    self._carry_out(self._candidate.broker_announced(broker, self.now_ms))
                 else:
-                    leadership.called_in(call)
+                    active_controller.broker_announced(broker)
                 reply(True)
             case MetadataFetch():
-                if leadership is None:
+                if active_controller is None:
                     reply(refused(ErrorCode.not_controller))
                 else:
-                    leadership.fetch(message, reply)
+                    active_controller.fetch(message, reply)
             case _:
-                if leadership is None:
+                if active_controller is None:
                     reply(NotController())
                 else:
-                    leadership.handle(connection, message, reply)
+                    active_controller.handle(connection, message, reply)
 
     @property
     def asks_for_pre_votes(self) -> bool | None:
         """Whether the round of votes that is under way is one of pre-votes; None while there is none."""
-        votes = None if self.leadership is not None else self._candidate._round
+        votes = None if self.active_controller is not None else self._candidate._round
         return None if votes is None else votes.pre_vote
 
     @property
@@ -102,23 +108,23 @@ class ControllerProcess(Process):
         return self._candidate.cluster_id
 
     def disconnected(self, connection: Connection) -> None:
-        if self.leadership is not None:
-            self.leadership.disconnected(connection)
+        if self.active_controller is not None:
+            self.active_controller.disconnected(connection)
 
-    def ask(self, call: RollCall, message: Any, done: Any) -> None:
-        """Ask a broker that has called in."""
-        link = self._links.get(call.host)
+    def ask(self, broker: AnnouncedBroker, message: Any, done: Any) -> None:
+        """Ask a broker that has announced itself."""
+        link = self._links.get(broker.host)
         if link is None:
-            link = self._links[call.host] = Link(self, call.host)
+            link = self._links[broker.host] = Link(self, broker.host)
         link.request(message, self.world.config.controller_quorum_request_timeout_ms, done)
 
     # --- the election ---------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if self.leadership is None:
+        if self.active_controller is None:
             self._carry_out(self._candidate.tick(self.now_ms))
         else:
-            self.leadership.tick()
+            self.active_controller.tick()
         self.after(TICK_MS, self._tick)
 
     def _carry_out(self, effects: list[machine.Effect]) -> None:
@@ -130,31 +136,31 @@ class ControllerProcess(Process):
                     self._copy(key)
                 case machine.AskVote(key):
                     self._ask(key, self._vote(effect), partial(self._vote_answered, key, effect))
-                case Lead():
+                case BecomeLeader():
                     self._lead(effect)
 
     def _ask(self, key: VoterKey, message: Any, done: Any) -> None:
-        call = self._candidate.called(key)
-        if call is not None:
-            self.ask(call, message, done)
+        broker = self._candidate.announced_broker(key)
+        if broker is not None:
+            self.ask(broker, message, done)
 
     def _lost(self, key: VoterKey) -> None:
-        if self.leadership is None:
+        if self.active_controller is None:
             self._carry_out(self._candidate.lost(key, self.now_ms))
 
     def _log_end_answered(self, key: VoterKey, position: LogPosition | None) -> None:
         if position is None:
             self._lost(key)
-        elif self.leadership is None:
+        elif self.active_controller is None:
             self._carry_out(self._candidate.log_end_answered(key, position, self.now_ms))
 
     def _copy(self, key: VoterKey) -> None:
-        call = self._candidate.called(key)
-        if call is None:
+        broker = self._candidate.announced_broker(key)
+        if broker is None:
             self._copy_failed(key)
         else:
             fetch = CopyFetch(self.copy.end_offset, self.copy.epochs.latest)
-            self.ask(call, fetch, partial(self._copied, key))
+            self.ask(broker, fetch, partial(self._copied, key))
 
     def _copy_failed(self, key: VoterKey) -> None:
         copy = self.copy
@@ -193,7 +199,7 @@ class ControllerProcess(Process):
         )
 
     def _vote_answered(self, key: VoterKey, ask: machine.AskVote, answer: QuorumAnswer | None) -> None:
-        if self.leadership is not None:
+        if self.active_controller is not None:
             return
         if answer is None or answer.error_code not in (ErrorCode.none, ErrorCode.fenced_leader_epoch):
             self._lost(key)
@@ -203,9 +209,11 @@ class ControllerProcess(Process):
         )
         self._carry_out(effects)
 
-    def _lead(self, lead: Lead) -> None:
+    def _lead(self, lead: BecomeLeader) -> None:
         self.world.wins(self, lead)
-        self.leadership = Leadership(self, lead, machine.first_voters(self._expected), self._candidate.calls)
+        self.active_controller = ActiveController(
+            self, lead, machine.first_voters(self._expected), self._candidate.announced_brokers
+        )
 
     def deposed(self, leader_epoch: int) -> None:
         """Another driver leads with a newer epoch: this one can change nothing any more."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from executor.metadata.machine.quorum_voter import Election
+from executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers, stamp
 from sparklog.storage.batch_walk import walk_with_crc
@@ -235,7 +235,7 @@ class Disk:
         self.metadata = MetadataCopy()
         self.lacks_metadata = False
         """Whether the copy is known to lack what was fsynced: a bit was flipped in it."""
-        self.election: Election | None = None
+        self.election: ElectionState | None = None
         """What is in `quorum-state`."""
         self.cluster_id: str | None = None
         """What is in `meta.properties`; None while the directories are blank."""

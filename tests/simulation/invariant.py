@@ -5,7 +5,7 @@ A check raises `Violation`; it costs what has changed, not what there is.
 
 from typing import TYPE_CHECKING
 
-from driver.controller.quorum.machine.candidate import Lead
+from driver.controller.quorum.machine.candidate import BecomeLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
@@ -85,7 +85,7 @@ class Invariant:
     def voted(self, key: VoterKey, request: VoteRequest, answer: QuorumAnswer) -> None:
         """A voter is about to answer a candidate."""
 
-    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+    def driver_won(self, driver: "ControllerProcess", lead: BecomeLeader) -> None:
         """A driver has won an election, and is about to lead."""
 
     def metadata_committed(self, driver: "ControllerProcess", voters: VoterSet, end_offset: Offset) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
     """Say what is not well yet, and which partition it is about; None when all is."""
-    if world.controller.leadership is None:
+    if world.controller.active_controller is None:
         return "nobody leads the metadata log", None
     image = world.metadata.image
     for broker_id in world.disks:

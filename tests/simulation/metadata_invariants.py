@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from driver.controller.quorum.machine.candidate import Lead
+from driver.controller.quorum.machine.candidate import BecomeLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
@@ -57,7 +57,7 @@ class SingleControllerPerEpoch(Invariant):
         super().__init__(world)
         self._leaders: dict[LeaderEpoch, VoterKey] = {}
 
-    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+    def driver_won(self, driver: "ControllerProcess", lead: BecomeLeader) -> None:
         known = self._leaders.setdefault(lead.leader_epoch, driver.key)
         if known != driver.key:
             self.fail(f"two drivers lead the metadata log in epoch {lead.leader_epoch}")
@@ -70,7 +70,7 @@ class ControllerHasCommitted(Invariant):
     listens to it any more.
     """
 
-    def driver_won(self, driver: "ControllerProcess", lead: Lead) -> None:
+    def driver_won(self, driver: "ControllerProcess", lead: BecomeLeader) -> None:
         committed, copy = self.world.metadata, driver.copy
         earlier = [batch for batch in committed.batches.values() if batch.leader_epoch < lead.leader_epoch]
         end_offset = earlier[-1].last_offset + 1 if earlier else 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from driver.controller.quorum.machine.candidate import Lead
+from driver.controller.quorum.machine.candidate import BecomeLeader
 from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
@@ -17,12 +17,12 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistr
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.controller_process import ControllerProcess
 from tests.simulation.disk import Disk
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import Invariants
-from tests.simulation.leadership import Leadership
 from tests.simulation.ledger import Ledger, Promise
 from tests.simulation.metadata_copy import MetadataCopy
 from tests.simulation.metadata_ledger import MetadataLedger
@@ -198,8 +198,8 @@ class Observer:
         """Forget what disks lost where it is known and durable that their brokers began anew."""
         images = [self.metadata.image]
         for driver in self.drivers:
-            if driver.leadership is not None:
-                images.append(driver.leadership.controller.image)
+            if driver.active_controller is not None:
+                images.append(driver.active_controller.controller.image)
         for broker_id, disk in self.disks.items():
             for key in list(disk.damaged):
                 if not any(self._counts_on(image, broker_id, key) for image in images):
@@ -216,10 +216,10 @@ class Observer:
             or registration.broker_epoch == self.disks[broker_id].damaged_epoch
         )
 
-    def silent(self, leadership: Leadership, broker_id: BrokerId) -> None:
+    def silent(self, active_controller: ActiveController, broker_id: BrokerId) -> None:
         """A driver is about to fence a broker because nothing was heard of it."""
         self.tell(None, f"broker {broker_id} is fenced for its silence")
-        for topic in leadership.controller.image.topics.by_id.values():
+        for topic in active_controller.controller.image.topics.by_id.values():
             for number, partition in topic.partitions.items():
                 if partition.leader == broker_id:
                     key = TopicIdPartition(topic.topic_id, number)
@@ -273,7 +273,7 @@ class Observer:
         assert replica.leader is not None
         self.disks[replica.leader.broker_id].damaged.discard(ledger.key)
 
-    def wins(self, driver: ControllerProcess, lead: Lead) -> None:
+    def wins(self, driver: ControllerProcess, lead: BecomeLeader) -> None:
         """A driver has a majority of votes, and is about to lead."""
         voters = sorted(key.node_id for key in lead.voters.keys)
         self.tell(None, f"{driver.name} leads in epoch {lead.leader_epoch}, brokers {voters} vote")

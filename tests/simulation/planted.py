@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from driver.controller.machine import alter_partition, brokers, elections, partition_changes
-from driver.controller.machine.cluster import Cluster
-from driver.controller.machine.partition_changes import Election as HowFar
+from driver.controller.machine.cluster_state import ClusterState
+from driver.controller.machine.partition_changes import Election
 from driver.controller.machine.unclean_recovery import UncleanRecovery
 from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.control.machine.broker_lifecycle import BrokerLifecycle
-from executor.metadata.machine.quorum_voter import Election, QuorumVoter, VoteRequest
+from executor.metadata.machine.quorum_voter import ElectionState, QuorumVoter, VoteRequest
 from executor.partitions.machine.events import AdvanceHighWatermark
 from executor.partitions.machine.follower import PartitionFetch, PartitionFollower
 from executor.partitions.machine.leader import PartitionLeader
@@ -138,7 +138,7 @@ def _stale_broker_epoch() -> Sequence[Replacement]:
 
     check = alter_partition._check_members
 
-    def check_members(cluster: Cluster, proposed: Any) -> None:
+    def check_members(cluster: ClusterState, proposed: Any) -> None:
         members = tuple(replace(member, broker_epoch=-1) for member in proposed.new_isr_with_epochs)
         check(cluster, replace(proposed, new_isr_with_epochs=members))
 
@@ -158,8 +158,8 @@ def _lease_with_old_metadata() -> Sequence[Replacement]:
 
 def _always_unclean() -> Sequence[Replacement]:
     return [
-        Replacement(elections, "election_of", lambda rules: HowFar.UNCLEAN),
-        Replacement(alter_partition, "election_of", lambda rules: HowFar.UNCLEAN),
+        Replacement(elections, "election_of", lambda rules: Election.UNCLEAN),
+        Replacement(alter_partition, "election_of", lambda rules: Election.UNCLEAN),
     ]
 
 
@@ -179,15 +179,15 @@ def _sequence_unchecked() -> Sequence[Replacement]:
 
 
 def _two_incarnations() -> Sequence[Replacement]:
-    def stay(cluster: Cluster, existing: Any, previous_broker_epoch: int) -> list[Any]:
+    def stay(cluster: ClusterState, existing: Any, previous_broker_epoch: int) -> list[Any]:
         return []
 
     return [Replacement(brokers, "_previous_incarnation_ends", stay)]
 
 
 def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
-    def leave(cluster: Cluster, existing: Any, previous_broker_epoch: int) -> list[Any]:
-        return elections.brokers_leave(cluster, (existing.broker_id,))
+    def leave(cluster: ClusterState, existing: Any, previous_broker_epoch: int) -> list[Any]:
+        return elections.remove_from_isrs(cluster, (existing.broker_id,))
 
     return [Replacement(brokers, "_previous_incarnation_ends", leave)]
 
@@ -249,7 +249,7 @@ def _two_votes_in_an_epoch() -> Sequence[Replacement]:
 
     def vote_again(self: QuorumVoter, request: VoteRequest, *arguments: Any) -> Any:
         if not request.pre_vote:
-            self.election = Election(self.election.leader_epoch)
+            self.election = ElectionState(self.election.leader_epoch)
         return vote(self, request, *arguments)
 
     return [Replacement(QuorumVoter, "vote", vote_again)]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from driver.controller.machine.unclean_recovery import LogQuestion
-from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from executor.metadata.machine.quorum_voter import VoteRequest
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
@@ -12,10 +12,10 @@ from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from tests.simulation.metadata_copy import Reading
 
 
-class CallIn(NamedTuple):
+class Announcement(NamedTuple):
     """A broker says that it is there (AddRaftVoter)."""
 
-    call: RollCall
+    broker: AnnouncedBroker
 
 
 class AskLogEnd(NamedTuple):

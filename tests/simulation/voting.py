@@ -1,6 +1,6 @@
 """What a broker's process does as a voter: the production voter over a copy of the metadata log on its disk.
 
-It mirrors the shells `executor.metadata.metadata_replica`, `quorum_handlers`, `roll_call` and
+It mirrors the shells `executor.metadata.metadata_replica`, `quorum_handlers`, `voter_announcement` and
 `executor.metadata.follower`: what was decided is on the disk before anybody learns of it, and everything
 below the fetch offset is.
 """
@@ -8,7 +8,7 @@ below the fetch offset is.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
     FetchOutcome,
@@ -23,9 +23,9 @@ from sparklog.types import LeaderEpoch
 from tests.simulation.metadata_copy import MetadataCopy, Reading
 from tests.simulation.network import Link, Reply
 from tests.simulation.quorum_messages import (
+    Announcement,
     AskLogEnd,
     BeginEpoch,
-    CallIn,
     CopyFetch,
     MetadataFetch,
     MetadataFetched,
@@ -65,7 +65,7 @@ class Voting:
         link.on_connected = self._call_in
         self._call_again()
 
-    # --- roll call ------------------------------------------------------------------------------
+    # --- announcement ----------------------------------------------------------------------------
 
     def _call_again(self) -> None:
         if not self.voter.hears_leader(self._broker.now_ms) and self._link.is_connected:
@@ -74,8 +74,8 @@ class Voting:
 
     def _call_in(self) -> None:
         broker = self._broker
-        call = RollCall(self.voter.key, self._disk.cluster_id, broker.host, broker.incarnation)
-        self._link.request(CallIn(call), broker.request_timeout_ms, lambda _: None)
+        announced = AnnouncedBroker(self.voter.key, self._disk.cluster_id, broker.host, broker.incarnation)
+        self._link.request(Announcement(announced), broker.request_timeout_ms, lambda _: None)
 
     # --- requests -------------------------------------------------------------------------------
 

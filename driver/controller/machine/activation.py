@@ -6,7 +6,7 @@ started with another one forgets them: a smaller one lets records be committed w
 
 import logging
 
-from driver.controller.machine.cluster import MIN_IN_SYNC_REPLICAS
+from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES

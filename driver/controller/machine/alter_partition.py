@@ -20,7 +20,7 @@ from kio.schema.alter_partition.v3.response import AlterPartitionResponse
 from kio.schema.alter_partition.v3.response import PartitionData as PartitionAnswer
 from kio.schema.alter_partition.v3.response import TopicData as TopicAnswer
 
-from driver.controller.machine.cluster import Cluster, election_of
+from driver.controller.machine.cluster_state import ClusterState, election_of
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.partition_changes import change_partition
 from sparklog.errors import ErrorCode, KafkaError
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_BROKER_EPOCH = -1
 
 
-def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Decision:
+def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> Decision:
     """Answer AlterPartition."""
     try:
         cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
@@ -68,7 +68,7 @@ def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Decisio
 
 
 def _decide(
-    cluster: Cluster,
+    cluster: ClusterState,
     broker_id: BrokerId,
     topic: TopicImage,
     partition: PartitionRegistration | None,
@@ -134,7 +134,7 @@ def _check_isr(
     return recovery_state
 
 
-def _check_members(cluster: Cluster, proposed: ProposedPartition) -> None:
+def _check_members(cluster: ClusterState, proposed: ProposedPartition) -> None:
     for state in proposed.new_isr_with_epochs:
         registration = cluster.image.brokers.get(state.broker_id)
         problem: str | None = None
@@ -151,7 +151,7 @@ def _check_members(cluster: Cluster, proposed: ProposedPartition) -> None:
 
 
 def _directories(
-    cluster: Cluster, partition: PartitionRegistration, isr: tuple[BrokerId, ...]
+    cluster: ClusterState, partition: PartitionRegistration, isr: tuple[BrokerId, ...]
 ) -> tuple[UUID | None, ...]:
     """Return the replicas' directories, those of brokers that join the ISR brought up to date.
 

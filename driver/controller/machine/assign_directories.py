@@ -22,7 +22,7 @@ from kio.schema.assign_replicas_to_dirs.v0.response import (
     TopicData,
 )
 
-from driver.controller.machine.cluster import Cluster, election_of
+from driver.controller.machine.cluster_state import ClusterState, election_of
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.partition_changes import change_partition
 from sparklog.errors import ErrorCode, KafkaError
@@ -35,7 +35,7 @@ __all__ = ["assign_directories"]
 logger = logging.getLogger(__name__)
 
 
-def assign_directories(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Decision:
+def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsRequest) -> Decision:
     """Answer AssignReplicasToDirs."""
     broker_id = request.broker_id
     try:
@@ -86,7 +86,7 @@ def _refusal(topic: TopicImage | None, number: int, broker_id: BrokerId) -> Erro
 
 
 def _change(
-    cluster: Cluster,
+    cluster: ClusterState,
     topic: TopicImage,
     number: int,
     partition: PartitionRegistration,

@@ -30,9 +30,14 @@ from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
-from driver.controller.machine.elections import broker_joins, broker_lost_log, brokers_leave, directories_fail
+from driver.controller.machine.elections import (
+    elect_unfenced,
+    remove_from_isrs,
+    remove_lost_replicas,
+    remove_offline_replicas,
+)
 from driver.controller.machine.sessions import Session
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import BrokerRegistration, SecurityProtocol
@@ -46,7 +51,7 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.types import BrokerEpoch, BrokerId
 
-__all__ = ["fence", "fence_expired", "heartbeat", "lead_out", "register"]
+__all__ = ["begin_controlled_shutdown", "fence", "fence_expired", "heartbeat", "register"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +62,7 @@ _UNFENCE: Final = -1
 _ENTER_CONTROLLED_SHUTDOWN: Final = 1
 
 
-def register(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
+def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
     """Answer BrokerRegistration."""
     broker_id = request.broker_id
     try:
@@ -87,7 +92,9 @@ def register(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) 
     return Decision(records, _registered(ErrorCode.none, record.broker_epoch))
 
 
-def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *, stopping: bool) -> Decision:
+def heartbeat(
+    cluster: ClusterState, request: BrokerHeartbeatRequest, now_ms: int, *, stopping: bool
+) -> Decision:
     """Answer BrokerHeartbeat. While the whole cluster is `stopping`, every broker is told to go at once."""
     broker_id = request.broker_id
     try:
@@ -134,13 +141,15 @@ def heartbeat(cluster: Cluster, request: BrokerHeartbeatRequest, now_ms: int, *,
     return Decision(records, _beaten(ErrorCode.none, caught_up, fenced, shut_down))
 
 
-def fence(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+def fence(cluster: ClusterState, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
     """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
     logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
     return _fence_together(cluster, [registration])
 
 
-def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+def begin_controlled_shutdown(
+    cluster: ClusterState, registration: BrokerRegistration, reason: str
+) -> list[MetadataRecord]:
     """Return the records that begin a broker's controlled shutdown without its asking.
 
     The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
@@ -154,17 +163,19 @@ def lead_out(cluster: Cluster, registration: BrokerRegistration, reason: str) ->
     return _start_controlled_shutdown(cluster, registration, session)
 
 
-def _fence_together(cluster: Cluster, registrations: Sequence[BrokerRegistration]) -> list[MetadataRecord]:
+def _fence_together(
+    cluster: ClusterState, registrations: Sequence[BrokerRegistration]
+) -> list[MetadataRecord]:
     return [
-        *brokers_leave(cluster, [registration.broker_id for registration in registrations]),
+        *remove_from_isrs(cluster, [registration.broker_id for registration in registrations]),
         *map(_becomes_fenced, registrations),
     ]
 
 
-def _fence_without_logs(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
+def _fence_without_logs(cluster: ClusterState, registration: BrokerRegistration) -> list[MetadataRecord]:
     logger.warning("Broker %d is fenced: it has no log directory left", registration.broker_id)
     return [
-        *broker_lost_log(cluster, registration.broker_id),
+        *remove_lost_replicas(cluster, registration.broker_id),
         _becomes_fenced(registration),
     ]
 
@@ -175,7 +186,7 @@ def _becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChang
     )
 
 
-def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
+def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
     """Return the records that fence all brokers whose sessions have run out, together."""
     expired = []
     for broker_id, registration in cluster.image.brokers.items():
@@ -194,13 +205,13 @@ def fence_expired(cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
 
 
 def _start_controlled_shutdown(
-    cluster: Cluster, registration: BrokerRegistration, session: Session | None
+    cluster: ClusterState, registration: BrokerRegistration, session: Session | None
 ) -> list[MetadataRecord]:
     """Return the records that take an unfenced broker's leaderships away and give it no new ones."""
     logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
     records: list[MetadataRecord] = [
         _enters_controlled_shutdown(registration),
-        *brokers_leave(cluster, (registration.broker_id,)),
+        *remove_from_isrs(cluster, (registration.broker_id,)),
     ]
     if session is not None:
         session.shutdown_offset = cluster.next_offset + len(records) - 1
@@ -215,7 +226,7 @@ def _enters_controlled_shutdown(registration: BrokerRegistration) -> BrokerRegis
     )
 
 
-def _check_registration(cluster: Cluster, request: BrokerRegistrationRequest, now_ms: int) -> None:
+def _check_registration(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: int) -> None:
     existing = cluster.image.brokers.get(request.broker_id)
     if request.cluster_id != cluster.cluster_id:
         raise KafkaError(
@@ -280,7 +291,9 @@ def _registration_record(
     )
 
 
-def _check_directories(cluster: Cluster, broker_id: BrokerId, directories: Sequence[UUID | None]) -> None:
+def _check_directories(
+    cluster: ClusterState, broker_id: BrokerId, directories: Sequence[UUID | None]
+) -> None:
     if not directories:
         raise _invalid("it names no log directory")
     if len(set(directories)) != len(directories):
@@ -293,7 +306,7 @@ def _check_directories(cluster: Cluster, broker_id: BrokerId, directories: Seque
                 raise _invalid(f"log directory {directory} is broker {other_id}'s")
 
 
-def _check_features(cluster: Cluster, request: BrokerRegistrationRequest) -> None:
+def _check_features(cluster: ClusterState, request: BrokerRegistrationRequest) -> None:
     supported = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
@@ -314,25 +327,25 @@ def _invalid(problem: str) -> KafkaError:
 
 
 def _previous_incarnation_ends(
-    cluster: Cluster, existing: BrokerRegistration, previous_broker_epoch: BrokerEpoch
+    cluster: ClusterState, existing: BrokerRegistration, previous_broker_epoch: BrokerEpoch
 ) -> list[MetadataRecord]:
     clean = previous_broker_epoch == existing.broker_epoch
     if clean or not cluster.has_eligible_leader_replicas:
-        return brokers_leave(cluster, (existing.broker_id,))
-    return broker_lost_log(cluster, existing.broker_id)
+        return remove_from_isrs(cluster, (existing.broker_id,))
+    return remove_lost_replicas(cluster, existing.broker_id)
 
 
-def _unfence(cluster: Cluster, registration: BrokerRegistration) -> list[MetadataRecord]:
+def _unfence(cluster: ClusterState, registration: BrokerRegistration) -> list[MetadataRecord]:
     logger.info("Broker %d is unfenced: it has applied its registration", registration.broker_id)
     return [
         BrokerRegistrationChangeRecord(
             broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_UNFENCE
         ),
-        *broker_joins(cluster, registration.broker_id),
+        *elect_unfenced(cluster, registration.broker_id),
     ]
 
 
-def _may_leave(cluster: Cluster, registration: BrokerRegistration, session: Session) -> bool:
+def _may_leave(cluster: ClusterState, registration: BrokerRegistration, session: Session) -> bool:
     """Whether a broker in controlled shutdown leads nothing and all others know it."""
     if cluster.topic_index.leading[registration.broker_id]:
         return False
@@ -341,7 +354,7 @@ def _may_leave(cluster: Cluster, registration: BrokerRegistration, session: Sess
 
 
 def _offline_directories(
-    cluster: Cluster, registration: BrokerRegistration, offline: Sequence[UUID]
+    cluster: ClusterState, registration: BrokerRegistration, offline: Sequence[UUID]
 ) -> list[MetadataRecord]:
     """Note directories that have newly failed, and move away what lay in them."""
     failed = [directory for directory in registration.log_directories if directory in offline]
@@ -355,7 +368,7 @@ def _offline_directories(
         [str(directory) for directory in left],
     )
     return [
-        *directories_fail(cluster, registration.broker_id, failed),
+        *remove_offline_replicas(cluster, registration.broker_id, failed),
         BrokerRegistrationChangeRecord(
             broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, log_dirs=left
         ),

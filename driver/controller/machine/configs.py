@@ -20,7 +20,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
-from driver.controller.machine.cluster import MIN_IN_SYNC_REPLICAS, Cluster
+from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
@@ -44,7 +44,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def incremental_alter_configs(cluster: Cluster, request: IncrementalAlterConfigsRequest) -> Decision:
+def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterConfigsRequest) -> Decision:
     """Answer IncrementalAlterConfigs."""
 
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
@@ -63,7 +63,7 @@ def incremental_alter_configs(cluster: Cluster, request: IncrementalAlterConfigs
     return Decision(records, IncrementalAlterConfigsResponse(throttle_time=timedelta(), responses=answers))
 
 
-def alter_configs(cluster: Cluster, request: AlterConfigsRequest) -> Decision:
+def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decision:
     """Answer AlterConfigs, the older form: what is not named goes back to its default."""
 
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +80,7 @@ _Answer = TypeVar("_Answer")
 
 
 def _alter(
-    cluster: Cluster,
+    cluster: ClusterState,
     resources: Sequence[Any],
     validate_only: bool,
     new_values: Callable[[Any, Mapping[str, str]], dict[str, str]],
@@ -110,7 +110,7 @@ def _alter(
 
 
 def _resource_records(
-    cluster: Cluster, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+    cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
 ) -> list[MetadataRecord]:
     if resource.resource_type != ResourceType.TOPIC:
         raise KafkaError(
@@ -142,7 +142,7 @@ def _resource_records(
     return records
 
 
-def _apply(cluster: Cluster, config: AlterableConfig, old: str | None) -> str | None:
+def _apply(cluster: ClusterState, config: AlterableConfig, old: str | None) -> str | None:
     """Return the key's value after one incremental change; `None` removes it."""
     try:
         operation = Operation(config.config_operation)

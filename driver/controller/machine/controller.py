@@ -32,13 +32,17 @@ from driver.controller.machine import brokers
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
 from driver.controller.machine.assign_directories import assign_directories
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.configs import alter_configs, incremental_alter_configs
 from driver.controller.machine.create_partitions import create_partitions
 from driver.controller.machine.create_topics import create_topics
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import balance, elect_leaders, elect_where_unclean_is_allowed
+from driver.controller.machine.elections import (
+    elect_leaders,
+    elect_preferred_leaders,
+    elect_unclean_leaders,
+)
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
@@ -79,7 +83,7 @@ class Controller:
         image: MetadataImage = EMPTY_IMAGE,
     ) -> None:
         """Take over at `image`. `new_topic_id` must never return an id twice."""
-        self._cluster = Cluster(cluster_id, config, image)
+        self._cluster = ClusterState(cluster_id, config, image)
         self._new_topic_id = new_topic_id
         self._stopping = False
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
@@ -114,9 +118,9 @@ class Controller:
             return Decision([], None)
         records = brokers.fence_expired(self._cluster, now_ms)
         if not records and self._cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
-            records = balance(self._cluster)
+            records = elect_preferred_leaders(self._cluster)
         if not records and self._unclean_elections.is_due(now_ms):
-            records = elect_where_unclean_is_allowed(self._cluster)
+            records = elect_unclean_leaders(self._cluster)
         if not records:
             records = self._decided_by_logs(now_ms)
         return Decision(records, None)
@@ -152,7 +156,7 @@ class Controller:
         registration = self.image.brokers.get(broker_id)
         if registration is None or self._stopping:
             return Decision([], None)
-        return Decision(brokers.lead_out(self._cluster, registration, reason), None)
+        return Decision(brokers.begin_controlled_shutdown(self._cluster, registration, reason), None)
 
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
@@ -192,7 +196,7 @@ class Controller:
         return create_topics(self._cluster, request, self._new_topic_id)
 
 
-def _timeless(decide: Callable[[Cluster, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
+def _timeless(decide: Callable[[ClusterState, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
     return lambda controller, request, _: decide(controller._cluster, request)
 
 

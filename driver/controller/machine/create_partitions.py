@@ -8,7 +8,7 @@ from uuid import UUID
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.create_topics import (
     MAX_PARTITIONS_PER_REQUEST,
     new_partition,
@@ -27,7 +27,7 @@ __all__ = ["create_partitions"]
 logger = logging.getLogger(__name__)
 
 
-def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Decision:
+def create_partitions(cluster: ClusterState, request: CreatePartitionsRequest) -> Decision:
     """Answer CreatePartitions."""
     times_named = Counter(topic.name for topic in request.topics)
     load = cluster.topic_index.load.copy()
@@ -55,7 +55,7 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Dec
 
 
 def _place(
-    cluster: Cluster, wanted: CreatePartitionsTopic, load: Load
+    cluster: ClusterState, wanted: CreatePartitionsTopic, load: Load
 ) -> tuple[TopicImage, list[tuple[BrokerId, ...]]]:
     if is_internal_topic(wanted.name):
         # Its owner finds by their number in which of them something is.
@@ -96,7 +96,7 @@ def _place(
 
 
 def _partition_records(
-    cluster: Cluster, topic: TopicImage, placed: list[tuple[BrokerId, ...]]
+    cluster: ClusterState, topic: TopicImage, placed: list[tuple[BrokerId, ...]]
 ) -> list[MetadataRecord]:
     topic_id: UUID = topic.topic_id
     records: list[MetadataRecord] = []

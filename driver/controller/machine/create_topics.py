@@ -18,7 +18,7 @@ from kio.schema.create_topics.v7.response import (
     CreateTopicsResponse,
 )
 
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, topic_config
@@ -53,7 +53,7 @@ _DEFAULT_CONFIG: Final = 5
 
 
 def create_topics(
-    cluster: Cluster, request: CreateTopicsRequest, new_topic_id: Callable[[], UUID]
+    cluster: ClusterState, request: CreateTopicsRequest, new_topic_id: Callable[[], UUID]
 ) -> Decision:
     """Answer CreateTopics."""
     if asks_too_much(cluster.config, request):
@@ -96,7 +96,7 @@ def create_topics(
     return Decision([] if request.validate_only else records, reply)
 
 
-def new_partition(cluster: Cluster, replicas: Sequence[BrokerId]) -> PartitionRegistration | None:
+def new_partition(cluster: ClusterState, replicas: Sequence[BrokerId]) -> PartitionRegistration | None:
     """Return a partition that begins with all active replicas in sync; `None` if there is none."""
     isr = tuple(broker_id for broker_id in replicas if cluster.is_active(broker_id))
     if not isr:
@@ -141,7 +141,7 @@ def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
     return bound
 
 
-def _check_name(cluster: Cluster, name: str, collisions: Mapping[str, str]) -> None:
+def _check_name(cluster: ClusterState, name: str, collisions: Mapping[str, str]) -> None:
     check_topic_name(name)
     if is_made_by_the_cluster(name):
         raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
@@ -154,7 +154,7 @@ def _check_name(cluster: Cluster, name: str, collisions: Mapping[str, str]) -> N
         )
 
 
-def _config(cluster: Cluster, topic: CreatableTopic) -> TopicConfig:
+def _config(cluster: ClusterState, topic: CreatableTopic) -> TopicConfig:
     missing = [config.name for config in topic.configs if config.value is None]
     if missing:
         raise KafkaError(
@@ -163,7 +163,7 @@ def _config(cluster: Cluster, topic: CreatableTopic) -> TopicConfig:
     return topic_config(cluster.config, {config.name: config.value or "" for config in topic.configs})
 
 
-def _partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
+def _partitions(cluster: ClusterState, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
     if topic.assignments:
         return _assigned_partitions(cluster, topic, load)
     replication_factor, partition_count = topic.replication_factor, topic.num_partitions
@@ -191,13 +191,15 @@ def _partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[Par
 
 
 def _new_partitions(
-    cluster: Cluster, replicas_of_each: Iterable[tuple[BrokerId, ...]]
+    cluster: ClusterState, replicas_of_each: Iterable[tuple[BrokerId, ...]]
 ) -> dict[tuple[BrokerId, ...], PartitionRegistration | None]:
     """Return what partitions with these replicas begin as: the same for all that have the same replicas."""
     return {replicas: new_partition(cluster, replicas) for replicas in set(replicas_of_each)}
 
 
-def _assigned_partitions(cluster: Cluster, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:
+def _assigned_partitions(
+    cluster: ClusterState, topic: CreatableTopic, load: Load
+) -> list[PartitionRegistration]:
     if topic.replication_factor != _UNSET or topic.num_partitions != _UNSET:
         raise KafkaError(
             ErrorCode.invalid_request,

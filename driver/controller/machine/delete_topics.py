@@ -8,7 +8,7 @@ from uuid import UUID
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
-from driver.controller.machine.cluster import Cluster
+from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.create_topics import LOGGED_TOPICS
 from driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ __all__ = ["delete_topics"]
 logger = logging.getLogger(__name__)
 
 
-def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Decision:
+def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest) -> Decision:
     """Answer DeleteTopics."""
     times_named = Counter((wanted.name, wanted.topic_id) for wanted in request.topics)
     records: list[MetadataRecord] = []
@@ -52,7 +52,7 @@ def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Decision:
     return Decision(records, DeleteTopicsResponse(throttle_time=timedelta(), responses=tuple(results)))
 
 
-def _find(cluster: Cluster, name: str | None, topic_id: UUID | None) -> TopicImage:
+def _find(cluster: ClusterState, name: str | None, topic_id: UUID | None) -> TopicImage:
     if name is None and topic_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
     if name is not None and topic_id is not None:

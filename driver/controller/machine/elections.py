@@ -13,7 +13,7 @@ from uuid import UUID
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
-from driver.controller.machine.cluster import Cluster, election_of
+from driver.controller.machine.cluster_state import ClusterState, election_of
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.partition_changes import Election, IsrRules, change_partition
 from sparklog.errors import ErrorCode, KafkaError
@@ -27,13 +27,13 @@ from sparklog.metadata.schemas import (
 from sparklog.types import BrokerId, TopicIdPartition
 
 __all__ = [
-    "balance",
-    "broker_joins",
-    "broker_lost_log",
-    "brokers_leave",
-    "directories_fail",
     "elect_leaders",
-    "elect_where_unclean_is_allowed",
+    "elect_preferred_leaders",
+    "elect_unclean_leaders",
+    "elect_unfenced",
+    "remove_from_isrs",
+    "remove_lost_replicas",
+    "remove_offline_replicas",
 ]
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _PREFERRED = 0
 _UNCLEAN = 1
 
 
-def brokers_leave(cluster: Cluster, broker_ids: Collection[BrokerId]) -> list[MetadataRecord]:
+def remove_from_isrs(cluster: ClusterState, broker_ids: Collection[BrokerId]) -> list[MetadataRecord]:
     """Take brokers that are being fenced or are shutting down out of every ISR, and their leaderships away.
 
     Of those that leave together none is out of sync before another: each stays eligible to lead (KIP-966), if
@@ -57,7 +57,7 @@ def brokers_leave(cluster: Cluster, broker_ids: Collection[BrokerId]) -> list[Me
     return _for_partitions(cluster, change, f"brokers {sorted(broker_ids)} leave")
 
 
-def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
+def remove_lost_replicas(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
     """Treat a broker that is back after an unclean stop: what it had acknowledged may be gone (KIP-966)."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -68,7 +68,7 @@ def broker_lost_log(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecor
     return _for_partitions(cluster, change, f"broker {broker_id} stopped uncleanly")
 
 
-def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
+def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
     """Give partitions without a leader the broker that is being unfenced, where it may lead them."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -86,8 +86,8 @@ def broker_joins(cluster: Cluster, broker_id: BrokerId) -> list[MetadataRecord]:
     return _for_partitions(cluster, change, f"broker {broker_id} joins", cluster.topic_index.leaderless)
 
 
-def directories_fail(
-    cluster: Cluster, broker_id: BrokerId, directories: Iterable[UUID]
+def remove_offline_replicas(
+    cluster: ClusterState, broker_id: BrokerId, directories: Iterable[UUID]
 ) -> list[MetadataRecord]:
     """Take a broker out of the partitions whose replicas lie in directories that went offline.
 
@@ -105,7 +105,7 @@ def directories_fail(
     return _for_partitions(cluster, change, f"directories of broker {broker_id} went offline")
 
 
-def balance(cluster: Cluster) -> list[MetadataRecord]:
+def elect_preferred_leaders(cluster: ClusterState) -> list[MetadataRecord]:
     """Give every partition whose preferred leader is in sync and active to that leader."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -116,7 +116,7 @@ def balance(cluster: Cluster) -> list[MetadataRecord]:
     return _for_partitions(cluster, change, "preferred leaders", (*index.led_by_another, *index.leaderless))
 
 
-def elect_where_unclean_is_allowed(cluster: Cluster) -> list[MetadataRecord]:
+def elect_unclean_leaders(cluster: ClusterState) -> list[MetadataRecord]:
     """Give partitions without a leader one that is active, where their topics have come to allow that."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -128,7 +128,7 @@ def elect_where_unclean_is_allowed(cluster: Cluster) -> list[MetadataRecord]:
     return _for_partitions(cluster, change, "unclean elections", cluster.topic_index.leaderless)
 
 
-def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Decision:
+def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decision:
     """Answer ElectLeaders: preferred or unclean, for the partitions named or for all."""
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         logger.info("ElectLeaders with unknown election type %d", request.election_type)
@@ -168,7 +168,7 @@ _Change = PartitionChangeRecord | None
 
 
 def _for_partitions(
-    cluster: Cluster,
+    cluster: ClusterState,
     change: Callable[[TopicImage, int, PartitionRegistration, IsrRules], _Change],
     reason: str,
     keys: Iterable[TopicIdPartition] | None = None,
@@ -198,7 +198,7 @@ def _for_partitions(
     return records
 
 
-def _elect_one(cluster: Cluster, name: str, number: int, election: Election) -> PartitionChangeRecord:
+def _elect_one(cluster: ClusterState, name: str, number: int, election: Election) -> PartitionChangeRecord:
     topic = cluster.image.topics.by_name.get(name)
     partition = None if topic is None else topic.partitions.get(number)
     if topic is None or partition is None:
@@ -232,7 +232,7 @@ def _elections(error_code: ErrorCode, results: tuple[ReplicaElectionResult, ...]
 
 
 def _without(
-    cluster: Cluster,
+    cluster: ClusterState,
     topic: TopicImage,
     number: int,
     partition: PartitionRegistration,

@@ -11,7 +11,7 @@ from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsReque
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
-from driver.controller.machine.cluster import CONTROLLER_ID, Cluster
+from driver.controller.machine.cluster_state import CONTROLLER_ID, ClusterState
 from driver.controller.machine.decision import Decision
 from sparklog.answers.producer_ids import init_producer_id_response, refusal
 from sparklog.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ NO_BROKER_EPOCH: Final = -1
 """What the record says where the controller itself took the id."""
 
 
-def allocate_producer_ids(cluster: Cluster, request: AllocateProducerIdsRequest) -> Decision:
+def allocate_producer_ids(cluster: ClusterState, request: AllocateProducerIdsRequest) -> Decision:
     """Answer AllocateProducerIds."""
     start = cluster.image.next_producer_id
     try:
@@ -42,7 +42,7 @@ def allocate_producer_ids(cluster: Cluster, request: AllocateProducerIdsRequest)
     return Decision([record], _allocated(ErrorCode.none, start, PRODUCER_ID_BLOCK_SIZE))
 
 
-def init_producer_id(cluster: Cluster, request: InitProducerIdRequest) -> Decision:
+def init_producer_id(cluster: ClusterState, request: InitProducerIdRequest) -> Decision:
     """Answer InitProducerId."""
     refused = refusal(request)
     if refused is not None:

@@ -12,23 +12,21 @@ from typing import Final
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId, Offset
 
-LATE_BROKERS_MS: Final = 2_000
+STARTUP_GRACE_MS: Final = 2_000
 """How long after an election clients wait for brokers."""
 
 
-class LateBrokers:
+class StartupGrace:
     """The brokers that an elected driver's clients may have to wait for. Pure."""
 
     def __init__(self, expected: Sequence[BrokerId], inherited: Offset, elected_ms: int) -> None:
         """Everything below the offset `inherited` is from earlier drivers, whose brokers may be gone."""
         self._expected = tuple(expected)
         self._inherited = inherited
-        self._late_ms = elected_ms + LATE_BROKERS_MS
+        self._late_ms = elected_ms + STARTUP_GRACE_MS
         self._all_back_at: Offset | None = None
 
-    def are_waited_for(
-        self, image: MetadataImage, known_offsets: Mapping[BrokerId, Offset], now_ms: int
-    ) -> bool:
+    def lasts(self, image: MetadataImage, known_offsets: Mapping[BrokerId, Offset], now_ms: int) -> bool:
         """Whether clients still wait: for something of this driver's to be committed, and for brokers.
 
         `known_offsets` says up to where each broker knows the metadata to be committed.

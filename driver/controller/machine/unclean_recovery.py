@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from driver.controller.machine.cluster import Cluster, election_of
+from driver.controller.machine.cluster_state import ClusterState, election_of
 from driver.controller.machine.partition_changes import change_partition
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import MetadataRecord
@@ -68,7 +68,7 @@ class UncleanRecovery:
         """How many of the others wait for whom."""
         self._seen: tuple[object, object] | None = None
 
-    def questions(self, cluster: Cluster, now_ms: int) -> list[LogQuestion]:
+    def questions(self, cluster: ClusterState, now_ms: int) -> list[LogQuestion]:
         """Return what has to be asked before the waiting partitions can have leaders."""
         self._look(cluster, now_ms)
         asked: dict[BrokerId, dict[str, dict[int, LeaderEpoch]]] = {}
@@ -89,7 +89,7 @@ class UncleanRecovery:
                     question.broker_epoch, partition.partition_epoch, position
                 )
 
-    def elections(self, cluster: Cluster, now_ms: int) -> list[MetadataRecord]:
+    def elections(self, cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
         """Return the records that give a leader to every partition of which enough is known."""
         self._look(cluster, now_ms)
         records: list[MetadataRecord] = []
@@ -117,7 +117,7 @@ class UncleanRecovery:
             )
         return records
 
-    def _look(self, cluster: Cluster, now_ms: int) -> None:
+    def _look(self, cluster: ClusterState, now_ms: int) -> None:
         """Find the partitions that wait, if the image is another one by now, or time alone may help."""
         image = cluster.image
         seen = (image.brokers, image.topics)
@@ -162,7 +162,7 @@ class UncleanRecovery:
         # The first of equals.
         return max(waiting.present, key=lambda broker_id: answers[broker_id].position)
 
-    def _unheard(self, cluster: Cluster, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
+    def _unheard(self, cluster: ClusterState, key: TopicIdPartition, waiting: _Waiting) -> list[BrokerId]:
         """Return who is there and has not said yet how far its log reaches; one alone need not."""
         if len(waiting.present) == 1:
             return []

@@ -1,45 +1,45 @@
-"""The driver's connections to the brokers that have called in: to their CONTROLLER listeners.
+"""The driver's connections to the brokers that have announced themselves: to their CONTROLLER listeners.
 
 One connection a broker, made when it is first needed. A request that is not answered in time, or a connection
-that is refused, is a `KafkaError`; the broker is taken to be gone until it calls in again.
+that is refused, is a `KafkaError`; the broker is taken to be gone until it announces itself again.
 """
 
 from typing import Any
 
-from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.wire.channel import Channel
 
-__all__ = ["Links"]
+__all__ = ["BrokerChannels"]
 
 
-class Links:
+class BrokerChannels:
     """The connections, on one event loop."""
 
     def __init__(self, request_timeout_ms: int) -> None:
         self._request_timeout_ms = request_timeout_ms
-        self._channels: dict[VoterKey, tuple[RollCall, Channel]] = {}
+        self._channels: dict[VoterKey, tuple[AnnouncedBroker, Channel]] = {}
 
-    async def request(self, call: RollCall, entity: Any) -> Any:
+    async def request(self, broker: AnnouncedBroker, entity: Any) -> Any:
         """Send a request to the broker; return its response.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, or the answer is malformed.
         """
-        known = self._channels.get(call.key)
-        if known is not None and (known[0] != call or known[1].closed.done()):
+        known = self._channels.get(broker.key)
+        if known is not None and (known[0] != broker or known[1].closed.done()):
             known[1].close()
             known = None
         if known is None:
             channel = await Channel.connect(
-                call.host, call.port, "controller", connect_timeout_ms=self._request_timeout_ms
+                broker.host, broker.port, "controller", connect_timeout_ms=self._request_timeout_ms
             )
-            raced = self._channels.get(call.key)
-            if raced is not None and raced[0] == call and not raced[1].closed.done():
+            raced = self._channels.get(broker.key)
+            if raced is not None and raced[0] == broker and not raced[1].closed.done():
                 channel.close()
                 known = raced
             else:
-                known = self._channels[call.key] = (call, channel)
+                known = self._channels[broker.key] = (broker, channel)
         return await known[1].request(entity, self._request_timeout_ms)
 
     def close(self) -> None:

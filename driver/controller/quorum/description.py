@@ -10,7 +10,7 @@ from kio.schema.describe_quorum.v2.response import (
     TopicData,
 )
 
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey

@@ -13,8 +13,8 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.vote.v2 import request as vote
 
-from driver.controller.machine.cluster import CONTROLLER_ID
-from driver.controller.quorum.machine.candidate import AskVote, RollCall
+from driver.controller.machine.cluster_state import CONTROLLER_ID
+from driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
@@ -24,6 +24,8 @@ from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, Le
 
 __all__ = [
     "BrokerAnswerError",
+    "announced_broker",
+    "announcement_response",
     "begin_quorum_epoch_request",
     "copy_request",
     "end_quorum_epoch_request",
@@ -31,8 +33,6 @@ __all__ = [
     "log_end_request",
     "log_ends_of",
     "only_partition",
-    "roll_call_of",
-    "roll_call_response",
     "vote_request",
 ]
 
@@ -46,8 +46,8 @@ class BrokerAnswerError(KafkaError):
     """A broker answered with an error of its own; here nothing has failed."""
 
 
-def roll_call_of(request: AddRaftVoterRequest) -> RollCall:
-    """Return who calls in.
+def announced_broker(request: AddRaftVoterRequest) -> AnnouncedBroker:
+    """Return who has announced itself.
 
     Raises:
         KafkaError: INVALID_REQUEST: no directory id, or no listener on which the quorum talks.
@@ -59,11 +59,11 @@ def roll_call_of(request: AddRaftVoterRequest) -> RollCall:
             f"broker {request.voter_id} names no directory, or no {CONTROLLER_LISTENER} listener",
         )
     key = VoterKey(request.voter_id, request.voter_directory_id)
-    return RollCall(key, request.cluster_id, listener.host, listener.port)
+    return AnnouncedBroker(key, request.cluster_id, listener.host, listener.port)
 
 
-def roll_call_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
-    """Return the answer to who calls in."""
+def announcement_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
+    """Return the answer to a broker that announces itself."""
     return AddRaftVoterResponse(throttle_time=timedelta(), error_code=error_code, error_message=message)
 
 

@@ -30,7 +30,7 @@ from sparklog.types import BrokerId, LeaderEpoch, Offset
 
 __all__ = [
     "NO_ELECTION",
-    "Election",
+    "ElectionState",
     "FetchOutcome",
     "MetadataDivergedError",
     "QuorumAnswer",
@@ -47,7 +47,7 @@ class MetadataDivergedError(KafkaError):
 
 
 @dataclass(frozen=True, slots=True)
-class Election:
+class ElectionState:
     """What a voter must never forget; it lies in `quorum-state`."""
 
     leader_epoch: LeaderEpoch
@@ -58,7 +58,7 @@ class Election:
     """Who leads this epoch, once that is known."""
 
 
-NO_ELECTION: Final = Election(0)
+NO_ELECTION: Final = ElectionState(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class QuorumVoter:
     """One broker's replica of the metadata log, as far as it decides; the log itself is the caller's."""
 
     def __init__(
-        self, key: VoterKey, cluster_id: str | None, election: Election, fetch_timeout_ms: int
+        self, key: VoterKey, cluster_id: str | None, election: ElectionState, fetch_timeout_ms: int
     ) -> None:
         self.key = key
         self.cluster_id = cluster_id
@@ -135,7 +135,7 @@ class QuorumVoter:
             granted = self._is_long_enough(request.log, log) and not self.hears_leader(now_ms)
             return self._answer(ErrorCode.none, vote_granted=granted)
         if request.candidate_epoch > self.leader_epoch:
-            self._enter(Election(request.candidate_epoch))
+            self._enter(ElectionState(request.candidate_epoch))
         if not self._is_meant(request.voter_id, request.voter_directory_id):
             return self._answer(ErrorCode.invalid_voter_key)
         election = self.election
@@ -145,7 +145,7 @@ class QuorumVoter:
         granted = free or election.voted == request.candidate
         if free:
             self.cluster_id = self.cluster_id or request.cluster_id
-            self._enter(Election(election.leader_epoch, request.candidate))
+            self._enter(ElectionState(election.leader_epoch, request.candidate))
         return self._answer(ErrorCode.none, vote_granted=granted)
 
     def begin_quorum_epoch(
@@ -192,7 +192,7 @@ class QuorumVoter:
         for a leader or an epoch that the answer does not name.
         """
         if leader_epoch is not None and leader_epoch > self.leader_epoch:
-            self._enter(Election(leader_epoch))
+            self._enter(ElectionState(leader_epoch))
             if leader_id is not None:
                 self._follow(leader_id, leader_epoch)
             return FetchOutcome.ADOPTED
@@ -265,12 +265,12 @@ class QuorumVoter:
 
     def _follow(self, leader_id: BrokerId, leader_epoch: LeaderEpoch) -> None:
         if leader_epoch > self.leader_epoch:
-            self._enter(Election(leader_epoch, None, leader_id))
+            self._enter(ElectionState(leader_epoch, None, leader_id))
         elif self.election.leader_id is None:
-            self._enter(Election(leader_epoch, self.election.voted, leader_id))
+            self._enter(ElectionState(leader_epoch, self.election.voted, leader_id))
         self.follows = True
 
-    def _enter(self, election: Election) -> None:
+    def _enter(self, election: ElectionState) -> None:
         self.election = election
         self.follows = False
         self._fetched_ms = None

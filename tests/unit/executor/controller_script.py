@@ -20,8 +20,8 @@ from sparklog.wire.server import Listener
 Script = Mapping[ApiKey, Callable[[Request], Any]]
 
 
-async def lead_whoever_calls(request: Request) -> AddRaftVoterResponse:
-    """Answer a voter's announcement by leading the broker in epoch 1 of cluster `c`."""
+async def lead_whoever_announces_itself(request: Request) -> AddRaftVoterResponse:
+    """Answer a broker that announces itself by leading the broker in epoch 1 of cluster `c`."""
     (listener,) = request.body.listeners
     partition = PartitionData(
         partition_index=0,

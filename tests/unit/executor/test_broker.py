@@ -24,7 +24,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
-from tests.unit.executor.controller_script import lead_whoever_calls, scripted_controller
+from tests.unit.executor.controller_script import lead_whoever_announces_itself, scripted_controller
 
 NO_TIME = timedelta(0)
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
@@ -212,7 +212,7 @@ def test_broker_whose_epoch_was_replaced_ends_with_an_error(tmp_path: Path) -> N
                 throttle_time=NO_TIME, error_code=ErrorCode.stale_broker_epoch, should_shut_down=False
             ),
             ApiKey.FETCH: _never,
-            ApiKey.ADD_RAFT_VOTER: lead_whoever_calls,
+            ApiKey.ADD_RAFT_VOTER: lead_whoever_announces_itself,
         }
         async with scripted_controller(script) as listener:
             with pytest.raises(BrokerReplacedError):

@@ -1,10 +1,10 @@
-"""How a driver becomes the leader of the metadata log: from the brokers that call in to a majority of votes.
+"""How a driver becomes the leader of the metadata log: from brokers that announce themselves to a vote.
 
 A pure machine. Its caller carries out the effects that every method returns, in their order, and reports what
 came of each: `log_end_answered`, `log_copied`, `vote_answered`; or, if a broker did not answer, `copy_failed`
-or `lost`. `tick` lets time pass. The effect `Lead` is the last one.
+or `lost`. `tick` lets time pass. The effect `BecomeLeader` is the last one.
 
-    gathering      brokers call in; each is asked how long its copy of the log is
+    gathering      brokers announce themselves; each is asked how long its copy of the log is
     copying        the longest copy is copied, so that the driver, whose disk is empty, has a log of its own
     pre-voting     would a majority of the voters named by that log vote for it? (KIP-996)
     voting         a majority promises the new epoch, and with it to refuse everybody older
@@ -16,9 +16,9 @@ The rules kept:
 - One copy is made at a time, and its end is waited for even when its source has gone: until then nobody can
   say how long the own log is.
 - Who votes is said by the last voter set in the log (KIP-853). A majority of exactly these directories must
-  have called in; brokers with other directories do not count, however many they are.
-- A new cluster is formed only when every broker of the application has called in, none belongs to a cluster
-  with a log, and all its first voters vote: nothing may lie in a directory that has not been seen.
+  have announced themselves; brokers with other directories do not count, however many they are.
+- A new cluster is formed only when every broker of the application has announced itself, none belongs to a
+  cluster with a log, and all its first voters vote: nothing may lie in a directory that has not been seen.
 
 Source: KIP-595, KIP-853, KIP-996; D. Ongaro, Consensus: Bridging Theory and Practice, 3.6.
 """
@@ -32,15 +32,15 @@ from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch
 
 __all__ = [
+    "AnnouncedBroker",
     "AskLogEnd",
     "AskVote",
+    "BecomeLeader",
     "Candidate",
     "CopyLog",
     "Effect",
     "ExpectedBroker",
     "ForeignClusterError",
-    "Lead",
-    "RollCall",
     "first_voters",
 ]
 
@@ -55,8 +55,8 @@ class ExpectedBroker(NamedTuple):
     rack: str
 
 
-class RollCall(NamedTuple):
-    """A broker has called in."""
+class AnnouncedBroker(NamedTuple):
+    """A broker that has announced itself, and is in touch as far as anybody knows."""
 
     key: VoterKey
     cluster_id: str | None
@@ -90,8 +90,8 @@ class AskVote:
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
-    """Lead the log from its present end on."""
+class BecomeLeader:
+    """BecomeLeader the log from its present end on."""
 
     leader_epoch: LeaderEpoch
     voters: VoterSet
@@ -100,18 +100,18 @@ class Lead:
     """Whether the log does not name the voters yet."""
 
 
-Effect = AskLogEnd | CopyLog | AskVote | Lead
+Effect = AskLogEnd | CopyLog | AskVote | BecomeLeader
 
 
 class ForeignClusterError(Exception):
-    """A broker whose directories belong to another cluster called in."""
+    """A broker whose directories belong to another cluster announced itself."""
 
-    def __init__(self, call: RollCall, cluster_id: str) -> None:
+    def __init__(self, broker: AnnouncedBroker, cluster_id: str) -> None:
         """`cluster_id` is the one that this application serves."""
         super().__init__(
-            f"the directories of broker {call.key.node_id} on {call.host} belong to cluster "
-            f"{call.cluster_id}, others of this application to {cluster_id}: name the log directories of one "
-            "cluster, or remove those that do not belong to it"
+            f"the directories of broker {broker.key.node_id} on {broker.host} belong to cluster "
+            f"{broker.cluster_id}, others of this application to {cluster_id}: name the log directories of "
+            "one cluster, or remove those that do not belong to it"
         )
 
 
@@ -151,7 +151,7 @@ class Candidate:
         """The voters that the own copy names."""
         self._expected = tuple(expected)
         self._new_cluster_id = new_cluster_id
-        self._calls: dict[VoterKey, RollCall] = {}
+        self._announced: dict[VoterKey, AnnouncedBroker] = {}
         self._log_ends: dict[VoterKey, LogPosition | None] = {}
         self._highest_epoch: LeaderEpoch = 0
         self._copying: VoterKey | None = None
@@ -161,27 +161,27 @@ class Candidate:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def called_in(self, call: RollCall, now_ms: int) -> list[Effect]:
+    def broker_announced(self, broker: AnnouncedBroker, now_ms: int) -> list[Effect]:
         """Take note of a broker; called again, for instance from another port, it is asked anew.
 
         Raises:
             ForeignClusterError: its directories belong to another cluster than those seen before.
         """
-        if call.cluster_id is not None:
+        if broker.cluster_id is not None:
             if self.cluster_id is None:
-                self.cluster_id = call.cluster_id
-            elif call.cluster_id != self.cluster_id:
-                raise ForeignClusterError(call, self.cluster_id)
-        if self._calls.get(call.key) == call:
+                self.cluster_id = broker.cluster_id
+            elif broker.cluster_id != self.cluster_id:
+                raise ForeignClusterError(broker, self.cluster_id)
+        if self._announced.get(broker.key) == broker:
             return self._advance(now_ms)
-        for other in [key for key in self._calls if key.node_id == call.key.node_id]:
+        for other in [key for key in self._announced if key.node_id == broker.key.node_id]:
             self._forget(other)
-        self._calls[call.key] = call
-        self._log_ends[call.key] = None
-        return [AskLogEnd(call.key), *self._advance(now_ms)]
+        self._announced[broker.key] = broker
+        self._log_ends[broker.key] = None
+        return [AskLogEnd(broker.key), *self._advance(now_ms)]
 
     def lost(self, key: VoterKey, now_ms: int) -> list[Effect]:
-        """A broker did not answer what it was asked; if it lives, it will call in again."""
+        """A broker did not answer what it was asked; if it lives, it will announce itself again."""
         self._forget(key)
         return self._advance(now_ms)
 
@@ -231,20 +231,20 @@ class Candidate:
 
     # --- questions --------------------------------------------------------------------------------
 
-    def called(self, key: VoterKey) -> RollCall | None:
-        """Return the call of a broker that is in touch."""
-        return self._calls.get(key)
+    def announced_broker(self, key: VoterKey) -> AnnouncedBroker | None:
+        """Return the broker with that directory, if it is in touch."""
+        return self._announced.get(key)
 
     @property
-    def calls(self) -> tuple[RollCall, ...]:
+    def announced_brokers(self) -> tuple[AnnouncedBroker, ...]:
         """The brokers that are in touch."""
-        return tuple(self._calls.values())
+        return tuple(self._announced.values())
 
     def missing(self) -> str | None:
         """Say whom the driver waits for; None if nobody is missing."""
         if self.voters is not None:
-            absent = [voter for voter in self.voters if voter.key not in self._calls]
-            if self.voters.is_majority(self._calls):
+            absent = [voter for voter in self.voters if voter.key not in self._announced]
+            if self.voters.is_majority(self._announced):
                 return None
             needed = self.voters.majority - (len(self.voters) - len(absent))
             return f"cluster {self.cluster_id} needs {needed} more of its voters' directories: " + "; ".join(
@@ -252,8 +252,8 @@ class Candidate:
                 f"(directory id {voter.key.directory_id})"
                 for voter in absent
             )
-        called = {key.node_id for key in self._calls}
-        absent_brokers = [broker for broker in self._expected if broker.node_id not in called]
+        present = {key.node_id for key in self._announced}
+        absent_brokers = [broker for broker in self._expected if broker.node_id not in present]
         if not absent_brokers:
             return None
         return (
@@ -264,7 +264,7 @@ class Candidate:
     # --- what to do next --------------------------------------------------------------------------
 
     def _forget(self, key: VoterKey) -> None:
-        self._calls.pop(key, None)
+        self._announced.pop(key, None)
         self._log_ends.pop(key, None)
         if self._round is not None:
             self._round.unanswered.discard(key)
@@ -283,23 +283,25 @@ class Candidate:
         return self._start_round(pre_vote=True)
 
     def _electorate(self) -> VoterSet | None:
-        """Return who is to be asked; None while too few have called in."""
+        """Return who is to be asked; None while too few have announced themselves."""
         if self.voters is not None:
-            return self.voters if self.voters.is_majority(self._calls) else None
+            return self.voters if self.voters.is_majority(self._announced) else None
         if self.missing() is not None:
             return None
         if self.cluster_id is None:
             self.cluster_id = self._new_cluster_id
         node_ids = first_voters(self._expected)
         return VoterSet.of(
-            Voter(key, call.host, call.port) for key, call in self._calls.items() if key.node_id in node_ids
+            Voter(key, broker.host, broker.port)
+            for key, broker in self._announced.items()
+            if key.node_id in node_ids
         )
 
     def _start_round(self, *, pre_vote: bool) -> list[Effect]:
         electorate = self._electorate()
         if electorate is None:
             return []
-        asked = electorate.keys & self._calls.keys()
+        asked = electorate.keys & self._announced.keys()
         leader_epoch = max(self._highest_epoch, self.position.last_epoch) + 1
         self._round = _Round(leader_epoch, asked, pre_vote)
         return [AskVote(key, leader_epoch, self.position, pre_vote) for key in sorted(asked)]
@@ -314,7 +316,7 @@ class Candidate:
                 return self._start_round(pre_vote=False)
             self._has_won = True
             return [
-                Lead(
+                BecomeLeader(
                     votes.leader_epoch,
                     electorate,
                     frozenset(votes.granting),

@@ -16,7 +16,7 @@ The rules kept:
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
@@ -95,7 +95,7 @@ class QuorumLeader:
             return True
         return self.voters.is_majority(key for key in self.voters.keys if self._is_heard(key, now_ms))
 
-    def next_voters(self, calls: Collection[RollCall], now_ms: int) -> VoterSet | None:
+    def next_voters(self, announced: Collection[AnnouncedBroker], now_ms: int) -> VoterSet | None:
         """Return the voter set to append now, one voter away from the present one; None if it may stay.
 
         A wanted broker that has come back with another directory takes the place of the voter it was: that
@@ -103,15 +103,15 @@ class QuorumLeader:
         """
         if self.high_watermark < max(self._voters_end_offset, self._epoch_start_offset + 1):
             return None
-        for call in sorted(calls):
-            key = call.key
+        for broker in sorted(announced):
+            key = broker.key
             if key.node_id not in self._wanted_voters or key in self.voters:
                 continue
             if not self._is_caught_up(key, now_ms):
                 continue
             predecessor = self.voters.with_node(key.node_id)
             if predecessor is None:
-                return self.voters.with_voter(Voter(key, call.host, call.port))
+                return self.voters.with_voter(Voter(key, broker.host, broker.port))
             if self._is_heard(predecessor.key, now_ms):
                 continue
             remaining = self.voters.without(predecessor.key)

@@ -1,7 +1,7 @@
 """Voters for tests of the controller: the broker's replica of the metadata log, without the broker around it.
 
-They call in, vote, follow and fsync as brokers do, over real sockets and with real files, but register
-nothing: so a test has the controller's brokers for itself.
+They announce themselves, vote, follow and fsync as brokers do, over real sockets and with real files, but
+register nothing: so a test has the controller's brokers for itself.
 """
 
 import asyncio

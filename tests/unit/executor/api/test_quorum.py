@@ -17,7 +17,7 @@ from kio.schema.list_offsets.v11 import request as list_offsets
 from kio.schema.vote.v2 import request as vote
 
 from executor.api.quorum import QuorumHandlers
-from executor.metadata.machine.quorum_voter import Election
+from executor.metadata.machine.quorum_voter import ElectionState
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.quorum_state_file import QUORUM_STATE, read_election
 from executor.partitions.log_end import log_end
@@ -66,7 +66,7 @@ class Scene:
         self.channel: Channel
 
     @property
-    def on_disk(self) -> Election | None:
+    def on_disk(self) -> ElectionState | None:
         """What the voter would know after a crash."""
         return read_election(self.replica.log.directory)
 
@@ -168,7 +168,7 @@ def test_vote_is_on_disk_when_its_answer_arrives(scene: Scene) -> None:
     async def scenario() -> None:
         answer = await scene.vote(3)
         assert (answer.error_code, answer.vote_granted, answer.leader_epoch) == (ErrorCode.none, True, 3)
-        assert scene.on_disk == Election(3, CANDIDATE)
+        assert scene.on_disk == ElectionState(3, CANDIDATE)
         other = await scene.vote(3, replica_directory_id=UUID(int=902))
         assert not other.vote_granted
 
@@ -181,7 +181,7 @@ def test_vote_that_is_refused_takes_the_epoch_over_on_disk(scene: Scene) -> None
     async def scenario() -> None:
         scene.replica.log.append_as_follower(batch(0, 2, count=5), 0)
         assert not (await scene.vote(3, last_epoch=2, end_offset=4)).vote_granted
-        assert scene.on_disk == Election(3)
+        assert scene.on_disk == ElectionState(3)
         fenced = await scene.vote(2)
         assert (fenced.error_code, fenced.leader_epoch) == (ErrorCode.fenced_leader_epoch, 3)
 
@@ -243,7 +243,7 @@ def test_leader_is_on_disk_when_it_is_told_so_and_an_older_one_refused(scene: Sc
 
     async def scenario() -> None:
         assert (await scene.begin(4)).topics[0].partitions[0].error_code is ErrorCode.none
-        assert scene.on_disk == Election(4, None, DRIVER)
+        assert scene.on_disk == ElectionState(4, None, DRIVER)
         refused = (await scene.begin(3)).topics[0].partitions[0]
         assert (refused.error_code, refused.leader_epoch, refused.leader_id) == (
             ErrorCode.fenced_leader_epoch,

@@ -10,7 +10,7 @@ from kio.schema.fetch.v18.response import (
     EpochEndOffset,
 )
 
-from executor.metadata.machine.quorum_voter import Election, MetadataDivergedError, VoteRequest
+from executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, VoteRequest
 from executor.metadata.quorum_state_file import read_election
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
@@ -244,7 +244,7 @@ def test_follower_goes_on_in_the_newer_epoch_that_an_answer_tells(scene: Scene, 
             await scene.fetched(2)
         assert scene.fetches == [(0, -1), (0, -1)]
         assert [leader_epoch for leader_epoch, _ in scene.positions] == [1, 4]
-        assert read_election(scene.log.directory) == Election(4, None, DRIVER)
+        assert read_election(scene.log.directory) == ElectionState(4, None, DRIVER)
 
     run(scenario)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.metadata.machine.quorum_voter import NO_ELECTION, Election
+from executor.metadata.machine.quorum_voter import NO_ELECTION, ElectionState
 from executor.metadata.quorum_state_file import QUORUM_STATE, read_election, write_election
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.voter_set import VoterKey
@@ -14,18 +14,24 @@ VOTED = VoterKey(1_000_000, UUID(int=901))
 
 
 @pytest.mark.parametrize(
-    "election", [NO_ELECTION, Election(7, VOTED), Election(7, VOTED, 1_000_000), Election(9, None, 1_000_000)]
+    "election",
+    [
+        NO_ELECTION,
+        ElectionState(7, VOTED),
+        ElectionState(7, VOTED, 1_000_000),
+        ElectionState(9, None, 1_000_000),
+    ],
 )
-def test_election_that_was_written_is_read_again(tmp_path: Path, election: Election) -> None:
+def test_election_that_was_written_is_read_again(tmp_path: Path, election: ElectionState) -> None:
     """A vote that a restart forgets could be given twice."""
-    write_election(tmp_path, Election(1))
+    write_election(tmp_path, ElectionState(1))
     write_election(tmp_path, election)
     assert read_election(tmp_path) == election
 
 
 def test_election_lies_in_kafkas_form(tmp_path: Path) -> None:
     """Kafka's own tools read the file."""
-    write_election(tmp_path, Election(7, VOTED))
+    write_election(tmp_path, ElectionState(7, VOTED))
     assert (tmp_path / QUORUM_STATE).read_text() == (
         '{"leaderId":-1,"leaderEpoch":7,"votedId":1000000,'
         '"votedDirectoryId":"AAAAAAAAAAAAAAAAAAADhQ","data_version":1}'

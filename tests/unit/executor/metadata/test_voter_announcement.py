@@ -28,10 +28,10 @@ ENDPOINT = Endpoint("CONTROLLER", "127.0.0.1", 4711)
 
 
 class Scene:
-    """A broker that calls in, and what the driver hears."""
+    """A broker that announces itself, and what the driver hears."""
 
     def __init__(self, directory: Path) -> None:
-        self.calls: list[Any] = []
+        self.announced: list[Any] = []
         self.peers: list[str] = []
         self.error_code = ErrorCode.none
         self.replica = MetadataReplica.open(
@@ -45,17 +45,17 @@ class Scene:
         )
 
     def answer(self, request: Request) -> AddRaftVoterResponse:
-        """Take note of the call."""
-        self.calls.append(request.body)
+        """Take note of the announcement."""
+        self.announced.append(request.body)
         self.peers.append(request.connection.peer)
         return AddRaftVoterResponse(
             throttle_time=timedelta(), error_code=self.error_code, error_message="these are another cluster's"
         )
 
-    async def called(self, count: int) -> None:
-        """Return when the broker has called that often."""
+    async def has_announced(self, count: int) -> None:
+        """Return when the broker has announced itself that often."""
         async with asyncio.timeout(10):
-            while len(self.calls) < count:  # noqa: ASYNC110 - the broker runs by itself
+            while len(self.announced) < count:  # noqa: ASYNC110 - the broker runs by itself
                 await asyncio.sleep(0.005)
 
 
@@ -70,14 +70,14 @@ def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]
             link = ControllerLink("127.0.0.1", listener.port, "broker-2")
             announcement = VoterAnnouncement(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
             link.on_connected = announcement.connected
-            calling = asyncio.create_task(announcement.run())
+            announcing = asyncio.create_task(announcement.run())
             linked = asyncio.create_task(link.run())
             try:
-                await scenario(calling)
+                await scenario(announcing)
             finally:
-                calling.cancel()
+                announcing.cancel()
                 linked.cancel()
-                await asyncio.gather(calling, linked, return_exceptions=True)
+                await asyncio.gather(announcing, linked, return_exceptions=True)
 
     asyncio.run(main())
 
@@ -86,10 +86,10 @@ def test_announcement_says_which_directory_this_is_and_where_it_is_reached(scene
     """The driver has an empty disk: that is how it learns what there is."""
 
     async def scenario(_: Any) -> None:
-        await scene.called(1)
-        call = scene.calls[0]
-        assert (call.cluster_id, call.voter_id, call.voter_directory_id) == (None, *OURS)
-        (listener,) = call.listeners
+        await scene.has_announced(1)
+        first = scene.announced[0]
+        assert (first.cluster_id, first.voter_id, first.voter_directory_id) == (None, *OURS)
+        (listener,) = first.listeners
         assert (listener.name, listener.host, listener.port) == (ENDPOINT.name, ENDPOINT.host, ENDPOINT.port)
 
     run(scene, scenario)
@@ -103,7 +103,7 @@ def test_announcement_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> 
     """A driver that could not reach the broker back must hear of it again."""
 
     async def scenario(_: Any) -> None:
-        await scene.called(2)
+        await scene.has_announced(2)
         assert len(set(scene.peers)) == 1
 
     run(scene, scenario)
@@ -113,8 +113,8 @@ def test_announcement_of_another_cluster_ends_the_broker_with_the_drivers_words(
     """Its records are not the driver's; the message is all that an operator has."""
     scene.error_code = ErrorCode.inconsistent_cluster_id
 
-    async def scenario(calling: "asyncio.Task[None]") -> None:
+    async def scenario(announcing: "asyncio.Task[None]") -> None:
         with pytest.raises(ForeignDirectoryError, match="another cluster's"):
-            await asyncio.wait_for(calling, 10)
+            await asyncio.wait_for(announcing, 10)
 
     run(scene, scenario)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
-from driver.controller.machine.startup_grace import LATE_BROKERS_MS, LateBrokers
+from driver.controller.machine.startup_grace import STARTUP_GRACE_MS, StartupGrace
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
 
@@ -30,32 +30,32 @@ def image(**fenced: bool) -> MetadataImage:
     return replace(EMPTY_IMAGE, offset=INHERITED + 20, brokers=brokers)
 
 
-def late_brokers() -> LateBrokers:
-    return LateBrokers([0, 1], INHERITED, ELECTED_MS)
+def startup_grace() -> StartupGrace:
+    return StartupGrace([0, 1], INHERITED, ELECTED_MS)
 
 
 def test_clients_wait_until_every_broker_is_back_and_knows_of_the_others() -> None:
     """A broker that does not would tell its clients that there are fewer."""
-    late = late_brokers()
-    assert late.are_waited_for(image(new_0=False), {0: 121}, SOON_MS)
-    assert late.are_waited_for(image(new_0=False, new_1=True), {0: 121, 1: 121}, SOON_MS)
+    late = startup_grace()
+    assert late.lasts(image(new_0=False), {0: 121}, SOON_MS)
+    assert late.lasts(image(new_0=False, new_1=True), {0: 121, 1: 121}, SOON_MS)
     whole = image(new_0=False, new_1=False)
-    assert late.are_waited_for(whole, {0: 121, 1: 120}, SOON_MS)
-    assert not late.are_waited_for(whole, {0: 121, 1: 121}, SOON_MS)
+    assert late.lasts(whole, {0: 121, 1: 120}, SOON_MS)
+    assert not late.lasts(whole, {0: 121, 1: 121}, SOON_MS)
 
 
 def test_clients_do_not_take_a_broker_of_the_former_driver_for_one_that_is_back() -> None:
     """Nobody has told the log yet that it is gone."""
-    assert late_brokers().are_waited_for(image(new_0=False, old_1=False), {0: 121, 1: 121}, SOON_MS)
+    assert startup_grace().lasts(image(new_0=False, old_1=False), {0: 121, 1: 121}, SOON_MS)
 
 
 def test_clients_wait_for_a_broker_only_so_long() -> None:
     """It may never come back; what the others lead is not to wait for it."""
-    late_ms = ELECTED_MS + LATE_BROKERS_MS
-    assert late_brokers().are_waited_for(image(new_0=False), {0: 121}, late_ms - 1)
-    assert not late_brokers().are_waited_for(image(new_0=False), {0: 121}, late_ms)
+    late_ms = ELECTED_MS + STARTUP_GRACE_MS
+    assert startup_grace().lasts(image(new_0=False), {0: 121}, late_ms - 1)
+    assert not startup_grace().lasts(image(new_0=False), {0: 121}, late_ms)
 
 
 def test_clients_wait_for_as_long_as_nothing_of_this_driver_is_committed() -> None:
     """There is nothing to tell them that a majority knows."""
-    assert late_brokers().are_waited_for(EMPTY_IMAGE, {}, ELECTED_MS + 10 * LATE_BROKERS_MS)
+    assert startup_grace().lasts(EMPTY_IMAGE, {}, ELECTED_MS + 10 * STARTUP_GRACE_MS)

@@ -7,7 +7,7 @@ import pytest
 
 from executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
-    Election,
+    ElectionState,
     FetchOutcome,
     MetadataDivergedError,
     QuorumAnswer,
@@ -25,7 +25,7 @@ OUR_LOG = LogPosition(3, 40)
 FETCH_TIMEOUT_MS = 2_000
 
 
-def voter_at(election: Election = NO_ELECTION, cluster_id: str | None = "c") -> QuorumVoter:
+def voter_at(election: ElectionState = NO_ELECTION, cluster_id: str | None = "c") -> QuorumVoter:
     return QuorumVoter(OURS, cluster_id, election, FETCH_TIMEOUT_MS)
 
 
@@ -44,17 +44,17 @@ def request(
 
 
 def following(epoch: int = 5) -> QuorumVoter:
-    voter = voter_at(Election(epoch, FIRST))
+    voter = voter_at(ElectionState(epoch, FIRST))
     voter.begin_quorum_epoch("c", DRIVER, epoch)
     return voter
 
 
 def test_vote_for_a_newer_epoch_is_granted_and_remembered() -> None:
     """The vote is the promise on which a leader's authority rests."""
-    voter = voter_at(Election(4, None, DRIVER))
+    voter = voter_at(ElectionState(4, None, DRIVER))
     answer = voter.vote(request(), OUR_LOG, 0)
     assert answer == QuorumAnswer(ErrorCode.none, 5, None, vote_granted=True)
-    assert voter.election == Election(5, FIRST)
+    assert voter.election == ElectionState(5, FIRST)
 
 
 def test_vote_is_given_once_an_epoch_but_repeated_to_whoever_has_it() -> None:
@@ -63,7 +63,7 @@ def test_vote_is_given_once_an_epoch_but_repeated_to_whoever_has_it() -> None:
     assert voter.vote(request(FIRST), OUR_LOG, 0).vote_granted
     assert not voter.vote(request(SECOND), OUR_LOG, 0).vote_granted
     assert voter.vote(request(FIRST), OUR_LOG, 0).vote_granted
-    assert voter.election == Election(5, FIRST)
+    assert voter.election == ElectionState(5, FIRST)
 
 
 def test_vote_that_was_given_before_a_restart_stands() -> None:
@@ -89,7 +89,9 @@ def test_vote_goes_only_to_a_log_that_is_not_shorter(log: LogPosition, granted: 
     """A leader without a record that a majority had on disk would lose it; epochs come before lengths."""
     voter = voter_at()
     assert voter.vote(request(log=log), OUR_LOG, 0).vote_granted is granted
-    assert voter.election == Election(5, FIRST if granted else None), "the epoch is taken over either way"
+    assert voter.election == ElectionState(5, FIRST if granted else None), (
+        "the epoch is taken over either way"
+    )
 
 
 def test_vote_refused_for_a_short_log_is_still_free_for_another() -> None:
@@ -101,9 +103,9 @@ def test_vote_refused_for_a_short_log_is_still_free_for_another() -> None:
 
 def test_vote_for_an_older_epoch_is_fenced_with_the_newer_one() -> None:
     """The candidate learns from the answer beyond which epoch it has to go."""
-    voter = voter_at(Election(9, SECOND, DRIVER))
+    voter = voter_at(ElectionState(9, SECOND, DRIVER))
     assert voter.vote(request(epoch=8), OUR_LOG, 0) == QuorumAnswer(ErrorCode.fenced_leader_epoch, 9, DRIVER)
-    assert voter.election == Election(9, SECOND, DRIVER)
+    assert voter.election == ElectionState(9, SECOND, DRIVER)
 
 
 def test_vote_in_an_epoch_whose_leader_is_known_is_refused() -> None:
@@ -131,12 +133,12 @@ def test_vote_meant_for_another_directory_is_not_given() -> None:
 
 def test_request_of_another_cluster_changes_nothing() -> None:
     """Nothing of one cluster may touch the disks of another."""
-    voter = voter_at(Election(3, FIRST))
+    voter = voter_at(ElectionState(3, FIRST))
     answer = voter.vote(replace(request(), cluster_id="other"), OUR_LOG, 0)
     assert answer == QuorumAnswer(ErrorCode.inconsistent_cluster_id, 3, None)
     assert voter.begin_quorum_epoch("other", DRIVER, 9).error_code is ErrorCode.inconsistent_cluster_id
     assert voter.end_quorum_epoch("other", DRIVER, 9).error_code is ErrorCode.inconsistent_cluster_id
-    assert (voter.cluster_id, voter.election) == ("c", Election(3, FIRST))
+    assert (voter.cluster_id, voter.election) == ("c", ElectionState(3, FIRST))
 
 
 def test_blank_voter_belongs_to_the_cluster_that_first_asks_for_its_vote() -> None:
@@ -155,16 +157,16 @@ def test_blank_voter_belongs_to_the_cluster_whose_leader_it_follows() -> None:
     """A broker that joins later is never asked for its vote."""
     voter = voter_at(cluster_id=None)
     assert voter.begin_quorum_epoch("c", DRIVER, 2).error_code is ErrorCode.none
-    assert (voter.cluster_id, voter.election, voter.follows) == ("c", Election(2, None, DRIVER), True)
+    assert (voter.cluster_id, voter.election, voter.follows) == ("c", ElectionState(2, None, DRIVER), True)
 
 
 def test_pre_vote_changes_nothing() -> None:
     """A candidate may ask how a vote would end without taking the epoch from a leader that works."""
-    voter = voter_at(Election(4, None, DRIVER))
+    voter = voter_at(ElectionState(4, None, DRIVER))
     answer = voter.vote(request(epoch=4, pre_vote=True), OUR_LOG, 0)
     assert answer == QuorumAnswer(ErrorCode.none, 4, DRIVER, vote_granted=True)
     assert not voter.vote(request(epoch=9, log=LogPosition(3, 39), pre_vote=True), OUR_LOG, 0).vote_granted
-    assert voter.election == Election(4, None, DRIVER)
+    assert voter.election == ElectionState(4, None, DRIVER)
     assert voter.vote(request(epoch=3, pre_vote=True), OUR_LOG, 0).error_code is ErrorCode.fenced_leader_epoch
 
 
@@ -191,20 +193,20 @@ def test_leader_of_a_newer_epoch_is_followed_and_an_older_one_refused() -> None:
     """That is how an old driver learns that it is deposed."""
     voter = following(5)
     assert voter.begin_quorum_epoch("c", DRIVER, 7) == QuorumAnswer(ErrorCode.none, 7, DRIVER)
-    assert voter.election == Election(7, None, DRIVER)
+    assert voter.election == ElectionState(7, None, DRIVER)
     assert voter.begin_quorum_epoch("c", DRIVER, 6) == QuorumAnswer(ErrorCode.fenced_leader_epoch, 7, DRIVER)
     assert voter.begin_quorum_epoch("c", 3, 7).error_code is ErrorCode.invalid_request
-    assert voter.election == Election(7, None, DRIVER)
+    assert voter.election == ElectionState(7, None, DRIVER)
 
 
 def test_leader_known_from_before_a_restart_is_followed_only_once_it_is_heard_of() -> None:
     """The process that led may be dead; fetches go to whoever says now that it leads."""
-    voter = voter_at(Election(5, FIRST, DRIVER))
+    voter = voter_at(ElectionState(5, FIRST, DRIVER))
     assert not voter.follows
     assert voter.fetch_answered(5, DRIVER, 5, 0) is FetchOutcome.STALE
     voter.begin_quorum_epoch("c", DRIVER, 5)
     assert voter.follows
-    assert voter.election == Election(5, FIRST, DRIVER)
+    assert voter.election == ElectionState(5, FIRST, DRIVER)
 
 
 def test_answer_to_a_fetch_of_an_older_epoch_is_dropped_after_a_vote() -> None:
@@ -229,9 +231,9 @@ def test_newer_epoch_in_an_answer_is_adopted() -> None:
     """A broker that missed the election follows on without waiting to be told again."""
     voter = following(5)
     assert voter.fetch_answered(5, DRIVER, 8, 0) is FetchOutcome.ADOPTED
-    assert (voter.election, voter.follows) == (Election(8, None, DRIVER), True)
+    assert (voter.election, voter.follows) == (ElectionState(8, None, DRIVER), True)
     assert voter.fetch_answered(8, None, 9, 0) is FetchOutcome.ADOPTED
-    assert (voter.election, voter.follows) == (Election(9), False)
+    assert (voter.election, voter.follows) == (ElectionState(9), False)
 
 
 def test_high_watermark_follows_the_leaders_up_to_the_own_log_and_never_goes_back() -> None:
@@ -254,7 +256,7 @@ def test_voter_that_lost_records_votes_again_only_once_it_has_caught_up() -> Non
     voter.lacks_records = True
     assert not voter.vote(request(pre_vote=True), OUR_LOG, 0).vote_granted
     assert not voter.vote(request(), OUR_LOG, 0).vote_granted
-    assert voter.election == Election(5), "it keeps the rule of epochs"
+    assert voter.election == ElectionState(5), "it keeps the rule of epochs"
     voter.begin_quorum_epoch("c", DRIVER, 6)
     voter.appended(0, 50)
     assert voter.lacks_records, "a leader that has committed nothing yet tells nothing"

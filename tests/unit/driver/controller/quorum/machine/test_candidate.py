@@ -6,14 +6,14 @@ import pytest
 
 from driver.controller.quorum.machine.candidate import (
     RETRY_MS,
+    AnnouncedBroker,
     AskLogEnd,
     AskVote,
+    BecomeLeader,
     Candidate,
     CopyLog,
     ExpectedBroker,
     ForeignClusterError,
-    Lead,
-    RollCall,
     first_voters,
 )
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
@@ -28,8 +28,8 @@ def key(node_id: int, directory: int = 0) -> VoterKey:
     return VoterKey(node_id, UUID(int=1000 + 100 * directory + node_id))
 
 
-def call(node_id: int, cluster_id: str | None = CLUSTER, directory: int = 0) -> RollCall:
-    return RollCall(key(node_id, directory), cluster_id, f"host-{node_id}", 9000 + node_id)
+def broker(node_id: int, cluster_id: str | None = CLUSTER, directory: int = 0) -> AnnouncedBroker:
+    return AnnouncedBroker(key(node_id, directory), cluster_id, f"host-{node_id}", 9000 + node_id)
 
 
 VOTERS = VoterSet.of(Voter(key(node_id), f"host-{node_id}", 9000 + node_id) for node_id in range(3))
@@ -47,7 +47,7 @@ def test_new_cluster_is_formed_when_all_brokers_are_blank_and_all_vote() -> None
     """The first voters must all promise: nothing else says later that they are the voters."""
     machine = candidate()
     for node_id in range(3):
-        assert machine.called_in(call(node_id, None), 0) == [AskLogEnd(key(node_id))]
+        assert machine.broker_announced(broker(node_id, None), 0) == [AskLogEnd(key(node_id))]
     assert machine.log_end_answered(key(0), EMPTY_LOG, 0) == []
     assert machine.log_end_answered(key(1), EMPTY_LOG, 0) == []
     pre_votes = [ask(node_id, 1, EMPTY_LOG, pre_vote=True) for node_id in range(3)]
@@ -57,14 +57,14 @@ def test_new_cluster_is_formed_when_all_brokers_are_blank_and_all_vote() -> None
     effects = [machine.vote_answered(each.key, each, 0, granted=True, now_ms=0) for each in pre_votes]
     assert effects == [[], [], votes]
     effects = [machine.vote_answered(each.key, each, 1, granted=True, now_ms=0) for each in votes]
-    assert effects == [[], [], [Lead(1, VOTERS, VOTERS.keys, forms_cluster=True)]]
+    assert effects == [[], [], [BecomeLeader(1, VOTERS, VOTERS.keys, forms_cluster=True)]]
 
 
 def test_new_cluster_is_not_formed_while_a_broker_has_not_come() -> None:
     """The missing broker's directory may hold the cluster that a new one would shut out."""
     machine = candidate()
     for node_id in range(2):
-        machine.called_in(call(node_id, None), 0)
+        machine.broker_announced(broker(node_id, None), 0)
         assert machine.log_end_answered(key(node_id), EMPTY_LOG, 0) == []
     assert machine.tick(10_000) == []
     assert machine.missing() == (
@@ -78,7 +78,7 @@ def test_recovery_copies_the_longest_log_and_stands_with_it() -> None:
     machine = candidate()
     ends = {0: LogPosition(4, 90), 1: LogPosition(5, 70)}
     for node_id in ends:
-        machine.called_in(call(node_id), 0)
+        machine.broker_announced(broker(node_id), 0)
     assert machine.log_end_answered(key(0), ends[0], 0) == []
     assert machine.log_end_answered(key(1), ends[1], 0) == [CopyLog(key(1))]
     assert machine.log_copied(key(1), ends[1], VOTERS, 0) == [
@@ -90,16 +90,16 @@ def test_recovery_copies_the_longest_log_and_stands_with_it() -> None:
     assert votes == [ask(0, 6, ends[1], pre_vote=False), ask(1, 6, ends[1], pre_vote=False)]
     machine.vote_answered(key(0), ask(0, 6, ends[1], pre_vote=False), 6, granted=True, now_ms=0)
     won = machine.vote_answered(key(1), ask(1, 6, ends[1], pre_vote=False), 6, granted=True, now_ms=0)
-    assert won == [Lead(6, VOTERS, frozenset({key(0), key(1)}), forms_cluster=False)]
+    assert won == [BecomeLeader(6, VOTERS, frozenset({key(0), key(1)}), forms_cluster=False)]
 
 
 def test_recovery_waits_for_a_majority_of_the_voters_directories_and_names_the_missing() -> None:
     """New directories of the same brokers have forgotten everything; they are no majority."""
     machine = candidate()
     end = LogPosition(4, 90)
-    machine.called_in(call(0), 0)
+    machine.broker_announced(broker(0), 0)
     for node_id in (1, 2):
-        machine.called_in(call(node_id, None, directory=1), 0)
+        machine.broker_announced(broker(node_id, None, directory=1), 0)
         machine.log_end_answered(key(node_id, directory=1), EMPTY_LOG, 0)
     assert machine.log_end_answered(key(0), end, 0) == [CopyLog(key(0))]
     assert machine.log_copied(key(0), end, VOTERS, 0) == []
@@ -115,7 +115,7 @@ def test_refused_vote_is_followed_by_a_new_look_at_the_logs_and_a_higher_epoch()
     machine = candidate()
     end = LogPosition(4, 90)
     for node_id in (0, 1):
-        machine.called_in(call(node_id), 0)
+        machine.broker_announced(broker(node_id), 0)
     for node_id in (0, 1):
         machine.log_end_answered(key(node_id), end, 0)
     machine.log_copied(key(1), end, VOTERS, 0)
@@ -141,11 +141,11 @@ def test_broker_that_does_not_answer_is_left_out_until_it_calls_again() -> None:
     machine = candidate()
     end = LogPosition(1, 5)
     for node_id in range(3):
-        machine.called_in(call(node_id), 0)
+        machine.broker_announced(broker(node_id), 0)
     machine.log_end_answered(key(0), end, 0)
     machine.log_end_answered(key(1), end, 0)
     assert machine.lost(key(2), 0) == [CopyLog(key(1))]
-    assert machine.called_in(call(2), 0) == [AskLogEnd(key(2))]
+    assert machine.broker_announced(broker(2), 0) == [AskLogEnd(key(2))]
 
 
 def test_copy_whose_source_has_gone_is_waited_for_and_stands_for_what_it_is() -> None:
@@ -156,7 +156,7 @@ def test_copy_whose_source_has_gone_is_waited_for_and_stands_for_what_it_is() ->
     machine = candidate()
     ends = [LogPosition(1, 5), LogPosition(2, 6), LogPosition(1, 5)]
     for node_id in range(3):
-        machine.called_in(call(node_id), 0)
+        machine.broker_announced(broker(node_id), 0)
     for node_id in range(2):
         machine.log_end_answered(key(node_id), ends[node_id], 0)
     assert machine.log_end_answered(key(2), ends[2], 0) == [CopyLog(key(1))]
@@ -167,9 +167,9 @@ def test_copy_whose_source_has_gone_is_waited_for_and_stands_for_what_it_is() ->
 def test_broker_of_another_cluster_is_refused_by_name() -> None:
     """Two clusters' directories in one application are a mistake of the configuration."""
     machine = candidate()
-    machine.called_in(call(0), 0)
+    machine.broker_announced(broker(0), 0)
     with pytest.raises(ForeignClusterError, match="broker 1 on host-1 belong to cluster other"):
-        machine.called_in(call(1, "other"), 0)
+        machine.broker_announced(broker(1, "other"), 0)
 
 
 @pytest.mark.parametrize(

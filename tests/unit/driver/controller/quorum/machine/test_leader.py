@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from driver.controller.quorum.machine.candidate import RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
@@ -14,8 +14,8 @@ def key(node_id: int, directory: int = 0) -> VoterKey:
     return VoterKey(node_id, UUID(int=1000 + 100 * directory + node_id))
 
 
-def call(node_id: int, directory: int = 0) -> RollCall:
-    return RollCall(key(node_id, directory), "cluster", f"host-{node_id}", 9000)
+def broker(node_id: int, directory: int = 0) -> AnnouncedBroker:
+    return AnnouncedBroker(key(node_id, directory), "cluster", f"host-{node_id}", 9000)
 
 
 def voters(*keys: VoterKey) -> VoterSet:
@@ -69,21 +69,21 @@ def test_lost_directory_is_replaced_by_one_removal_and_one_addition_each_committ
     """Replacing a voter in one step could let two disjoint majorities decide (KIP-853)."""
     machine = leader()
     end = EPOCH_START + 1
-    calls = [call(0), call(1), call(2, directory=1)]
+    announced = [broker(0), broker(1), broker(2, directory=1)]
     now_ms = 10_000
     machine.fetched(key(0), end, end, now_ms)
-    assert machine.next_voters(calls, now_ms) is None
+    assert machine.next_voters(announced, now_ms) is None
     machine.fetched(key(1), end, end, now_ms)
-    assert machine.next_voters(calls, now_ms) is None, "the new directory has fetched nothing yet"
+    assert machine.next_voters(announced, now_ms) is None, "the new directory has fetched nothing yet"
     machine.fetched(key(2, directory=1), end, end, now_ms)
-    smaller = machine.next_voters(calls, now_ms)
+    smaller = machine.next_voters(announced, now_ms)
     assert smaller == voters(key(0), key(1))
     machine.voters_appended(smaller, end + 1)
-    assert machine.next_voters(calls, now_ms) is None, "the first change is not committed"
+    assert machine.next_voters(announced, now_ms) is None, "the first change is not committed"
     machine.fetched(key(0), end + 1, end + 1, now_ms)
     assert machine.fetched(key(1), end + 1, end + 1, now_ms)
     machine.fetched(key(2, directory=1), end + 1, end + 1, now_ms)
-    larger = machine.next_voters(calls, now_ms)
+    larger = machine.next_voters(announced, now_ms)
     assert larger is not None
     assert larger.keys == {key(0), key(1), key(2, directory=1)}
 
@@ -94,4 +94,4 @@ def test_voter_that_still_fetches_is_not_replaced_by_its_own_node_id() -> None:
     end = EPOCH_START + 1
     for each in (key(0), key(1), key(2), key(2, directory=1)):
         machine.fetched(each, end, end, 0)
-    assert machine.next_voters([call(2, directory=1)], 0) is None
+    assert machine.next_voters([broker(2, directory=1)], 0) is None

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.unclean_recovery import LogQuestion
-from driver.controller.quorum.machine.candidate import Lead, RollCall
+from driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader
 from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer
 from sparklog.errors import ErrorCode
@@ -51,15 +51,15 @@ class Leadership:
     def __init__(
         self,
         process: "ControllerProcess",
-        lead: Lead,
+        lead: BecomeLeader,
         wanted_voters: Collection[BrokerId],
-        calls: Collection[RollCall],
+        announced: Collection[AnnouncedBroker],
     ) -> None:
         self._process = process
         self._world = world = process.world
         self._copy = copy = process.copy
         self.leader_epoch = lead.leader_epoch
-        self._calls = {call.key: call for call in calls}
+        self._announced = {broker.key: broker for broker in announced}
         self._waiting: deque[tuple[Offset, Callable[[], None]]] = deque()
         self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
         self._fetch_number = 0
@@ -81,8 +81,8 @@ class Leadership:
             self._append([], lead.voters)
             self.quorum.voters_appended(lead.voters, copy.end_offset)
         self.decide(self.controller.bootstrap())
-        for call in calls:
-            self._announce(call)
+        for broker in announced:
+            self._begin_quorum_epoch(broker)
 
     def _replayed(self) -> MetadataImage:
         snapshot = self._copy.snapshot
@@ -93,24 +93,24 @@ class Leadership:
 
     # --- brokers --------------------------------------------------------------------------------
 
-    def called_in(self, call: RollCall) -> None:
+    def broker_announced(self, broker: AnnouncedBroker) -> None:
         """A broker has come, or does not know yet that this driver leads."""
-        for key in [key for key in self._calls if key.node_id == call.key.node_id]:
-            del self._calls[key]
-        self._calls[call.key] = call
-        self._announce(call)
+        for key in [key for key in self._announced if key.node_id == broker.key.node_id]:
+            del self._announced[key]
+        self._announced[broker.key] = broker
+        self._begin_quorum_epoch(broker)
 
-    def _announce(self, call: RollCall) -> None:
+    def _begin_quorum_epoch(self, broker: AnnouncedBroker) -> None:
         begin = BeginEpoch(
             self._process.cluster_id,
             CONTROLLER_ID,
             self.leader_epoch,
-            call.key.node_id,
-            call.key.directory_id,
+            broker.key.node_id,
+            broker.key.directory_id,
         )
-        self._process.ask(call, begin, self._announced)
+        self._process.ask(broker, begin, self._epoch_begun)
 
-    def _announced(self, answer: QuorumAnswer | None) -> None:
+    def _epoch_begun(self, answer: QuorumAnswer | None) -> None:
         if answer is not None and answer.leader_epoch > self.leader_epoch:
             self._process.deposed(answer.leader_epoch)
 
@@ -154,7 +154,7 @@ class Leadership:
                     self._world.silent(self, record.broker_id)
             self.decide(decision)
         self._ask_for_logs()
-        voters = self.quorum.next_voters(self._calls.values(), self._process.now_ms)
+        voters = self.quorum.next_voters(self._announced.values(), self._process.now_ms)
         if voters is not None:
             nodes = [key.node_id for key in sorted(voters.keys)]
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
@@ -164,10 +164,10 @@ class Leadership:
     def _ask_for_logs(self) -> None:
         for question in self.controller.log_questions(self._process.now_ms):
             broker_id = question.broker_id
-            call = next((each for each in self._calls.values() if each.key.node_id == broker_id), None)
-            if call is not None and broker_id not in self._log_questions:
+            broker = next((each for each in self._announced.values() if each.key.node_id == broker_id), None)
+            if broker is not None and broker_id not in self._log_questions:
                 self._log_questions.add(broker_id)
-                self._process.ask(call, AskLogEnds(question), partial(self._log_ends_told, question))
+                self._process.ask(broker, AskLogEnds(question), partial(self._log_ends_told, question))
 
     def _log_ends_told(
         self, question: LogQuestion, positions: dict[tuple[str, int], LogPosition] | None
@@ -217,7 +217,7 @@ class Leadership:
         if registration is not None and registration.broker_epoch == fetch.broker_epoch:
             self.controller.metadata_fetched(fetch.key.node_id, fetch.offset)
         if fetch.leader_epoch > self.leader_epoch:
-            if fetch.key in self._calls:
+            if fetch.key in self._announced:
                 self._process.deposed(fetch.leader_epoch)
         elif fetch.leader_epoch == self.leader_epoch and self._agrees(fetch):
             now_ms = self._process.now_ms

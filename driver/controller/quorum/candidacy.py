@@ -1,7 +1,7 @@
 """Carries out what the candidate decides, until it has won: asks brokers, copies a log, counts votes.
 
 Nothing is decided here. Whatever a broker does not answer, or answers wrongly, counts as the loss of that
-broker; if it lives it calls in again.
+broker; if it lives it announces itself again.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from driver.controller.machine.cluster import CONTROLLER_ID
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.metadata_log import MetadataLog
-from driver.controller.quorum.broker_channels import Links
+from driver.controller.quorum.broker_channels import BrokerChannels
 from driver.controller.quorum.machine.candidate import (
+    AnnouncedBroker,
     AskLogEnd,
     AskVote,
+    BecomeLeader,
     Candidate,
     CopyLog,
     Effect,
-    Lead,
-    RollCall,
 )
 from driver.controller.quorum.requests import (
     BrokerAnswerError,
@@ -36,51 +36,51 @@ from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import SnapshotId
 
-__all__ = ["Election"]
+__all__ = ["Candidacy"]
 
 TICK_MS: Final = 25
 PATIENCE_MS: Final = 2_000
 """After how long it is said who is missing; said again as soon as that changes."""
 
-_Question = Callable[[RollCall], Coroutine[Any, Any, Sequence[Effect]]]
+_Question = Callable[[AnnouncedBroker], Coroutine[Any, Any, Sequence[Effect]]]
 _Failed = Callable[[VoterKey], Coroutine[Any, Any, Sequence[Effect]]]
 
 logger = logging.getLogger(__name__)
 
 
-class Election:
+class Candidacy:
     """One driver's way to the leadership, on one event loop."""
 
     def __init__(
-        self, candidate: Candidate, log: MetadataLog, links: Links, now_ms: Callable[[], int]
+        self, candidate: Candidate, log: MetadataLog, channels: BrokerChannels, now_ms: Callable[[], int]
     ) -> None:
         # All drivers have the same node id. Votes are for this one: were two taken for the same candidate,
         # both could win in one epoch.
         self._directory_id = uuid4()
         self._candidate = candidate
         self._log = log
-        self._links = links
+        self._channels = channels
         self._now_ms = now_ms
         self._tasks: set[asyncio.Task[None]] = set()
-        self._won: asyncio.Future[Lead] = asyncio.get_running_loop().create_future()
+        self._won: asyncio.Future[BecomeLeader] = asyncio.get_running_loop().create_future()
 
-    def called_in(self, call: RollCall) -> None:
+    def broker_announced(self, broker: AnnouncedBroker) -> None:
         """Take note of a broker.
 
         Raises:
             ForeignClusterError: it belongs to another cluster.
         """
-        if self._candidate.called(call.key) is None:
+        if self._candidate.announced_broker(broker.key) is None:
             logger.info(
-                "%s has called in from %s:%d, %s",
-                call.key,
-                call.host,
-                call.port,
-                "blank" if call.cluster_id is None else f"of cluster {call.cluster_id}",
+                "%s has announced itself from %s:%d, %s",
+                broker.key,
+                broker.host,
+                broker.port,
+                "blank" if broker.cluster_id is None else f"of cluster {broker.cluster_id}",
             )
-        self._carry_out(self._candidate.called_in(call, self._now_ms()))
+        self._carry_out(self._candidate.broker_announced(broker, self._now_ms()))
 
-    async def won(self) -> Lead:
+    async def won(self) -> BecomeLeader:
         """Return as what to lead, once that is decided.
 
         Raises:
@@ -111,7 +111,7 @@ class Election:
                     self._ask(key, self._copy, self._copy_failed)
                 case AskVote(key):
                     self._ask(key, partial(self._ask_vote, ask=effect))
-                case Lead():
+                case BecomeLeader():
                     if not self._won.done():
                         self._won.set_result(effect)
 
@@ -121,11 +121,11 @@ class Election:
         task.add_done_callback(self._tasks.discard)
 
     async def _answered(self, key: VoterKey, question: _Question, failed: _Failed) -> None:
-        call = self._candidate.called(key)
+        broker = self._candidate.announced_broker(key)
         try:
-            if call is None:
+            if broker is None:
                 raise KafkaError(ErrorCode.broker_not_available, "it has gone")
-            effects = await question(call)
+            effects = await question(broker)
         except KafkaError as error:
             is_own = not isinstance(error, BrokerAnswerError | DownloadRefusedError)
             if is_own and error.error_code is ErrorCode.kafka_storage_error:
@@ -139,18 +139,18 @@ class Election:
     async def _lost(self, key: VoterKey) -> Sequence[Effect]:
         return self._candidate.lost(key, self._now_ms())
 
-    async def _ask_log_end(self, call: RollCall) -> Sequence[Effect]:
-        response = await self._links.request(call, log_end_request())
-        return self._candidate.log_end_answered(call.key, log_end_of(response), self._now_ms())
+    async def _ask_log_end(self, broker: AnnouncedBroker) -> Sequence[Effect]:
+        response = await self._channels.request(broker, log_end_request())
+        return self._candidate.log_end_answered(broker.key, log_end_of(response), self._now_ms())
 
-    async def _copy(self, call: RollCall) -> Sequence[Effect]:
+    async def _copy(self, broker: AnnouncedBroker) -> Sequence[Effect]:
         log = self._log
         while True:
-            response = await self._links.request(call, copy_request(log.position))
+            response = await self._channels.request(broker, copy_request(log.position))
             partition = only_partition(response.responses)
             if partition.snapshot_id.end_offset >= 0:
                 wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
-                await self._copy_snapshot(call, wanted)
+                await self._copy_snapshot(broker, wanted)
             elif (diverging := partition.diverging_epoch).end_offset >= 0:
                 log.truncate_to(log.common_end(diverging.epoch, diverging.end_offset))
             elif partition.records:
@@ -158,28 +158,28 @@ class Election:
             else:
                 break
         voters = await asyncio.to_thread(log.voters)
-        logger.info("Copied the metadata log of %s up to offset %d", call.key, log.log_end_offset)
-        return self._candidate.log_copied(call.key, log.position, voters, self._now_ms())
+        logger.info("Copied the metadata log of %s up to offset %d", broker.key, log.log_end_offset)
+        return self._candidate.log_copied(broker.key, log.position, voters, self._now_ms())
 
     async def _copy_failed(self, key: VoterKey) -> Sequence[Effect]:
         voters = await asyncio.to_thread(self._log.voters)
         return self._candidate.copy_failed(key, self._log.position, voters, self._now_ms())
 
-    async def _copy_snapshot(self, call: RollCall, snapshot_id: SnapshotId) -> None:
+    async def _copy_snapshot(self, broker: AnnouncedBroker, snapshot_id: SnapshotId) -> None:
         machine = SnapshotDownload(
             snapshot_id,
-            cluster_id=call.cluster_id,
+            cluster_id=broker.cluster_id,
             leader_epoch=None,
             replica_id=CONTROLLER_ID,
             directory_id=self._directory_id,
         )
-        snapshot = await self._log.snapshots.download(machine, partial(self._links.request, call))
+        snapshot = await self._log.snapshots.download(machine, partial(self._channels.request, broker))
         await asyncio.to_thread(self._log.begin_at, snapshot)
-        logger.info("Copied the snapshot %s of %s", snapshot_id, call.key)
+        logger.info("Copied the snapshot %s of %s", snapshot_id, broker.key)
 
-    async def _ask_vote(self, call: RollCall, ask: AskVote) -> Sequence[Effect]:
-        response = await self._links.request(
-            call, vote_request(self._candidate.cluster_id, self._directory_id, ask)
+    async def _ask_vote(self, broker: AnnouncedBroker, ask: AskVote) -> Sequence[Effect]:
+        response = await self._channels.request(
+            broker, vote_request(self._candidate.cluster_id, self._directory_id, ask)
         )
         if response.error_code is not ErrorCode.none:
             raise BrokerAnswerError(response.error_code, "the vote was refused")
@@ -188,13 +188,13 @@ class Election:
             raise BrokerAnswerError(partition.error_code, "the vote was refused")
         logger.info(
             "%s %s leader epoch %d%s",
-            call.key,
+            broker.key,
             "votes for" if partition.vote_granted else "refuses",
             ask.leader_epoch,
             ", if asked" if ask.pre_vote else "",
         )
         return self._candidate.vote_answered(
-            call.key,
+            broker.key,
             ask,
             partition.leader_epoch,
             granted=partition.vote_granted,

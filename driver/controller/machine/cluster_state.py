@@ -19,7 +19,7 @@ from sparklog.metadata.image import BrokerRegistration, MetadataImage, Partition
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
-__all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "Cluster", "election_of"]
+__all__ = ["CONTROLLER_ID", "MIN_IN_SYNC_REPLICAS", "ClusterState", "election_of"]
 
 CONTROLLER_ID: Final[BrokerId] = 1_000_000
 """The driver's node id: above those of all brokers, which are counted from 0."""
@@ -28,7 +28,7 @@ MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
-class Cluster:
+class ClusterState:
     """The newest image, the brokers' sessions, and the driver's own configuration."""
 
     def __init__(self, cluster_id: str, config: BrokerConfig, image: MetadataImage) -> None:
