@@ -45,7 +45,7 @@ class NotLeading:
     should_shut_down = False
 
 
-class Leadership:
+class ActiveController:
     """A driver that leads."""
 
     def __init__(

@@ -27,7 +27,6 @@ from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
-from driver.controller.internal_topics import InternalTopicRepair
 from driver.controller.machine import brokers
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
@@ -43,6 +42,7 @@ from driver.controller.machine.elections import (
     elect_preferred_leaders,
     elect_unclean_leaders,
 )
+from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
