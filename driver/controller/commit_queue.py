@@ -5,18 +5,31 @@ While the voters flush, decisions go on being made and appended; their next fetc
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
-from driver.controller.metadata_log import MetadataLog
 from sparklog.metadata.image import MetadataImage
-from sparklog.types import Offset
+from sparklog.metadata.schemas import MetadataRecord
+from sparklog.types import LeaderEpoch, Offset
 
 __all__ = ["CommitQueue"]
 
 logger = logging.getLogger(__name__)
+
+
+class DecisionLog(Protocol):
+    """What decisions are written to, each as one batch."""
+
+    leader_epoch: LeaderEpoch
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+
+    def append(self, records: Sequence[MetadataRecord]) -> Offset:
+        """Append the records; return the last one's offset."""
 
 
 class _Waiting(NamedTuple):
@@ -33,7 +46,7 @@ class CommitQueue:
     def __init__(
         self,
         controller: Controller,
-        log: MetadataLog,
+        log: DecisionLog,
         *,
         on_append: Callable[[], None],
         on_commit: Callable[[MetadataImage], None],

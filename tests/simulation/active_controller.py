@@ -1,18 +1,17 @@
 """The time in which a driver leads: the production controller over the production quorum.
 
-It mirrors `active_controller`, `commit_queue`, `metadata_fetches`, `api` and `broker_liveness` of
-`driver.controller`: decide, append, replay at once, and answer when a majority of the
-voters has it on its disk.
+It mirrors the shells `active_controller`, `metadata_fetches`, `api` and `broker_liveness` of
+`driver.controller`; the queue between decision and answer is the production one.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 
+from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
@@ -25,8 +24,8 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterSet
-from sparklog.types import BrokerEpoch, BrokerId, Offset
-from tests.simulation.metadata_copy import MetadataBatch, Reading
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from tests.simulation.metadata_copy import MetadataBatch, MetadataCopy, Reading
 from tests.simulation.network import Connection, Reply
 from tests.simulation.quorum_messages import AskLogEnds, BeginEpoch, MetadataFetch, MetadataFetched
 from tests.simulation.voting import MAX_WAIT_MS
@@ -45,6 +44,25 @@ class NotLeading:
     should_shut_down = False
 
 
+class _Log:
+    """The driver's copy, as decisions are appended to it."""
+
+    def __init__(self, copy: MetadataCopy, leader_epoch: LeaderEpoch) -> None:
+        self._copy = copy
+        self.leader_epoch = leader_epoch
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self._copy.end_offset
+
+    def append(self, records: Sequence[MetadataRecord], voters: VoterSet | None = None) -> Offset:
+        """Append records, or none for a control record; return the last one's offset."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + max(len(records), 1) - 1
+        self._copy.append(MetadataBatch(base_offset, list(records), last_offset, self.leader_epoch, voters))
+        return last_offset
+
+
 class ActiveController:
     """A driver that leads."""
 
@@ -60,7 +78,6 @@ class ActiveController:
         self._copy = copy = process.copy
         self.leader_epoch = lead.leader_epoch
         self._announced = {broker.key: broker for broker in announced}
-        self._waiting: deque[tuple[Offset, Callable[[], None]]] = deque()
         self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
         self._fetch_number = 0
         self._progress_scheduled = False
@@ -76,9 +93,17 @@ class ActiveController:
             fetch_timeout_ms=world.config.controller_quorum_fetch_timeout_ms,
             now_ms=process.now_ms,
         )
-        self._append([])
+        self._log = _Log(copy, lead.leader_epoch)
+        self.commit_queue = CommitQueue(
+            self.controller,
+            self._log,
+            on_append=self._schedule_progress,
+            on_commit=lambda _: None,
+            on_failure=self._failed,
+        )
+        self._append_control(None)
         if lead.forms_cluster:
-            self._append([], lead.voters)
+            self._append_control(lead.voters)
             self.quorum.voters_appended(lead.voters, copy.end_offset)
         self.decide(self.controller.bootstrap())
         for broker in announced:
@@ -127,7 +152,7 @@ class ActiveController:
                 self._brokers[connection] = broker_id
             reply(response)
 
-        self._submit(self.controller.handle(message, now_ms), answer)
+        self.commit_queue.submit(self.controller.handle(message, now_ms), answer)
 
     def disconnected(self, connection: Connection) -> None:
         """A broker's connection has ended: probe the listener of its present registration."""
@@ -158,7 +183,7 @@ class ActiveController:
         if voters is not None:
             nodes = [key.node_id for key in sorted(voters.keys)]
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
-            self._append([], voters)
+            self._append_control(voters)
             self.quorum.voters_appended(voters, self._copy.end_offset)
 
     def _ask_for_logs(self) -> None:
@@ -180,23 +205,14 @@ class ActiveController:
 
     def decide(self, decision: Decision) -> None:
         """Commit a decision that nobody waits for."""
-        self._submit(decision, lambda _: None)
+        self.commit_queue.submit(decision, lambda _: None)
 
-    def _submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
-        if decision.records:
-            self._append(decision.records)
-        end_offset = self._copy.end_offset
-        if end_offset <= self.quorum.high_watermark:
-            answer(decision.reply)
-        else:
-            self._waiting.append((end_offset, lambda: answer(decision.reply)))
-
-    def _append(self, records: list[MetadataRecord], voters: VoterSet | None = None) -> None:
-        base_offset = self._copy.end_offset
-        last_offset = base_offset + max(len(records), 1) - 1
-        self.controller.replay(records, last_offset, self.leader_epoch)
-        self._copy.append(MetadataBatch(base_offset, records, last_offset, self.leader_epoch, voters))
+    def _append_control(self, voters: VoterSet | None) -> None:
+        self.controller.replay((), self._log.append((), voters), self.leader_epoch)
         self._schedule_progress()
+
+    def _failed(self, error: BaseException) -> None:
+        raise error
 
     def _schedule_progress(self) -> None:
         if not self._progress_scheduled:
@@ -258,6 +274,5 @@ class ActiveController:
     def _committed(self) -> None:
         high_watermark = self.quorum.high_watermark
         self._world.metadata_committed(self._process, self._copy, self.quorum)
-        while self._waiting and self._waiting[0][0] <= high_watermark:
-            self._waiting.popleft()[1]()
+        self.commit_queue.high_watermark_moved(high_watermark)
         self._schedule_progress()
