@@ -18,7 +18,7 @@ from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.file_region import FileRegion
-from sparklog.storage.log import AbortedTransaction
+from sparklog.storage.results import AbortedTransaction
 from sparklog.types import LeaderEpoch, Offset
 
 _FETCH: Final = 1

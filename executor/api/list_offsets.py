@@ -21,7 +21,7 @@ from executor.partitions.machine.leader import PartitionLeader
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.log import (
+from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,

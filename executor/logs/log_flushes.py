@@ -74,7 +74,7 @@ class LogFlushes:
 
     async def _look(self, now_ms: int, *, by_time: bool) -> None:
         """Look for what is due, and begin with it."""
-        due: dict[LogDirectory, list[tuple[Replica, Callable[[Log], None]]]] = {}
+        due: dict[LogDirectory, list[tuple[Replica, Callable[[], None]]]] = {}
         async for part in in_slices(self._replicas):
             for replica in part:
                 flush = None if replica.offline else self._due(replica, now_ms, by_time=by_time)
@@ -87,20 +87,20 @@ class LogFlushes:
         for directory, flushes in due.items():
             self._running[directory] = loop.create_task(self._flush(directory, flushes))
 
-    def _due(self, replica: Replica, now_ms: int, *, by_time: bool) -> Callable[[Log], None] | None:
+    def _due(self, replica: Replica, now_ms: int, *, by_time: bool) -> Callable[[], None] | None:
         log, flush_ms = replica.log, replica.settings.flush_ms
         if log.recovery_point >= log.log_end_offset:
             return None
         if log.flush_due:
-            return Log.flush
+            return log.flush
         if flush_ms is not None:
             unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
             if by_time and unflushed_ms >= flush_ms:
-                return Log.flush
-        return Log.flush_rolled if log.has_rolled else None
+                return log.flush
+        return log.flush_rolled if log.has_rolled else None
 
     async def _flush(
-        self, directory: LogDirectory, flushes: Sequence[tuple[Replica, Callable[[Log], None]]]
+        self, directory: LogDirectory, flushes: Sequence[tuple[Replica, Callable[[], None]]]
     ) -> None:
         loop = asyncio.get_running_loop()
         try:
@@ -108,7 +108,7 @@ class LogFlushes:
                 if self._stopping or replica not in self._replicas or replica.offline:
                     continue
                 try:
-                    await loop.run_in_executor(self._executor, flush, replica.log)
+                    await loop.run_in_executor(self._executor, flush)
                 except (KafkaError, OSError) as error:
                     replica.fail_if_storage(error)
         finally:

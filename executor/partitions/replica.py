@@ -38,10 +38,11 @@ from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.files import may_pass
-from sparklog.storage.log import AppendInfo, Log
+from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch
 from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.producer_loading import ProducerLoading
+from sparklog.storage.results import AppendInfo
 from sparklog.types import (
     BrokerEpoch,
     BrokerId,

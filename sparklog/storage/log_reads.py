@@ -1,4 +1,4 @@
-"""The half of a log that answers and changes nothing: reading by offset, looking up by time.
+"""What a log answers without being changed: reading by offset, looking up by time.
 
 `read`, `offset_for_timestamp` and `aborted_transactions` are safe in any thread, beside whatever is done to
 the log in another: what they answer was true at some moment between their call and their return. With
@@ -6,17 +6,14 @@ the log in another: what they answer was true at some moment between their call 
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
-from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage import time_lookup
-from sparklog.storage.files import partition_of, storage_error, storage_errors
+from sparklog.storage.files import storage_error, storage_errors
 from sparklog.storage.index_file import SegmentReleasedError
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.recovery import LoadedLog
+from sparklog.storage.log_state import LogState
 from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -26,31 +23,18 @@ from sparklog.storage.results import (
     AbortedTransaction,
     ReadResult,
 )
-from sparklog.storage.segment_list import SegmentList, number_of
+from sparklog.storage.segment_list import number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp
-from sparklog.storage.truncations import Truncations
 from sparklog.types import Offset, TimestampMs
 
 T = TypeVar("T")
 
 
 class LogReads:
-    """What can be asked of a log. Only `Log` is made of it."""
+    """The look-ups in one log."""
 
-    def __init__(self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog) -> None:
-        self.directory = directory
-        self.config = config
-        self.topic_id = topic_id
-        self.topic_partition = partition_of(directory.name)
-        self.epochs = loaded.epochs
-        self.producers = loaded.producers
-        self.log_start_offset = loaded.log_start_offset
-        """The first offset that may be read."""
-        self.log_end_offset = loaded.log_end_offset
-        """The offset the next record gets."""
-        self.segments = SegmentList(directory, loaded.segments)
-        self._truncations = Truncations()
-        self._closed = False
+    def __init__(self, state: LogState) -> None:
+        self._state = state
 
     def read(
         self,
@@ -71,11 +55,12 @@ class LogReads:
             KafkaError: OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset], CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
-        if offset < self.log_start_offset:
+        state = self._state
+        if offset < state.log_start_offset:
             raise self._out_of_range(offset)
         try:
             if cached_only:
-                result = self.segments.read(
+                result = state.segments.read(
                     offset,
                     max_bytes=max_bytes,
                     up_to_offset=up_to_offset,
@@ -84,12 +69,12 @@ class LogReads:
                 )
             else:
                 result = self._look_up(
-                    lambda: self.segments.read(
+                    lambda: state.segments.read(
                         offset, max_bytes=max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
                     )
                 )
         except OSError as error:
-            raise storage_error(f"read {self.directory}", error) from error
+            raise storage_error(f"read {state.directory}", error) from error
         if result is None:
             raise self._out_of_range(offset)
         return result
@@ -100,26 +85,28 @@ class LogReads:
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
         """
-        while not self._closed:
-            with self._truncations.excluded() as before:
+        state = self._state
+        while not state.is_closed:
+            with state.truncations.excluded() as before:
                 pass
             try:
                 found = look()
             except SegmentReleasedError:
                 continue
             except (CorruptBatchError, OSError):
-                if self._truncations.begun == before:
+                if state.truncations.begun == before:
                     raise
             else:
-                if self._truncations.begun == before:
+                if state.truncations.begun == before:
                     return found
-        raise KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
+        raise KafkaError(ErrorCode.not_leader_or_follower, f"{state.topic_partition}: the log is closed")
 
     def _out_of_range(self, offset: Offset) -> KafkaError:
+        state = self._state
         return KafkaError(
             ErrorCode.offset_out_of_range,
-            f"{self.topic_partition}: offset {offset} is outside "
-            f"[{self.log_start_offset}, {self.log_end_offset}]",
+            f"{state.topic_partition}: offset {offset} is outside "
+            f"[{state.log_start_offset}, {state.log_end_offset}]",
         )
 
     def offset_for_timestamp(
@@ -135,31 +122,33 @@ class LogReads:
             KafkaError: UNSUPPORTED_VERSION for a special time not known here, CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
+        state = self._state
         if timestamp_ms == LATEST_TIMESTAMP:
-            return OffsetAndTimestamp(high_watermark, None, self.epochs.latest)
+            return OffsetAndTimestamp(high_watermark, None, state.epochs.latest)
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            start = self.log_start_offset
-            return OffsetAndTimestamp(start, None, self.epochs.epoch_at(start))
+            start = state.log_start_offset
+            return OffsetAndTimestamp(start, None, state.epochs.epoch_at(start))
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return None
         if timestamp_ms < MAX_TIMESTAMP:
             raise KafkaError(
                 ErrorCode.unsupported_version, f"there is no special timestamp {timestamp_ms} in this version"
             )
-        with storage_errors(f"look up a timestamp in {self.directory}"):
+        with storage_errors(f"look up a timestamp in {state.directory}"):
             if timestamp_ms == MAX_TIMESTAMP:
-                found = self._look_up(lambda: time_lookup.latest(self.segments.all))
+                found = self._look_up(lambda: time_lookup.latest(state.segments.all))
             else:
                 found = self._look_up(
                     lambda: time_lookup.first_at_or_after(
-                        self.segments.all, timestamp_ms, self.log_start_offset
+                        state.segments.all, timestamp_ms, state.log_start_offset
                     )
                 )
         return found if found is not None and found.offset < high_watermark else None
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Return the end of what read_committed consumers may see; never above `high_watermark`."""
-        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        state = self._state
+        first_unstable = state.producers.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
 
     def aborted_transactions(
@@ -174,9 +163,10 @@ class LogReads:
             NotCachedError: with `cached_only`, the answer is not in memory.
             KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (the log was closed).
         """
+        state = self._state
 
         def look() -> list[AbortedTransaction]:
-            segments = self.segments.all
+            segments = state.segments.all
             found: list[AbortedTransaction] = []
             for segment in segments[number_of(segments, offset) :]:
                 index = segment.transaction_index
@@ -187,15 +177,5 @@ class LogReads:
                         break
             return found
 
-        with storage_errors(f"read a transaction index in {self.directory}"):
+        with storage_errors(f"read a transaction index in {state.directory}"):
             return look() if cached_only else self._look_up(look)
-
-    @property
-    def first_segment_base_offset(self) -> Offset:
-        """Where the files begin; the log start offset may lie above."""
-        return self.segments.all[0].base_offset
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of record batches in all segments."""
-        return self.segments.size_bytes

@@ -36,6 +36,7 @@ class SegmentList:
         self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
         """When the files of dropped segments are to be unlinked."""
         self._renaming = Lock()
+        self._closed = False
 
     @property
     def size_bytes(self) -> int:
@@ -185,7 +186,8 @@ class SegmentList:
             OSError: files cannot be renamed; the next call tries it again.
         """
         with self._renaming:
-            while self._dropped:
+            # Of a closed log the directory may be gone, and another have its name.
+            while self._dropped and not self._closed:
                 due_ms, segment = self._dropped[0]
                 self._rename([segment], due_ms)
                 self._dropped.popleft()
@@ -199,11 +201,21 @@ class SegmentList:
         self.rename_dropped()
         count = 0
         for entry in [entry for entry in self._to_delete if entry[0] <= now_ms]:
-            for path in entry[1]:
-                path.unlink(missing_ok=True)
-                count += 1
+            with self._renaming:
+                if self._closed:
+                    break
+                for path in entry[1]:
+                    path.unlink(missing_ok=True)
+                    count += 1
             self._to_delete.remove(entry)
         return count
+
+    def close(self) -> None:
+        """Close every file; nothing is renamed or unlinked from now on."""
+        with self._renaming:
+            self._closed = True
+        for segment in self.all:
+            segment.release()
 
     def _create(self, base_offset: Offset, config: LogConfig, now_ms: TimestampMs) -> Segment:
         jitter_ms = random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms > 0 else 0

@@ -42,6 +42,11 @@ class UnwrittenSnapshots:
                 if not below <= offset <= above:
                     del self._captured[offset]
 
+    def forget_all(self) -> None:
+        """Leave all of them unwritten."""
+        with self._lock:
+            self._captured.clear()
+
     def write(self) -> None:
         """Write and fsync them. Blocks.
 
@@ -50,6 +55,8 @@ class UnwrittenSnapshots:
         """
         with self._writing:
             for offset, producers in sorted(self._captured.copy().items()):
+                if self._captured.get(offset) is not producers:
+                    continue
                 path = offset_file(self._directory, offset, PRODUCER_SNAPSHOT_SUFFIX)
                 temporary = path.with_name(path.name + ".tmp")
                 write_file(temporary, encode_snapshot(producers))

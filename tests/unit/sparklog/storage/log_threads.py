@@ -20,17 +20,12 @@ from typing import Any, NamedTuple
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import read_header
 from sparklog.storage.files import is_disk_error, may_pass
-from sparklog.storage.log import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    AbortedTransaction,
-    Log,
-    OffsetAndTimestamp,
-)
+from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.leader_epochs import EpochEndOffset
 from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.storage.results import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, AbortedTransaction
+from sparklog.storage.time_lookup import OffsetAndTimestamp
 from tests.unit.sparklog.storage.batches import (
     START_MS,
     load_producers_again,

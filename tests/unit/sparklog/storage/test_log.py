@@ -9,7 +9,11 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import check_crc, read_header
-from sparklog.storage.log import (
+from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.machine.leader_epochs import EpochEndOffset
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -17,11 +21,7 @@ from sparklog.storage.log import (
     MAX_TIMESTAMP,
     AbortedTransaction,
     AppendInfo,
-    Log,
 )
-from sparklog.storage.log_config import LogConfig
-from sparklog.storage.machine.leader_epochs import EpochEndOffset
-from sparklog.storage.machine.recovery_rules import PreviousStop
 from tests.unit.sparklog.storage.batches import (
     START_MS,
     headers_of,

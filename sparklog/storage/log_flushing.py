@@ -1,0 +1,122 @@
+"""Bringing a log onto the disk, and saying up to where it is there: the recovery point.
+
+Safe in one thread beside whoever changes the log; whoever keeps logs calls `flush_rolled` when a log
+`has_rolled`, so that a start after a crash reads no more than what was active. Rule kept: the recovery point
+passes only what was fsynced, and goes back with a truncation, whatever a flush under way is about to say.
+"""
+
+from threading import Lock
+
+from sparklog.errors import KafkaError
+from sparklog.storage.files import (
+    LEADER_EPOCH_CHECKPOINT,
+    is_disk_error,
+    storage_errors,
+    sync_directory,
+    sync_file,
+)
+from sparklog.storage.log_state import LogState
+
+__all__ = ["LogFlushing"]
+
+
+class LogFlushing:
+    """The flushes of one log."""
+
+    def __init__(self, state: LogState, *, is_new: bool) -> None:
+        """`is_new` says that the directory's own name may not be on the disk yet."""
+        self._state = state
+        self._is_new = is_new
+        self._failure: KafkaError | None = None
+        self._given_up = False
+        self._running = Lock()
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether as many records as flush.messages says lie above the recovery point: call `flush`."""
+        state = self._state
+        limit = state.config.flush_messages
+        return limit is not None and state.log_end_offset - state.recovery_point >= limit
+
+    @property
+    def has_rolled(self) -> bool:
+        """Whether something of a segment that is written to no more is not on the disk: `flush_rolled`."""
+        state = self._state
+        return bool(state.snapshots) or state.recovery_point < min(
+            state.segments.active.base_offset, state.log_end_offset
+        )
+
+    def flush(self) -> None:
+        """fsync what lies above the recovery point and move it to where the log ended at the call.
+
+        A failure of the disk is final: the system may have dropped what it could not write and call the next
+        fsync good. Nothing is flushed of a log that was closed without.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, from the first failure of the disk on always.
+        """
+        self._flush(with_active=True)
+
+    def flush_rolled(self) -> None:
+        """`flush` all but the active segment, and move the recovery point to where that one begins.
+
+        Raises:
+            KafkaError: as `flush`.
+        """
+        self._flush(with_active=False)
+
+    def _flush(self, *, with_active: bool) -> None:
+        # One at a time: the recovery point must not pass what another thread is about to fsync.
+        with self._running:
+            if self._given_up:
+                return
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._sync(with_active=with_active)
+            except KafkaError as error:
+                if self._given_up:
+                    # The directory was renamed meanwhile, or the disk has failed: nobody counts on this log.
+                    return
+                if is_disk_error(error):
+                    self._failure = error
+                raise
+
+    def _sync(self, *, with_active: bool) -> None:
+        state = self._state
+        with state.truncations.excluded() as truncations:
+            end_offset = state.log_end_offset
+            segments = state.segments.all
+        if not with_active:
+            end_offset = min(end_offset, segments[-1].base_offset)
+        is_behind = end_offset > state.recovery_point or bool(state.snapshots)
+        if not is_behind and not (with_active and state.metadata_unsynced):
+            return
+        unsynced = [segment for segment in segments if not segment.synced]
+        if not with_active:
+            unsynced = [segment for segment in unsynced if segment is not segments[-1]]
+        with storage_errors(f"flush {state.directory}"):
+            state.snapshots.write()
+            for segment in unsynced:
+                segment.flush(sealed=segment is not segments[-1])
+            if state.metadata_unsynced:
+                state.metadata_unsynced = False
+                try:
+                    sync_file(state.directory / LEADER_EPOCH_CHECKPOINT)
+                    sync_directory(state.directory)
+                except OSError:
+                    state.metadata_unsynced = True
+                    raise
+            if self._is_new:
+                sync_directory(state.directory.parent)
+                self._is_new = False
+        with state.truncations.excluded() as truncations_now:
+            if truncations == truncations_now:
+                for segment in unsynced:
+                    segment.flushed(sealed=segment is not segments[-1])
+                state.recovery_point = max(state.recovery_point, end_offset)
+
+    def give_up(self) -> None:
+        """Flush no more: the log is closed without, and its directory may soon be another's."""
+        self._given_up = True
+        self._state.snapshots.forget_all()

@@ -1,0 +1,125 @@
+"""Cutting a log: at an offset, at damage, altogether; and what a cut leaves to be done.
+
+A cut is cheap and done at once. What it took of the producers, or of what a checkpoint says, is made out
+beside the loop (`producer_loading`). For the thread that changes the log.
+"""
+
+from sparklog.records.batch import CorruptBatchError
+from sparklog.storage.cut_files import keep_copy
+from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file, storage_errors
+from sparklog.storage.log_state import LogState
+from sparklog.storage.machine.producer_states import ProducerStates
+from sparklog.storage.producer_loading import ProducerLoading
+from sparklog.storage.producer_snapshots import snapshot_offsets
+from sparklog.storage.segment_list import number_of
+from sparklog.types import Offset
+
+__all__ = ["LogTruncation"]
+
+
+class LogTruncation:
+    """The truncations of one log."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def truncate_to(self, offset: Offset) -> bool:
+        """Remove every batch that reaches to `offset` or above it; return whether anything went.
+
+        Regions that were handed out above `offset` can no longer be sent in full. If some of what went is
+        remembered of producers, or lies below `checkpointed_recovery_point`, `loading` is set: nothing may be
+        appended until the caller has had it run beside the loop, has had that checkpoint lowered, and has
+        passed the outcome to `take_producers`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        state = self._state
+        if offset >= state.log_end_offset:
+            return False
+        if offset < state.segments.all[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        was_loading = state.loading is not None
+        # Before anything is cut: whoever is loading may stumble over it.
+        self.cancel_loading()
+        with state.all_or_torn(f"truncate {state.directory} to {offset}"), state.truncations.running():
+            self._forget_above(offset)
+            log_end_offset = state.segments.truncate_to(offset, state.config)
+            state.metadata_unsynced = True
+            state.log_end_offset = log_end_offset
+            state.log_start_offset = min(state.log_start_offset, log_end_offset)
+            if state.epochs.truncate_from_end(log_end_offset):
+                state.write_epochs()
+            for snapshot in snapshot_offsets(state.directory):
+                if snapshot > log_end_offset:
+                    offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+        if was_loading or state.producers.end_offset > log_end_offset or state.is_checkpointed_too_high:
+            self._begin_loading()
+        return True
+
+    def _begin_loading(self) -> None:
+        state = self._state
+        state.loading = ProducerLoading(
+            state.directory, state.segments.all, state.snapshots, state.log_start_offset, state.log_end_offset
+        )
+
+    def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:
+        """Take over what `loading` has loaded, if that is still wanted."""
+        state = self._state
+        if state.loading is loading:
+            state.producers = producers
+            state.loading = None
+
+    def cancel_loading(self) -> None:
+        """Have nobody wait for the producers that are being loaded."""
+        state = self._state
+        if state.loading is not None:
+            state.loading.cancel()
+            state.loading = None
+
+    def cut_at(self, offset: Offset, reason: str) -> None:
+        """Remove what lies from `offset` on; a copy of its beginning is kept beside the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        segment = state.segments.all[number_of(state.segments.all, offset)]
+        try:
+            position = segment.position_of(offset)
+            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+                keep_copy(segment, position, reason)
+            self.truncate_to(offset)
+        except CorruptBatchError:
+            # Not even the way to it can be read.
+            with storage_errors(f"keep what is damaged in {segment.file.path}"):
+                keep_copy(segment, 0, reason)
+            self.truncate_fully_and_start_at(state.log_start_offset)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Empty the log; it begins anew at `offset`. `loading` may be set as by `truncate_to`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        self.cancel_loading()
+        with state.all_or_torn(f"empty {state.directory}"), state.truncations.running():
+            self._forget_above(offset)
+            state.segments.truncate_fully_and_start_at(offset, state.config)
+            state.snapshots.forget_all()
+            for snapshot in snapshot_offsets(state.directory):
+                offset_file(state.directory, snapshot, PRODUCER_SNAPSHOT_SUFFIX).unlink()
+            state.log_start_offset = state.log_end_offset = offset
+            state.producers.clear()
+            state.epochs.clear()
+            state.write_epochs()
+        if offset < state.checkpointed_recovery_point:
+            self._begin_loading()
+
+    def _forget_above(self, offset: Offset) -> None:
+        """Let recovery begin at `offset` at the latest, whatever a running flush is about to say."""
+        state = self._state
+        state.recovery_point = min(state.recovery_point, offset)
+        state.snapshots.forget(above=offset)
