@@ -1,12 +1,12 @@
-"""One accepted connection: frames in, handlers called, answers out in the order of the requests.
+"""One accepted connection: frames in, answers out in the order of the requests; the dispatcher is between.
 
 Rules kept:
 - A connection whose answers are not being read, or which has `max_outstanding_requests` unanswered, is not
   read from until that changes; what it may still send fills its own socket buffers.
 - One turn of the loop handles a bounded number of requests of one connection, for a bounded time, and
-  receives once. A request that takes longer goes on in later turns (`turns`), the connection's next wait.
+  receives once. While a request that takes longer goes on in later turns (`hold`), the next ones wait.
 - A frame's length is believed only up to `max_request_bytes`, and memory follows what was received.
-- When the connection is lost, every `Deferred` of it is abandoned and every coroutine cancelled.
+- When the connection is lost, every exchange of it is abandoned.
 
 The reader is left registered with the loop while reading is paused, and taken away only if it fires: mostly
 it does not, and that saves two system calls for each pause.
@@ -16,48 +16,21 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from time import perf_counter
-from types import GeneratorType
 from typing import Any, Final, Protocol
 
-from sparklog.errors import KafkaError
-from sparklog.wire.apis import ApiKey
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
-from sparklog.wire.encoder import Chunk
-from sparklog.wire.frames import (
-    LENGTH,
-    MIN_REQUEST_BYTES,
-    RequestCodec,
-    encode_response_frame,
-    encode_response_frame_in_steps,
-    read_request_body,
-    read_request_body_in_steps,
-    read_request_header,
-)
-from sparklog.wire.guard import TooManyItemsError
+from sparklog.wire.dispatcher import Dispatcher, Exchange
+from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Handler, Request, Response, Steps
-from sparklog.wire.turns import SHARE_S, LongWork, Turns
+from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
 _NOTED_WORK_S: Final = 0.0002
 """Shorter turns of a connection are not counted: it would cost them more than it is worth."""
-
-
-class Route:
-    """Who handles one API version, and how its frames are read and written."""
-
-    __slots__ = ("api_key", "codec", "handler", "many")
-
-    def __init__(self, api_key: ApiKey, codec: RequestCodec, handler: Handler, *, many: bool) -> None:
-        self.api_key = api_key
-        self.codec = codec
-        self.handler = handler
-        self.many = many
-        """Whether a request may have more items than are read in one go."""
 
 
 class ConnectionOwner(Protocol):
@@ -70,9 +43,7 @@ class ConnectionOwner(Protocol):
     max_request_bytes: int
     max_outstanding_requests: int
     log: RateLimitedLog
-
-    def route(self, api_key: int, api_version: int) -> Route:
-        """Return who handles an API version; raises KafkaError(unsupported_version)."""
+    dispatcher: Dispatcher
 
     def flush_soon(self, connection: "Connection") -> None:
         """Have `connection.flush()` called before the loop waits again."""
@@ -81,51 +52,20 @@ class ConnectionOwner(Protocol):
         """Forget the connection."""
 
 
-class _Answer:
-    """The place of one request's answer among those of its connection; None until it is known."""
-
-    __slots__ = ("chunks", "deferred", "long_work", "task")
-
-    def __init__(self, chunks: list[Chunk] | None = None) -> None:
-        self.chunks = chunks
-        self.deferred: Deferred | None = None
-        self.task: asyncio.Future[Any] | None = None
-        self.long_work: LongWork | None = None
-        """What reads the request, if that takes long: then there is no other until it is answered."""
-
-
-def _long_request(route: Route, request: Request, position: int) -> Steps:
-    """Read a request that is too large to be read in one go, and have it handled."""
-    request.body = yield from read_request_body_in_steps(route.codec, request.frame, position)
-    return route.handler(request)
-
-
-def _with_frame(route: Route, correlation_id: int, steps: Steps) -> Steps:
-    """Make an answer in steps, and its bytes too, if it is an entity."""
-    response: Response = steps
-    while isinstance(response, GeneratorType):
-        response = yield from response
-    if not hasattr(response, "__version__"):
-        return response
-    return (yield from encode_response_frame_in_steps(route.codec, correlation_id, response))
-
-
 class Connection:
-    """See the module. What `Peer` has is for handlers; the rest is for the listener."""
+    """See the module. Handlers see a `Peer`, the dispatcher an `Answering`; the rest is for the listener."""
 
     __slots__ = (
-        "_answers",
         "_close_callbacks",
         "_descriptor",
+        "_exchanges",
         "_frame_bytes",
         "_in_turn",
-        "_long_works",
         "_outbox",
         "_owner",
         "_paused",
         "_reader_registered",
         "_received",
-        "_share_ends_s",
         "_socket",
         "_warming",
         "_writer_registered",
@@ -134,7 +74,9 @@ class Connection:
         "closed",
         "flush_scheduled",
         "has_asked",
+        "holds",
         "peer",
+        "share_ends_s",
     )
 
     def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
@@ -152,14 +94,14 @@ class Connection:
         self._received = ReceiveBuffer(owner.pool)
         self._frame_bytes = 0
         """Size with its length of the frame that has begun, 0 when not known."""
-        self._answers: deque[_Answer] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._outbox = Outbox(connected)
         self._close_callbacks: list[Callable[[], None]] = []
         self._paused = False
         self._in_turn = False
-        self._share_ends_s = 0.0
-        self._long_works: set[LongWork] = set()
-        """What goes on in later turns; nothing more is asked of this connection meanwhile."""
+        self.share_ends_s = 0.0
+        self.holds = 0
+        """How many of its requests are read, handled or answered in later turns; nothing is read then."""
         self._warming = False
         self._reader_registered = True
         self._writer_registered = False
@@ -168,7 +110,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for an answer here."""
-        return not self._answers
+        return not self._exchanges
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once when the connection is lost, at once if it already is."""
@@ -189,16 +131,11 @@ class Connection:
             loop.remove_writer(self._descriptor)
         self._socket.close()
         self._outbox.clear()
-        for work in self._long_works:
-            work.abandon()
+        exchanges, self._exchanges = self._exchanges, deque()
+        for exchange in exchanges:
+            exchange.abandon()
         self._received.release()
         self._owner.connection_closed(self)
-        answers, self._answers = self._answers, deque()
-        for answer in answers:
-            if answer.deferred is not None:
-                answer.deferred.abandon()
-            if answer.task is not None:
-                answer.task.cancel()
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             callback()
@@ -244,15 +181,15 @@ class Connection:
     def _handle_received(self) -> None:
         """Handle the whole frames received, as many as one turn allows, then send what is answered."""
         received = self._received
+        dispatch = self._owner.dispatcher.dispatch
         handled = 0
         began_s = perf_counter()
-        self._share_ends_s = began_s + SHARE_S
+        self.share_ends_s = began_s + SHARE_S
         self._in_turn = True
         while received.end - received.start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
             if not MIN_REQUEST_BYTES <= size <= self._owner.max_request_bytes:
-                self.flush()  # what was asked before is answered
-                self._refuse(
+                self.refuse(
                     "frame size", f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}"
                 )
                 return
@@ -261,7 +198,7 @@ class Connection:
             if end > received.end:
                 self._frame_bytes = LENGTH.size + size
                 break
-            if handled and (handled == _REQUESTS_PER_TURN or perf_counter() > self._share_ends_s):
+            if handled and (handled == _REQUESTS_PER_TURN or perf_counter() > self.share_ends_s):
                 self._paused = True
                 break
             if self._must_pause():
@@ -270,7 +207,7 @@ class Connection:
             self._frame_bytes = 0
             received.start = end
             handled += 1
-            self._handle_frame(received.readable[start:end])
+            dispatch(self, received.readable[start:end])
             if self.closed:
                 return
         else:
@@ -283,7 +220,7 @@ class Connection:
             self._owner.turns.spent(worked_s)
         if self.closed:
             return
-        if self._long_works:
+        if self.holds:
             self._paused = True  # what they work at lies in the buffer
             return
         received.settle()
@@ -300,8 +237,8 @@ class Connection:
             self.closed
             or self._writer_registered
             or self._warming
-            or bool(self._long_works)
-            or len(self._answers) >= self._owner.max_outstanding_requests
+            or self.holds > 0
+            or len(self._exchanges) >= self._owner.max_outstanding_requests
         )
 
     def _resume(self) -> None:
@@ -316,7 +253,7 @@ class Connection:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
 
-    def _refuse(self, reason: str, what: str) -> None:
+    def _give_up(self, reason: str, what: str) -> None:
         self._log(logging.WARNING, reason, f"closing the connection of {self.peer}: {what}")
         self.close()
 
@@ -328,154 +265,47 @@ class Connection:
         address = self.peer.rpartition(":")[0]
         self._owner.log.write(level, address, reason, f"{self._owner.name}: {line}", **details)
 
-    # Handling
+    # Answering
 
-    def _handle_frame(self, frame: memoryview) -> None:
-        try:
-            (api_key, api_version, correlation_id, client_id), position = read_request_header(frame)
-            route = self._owner.route(api_key, api_version)
-            body = read_request_body(route.codec, frame, position)
-        except TooManyItemsError as error:
-            if not route.many:
-                self._handler_failed(route, correlation_id, error)
-                return
-            self.has_asked = True
-            request = Request(route.api_key, api_version, correlation_id, client_id, None, frame, self)
-            self._answers.append(answer := _Answer())
-            steps = _long_request(route, request, position)
-            answer.long_work = self._in_steps(answer, route, request, steps)
-            self._long_works.add(answer.long_work)
-            answer.long_work.begin_later()
-            return
-        except KafkaError as error:
-            self.flush()  # what was asked before is answered
-            self._refuse(error.error_code.name, str(error))
-            return
+    def expect(self, exchange: Exchange) -> None:
+        """Keep a place for the answer, behind those of earlier requests."""
         self.has_asked = True
-        request = Request(route.api_key, api_version, correlation_id, client_id, body, frame, self)
-        try:
-            response = route.handler(request)
-            if hasattr(response, "__version__") or response is NO_RESPONSE:
-                # The usual case: answered at once, in the version that was asked.
-                chunks = self._encode(route, correlation_id, response)
-                if self._answers:
-                    self._answers.append(_Answer(chunks))
-                else:
-                    self._outbox.append(chunks)
-            else:
-                self._answers.append(answer := _Answer())
-                self._answer_later(answer, route, request, response)
-        except Exception as error:  # a handler's bug must cost its connection only, never the loop
-            self._handler_failed(route, correlation_id, error)
-        if not self._long_works:
-            frame.release()
+        self._exchanges.append(exchange)
 
-    def _answer_later(self, answer: _Answer, route: Route, request: Request, response: Response) -> None:
-        correlation_id = request.correlation_id
-        if self.closed:
-            # The handler itself had a part in losing the connection.
-            if isinstance(response, Deferred):
-                response.abandon()
-            elif isinstance(response, Coroutine | GeneratorType):
-                response.close()
-        elif isinstance(response, GeneratorType):
-            work = self._in_steps(answer, route, request, response)
-            if not work.go_on(self._share_ends_s):
-                self._long_works.add(work)
-        elif isinstance(response, Deferred):
-            answer.deferred = response
-            response.bind(lambda given: self._answered(answer, route, correlation_id, given))
-        elif isinstance(response, Awaitable):
-            request.frame = memoryview(bytes(request.frame))
-            answer.task = asyncio.ensure_future(response)
-            answer.task.add_done_callback(lambda task: self._task_done(answer, route, request, task))
-        else:
-            self._answered(answer, route, correlation_id, response)
-
-    def _task_done(self, answer: _Answer, route: Route, request: Request, task: asyncio.Future[Any]) -> None:
-        answer.task = None
-        if task.cancelled():
-            self.close()
-        elif (error := task.exception()) is not None:
-            self._handler_failed(route, request.correlation_id, error)
-        else:
-            self._answer_later(answer, route, request, task.result())
-
-    def _answered(self, answer: _Answer, route: Route, correlation_id: int, response: Response) -> None:
-        """Put a response into its place, and send it when nothing before it is missing."""
-        if self.closed:
+    def answered(self) -> None:
+        """Send what has its answer, up to the first that has none."""
+        exchanges = self._exchanges
+        if exchanges[0].chunks is None:
             return
-        answer.deferred = None
-        if isinstance(response, GeneratorType):
-            self._answered_in_steps(answer, route, correlation_id, response)
-            return
-        if answer.long_work is not None:
-            self._long_works.discard(answer.long_work)
-        try:
-            answer.chunks = self._encode(route, correlation_id, response)
-        except Exception as error:  # as in _handle_frame; and whoever completed this is not to blame
-            self._handler_failed(route, correlation_id, error)
-            return
-        if self._answers[0] is not answer:
-            return
-        while self._answers and self._answers[0].chunks is not None:
-            self._outbox.append(self._answers.popleft().chunks or [])
+        while exchanges and (chunks := exchanges[0].chunks) is not None:
+            exchanges.popleft()
+            self._outbox.append(chunks)
         if not self._in_turn:
             self._owner.flush_soon(self)
 
-    def _in_steps(self, answer: _Answer, route: Route, request: Request, steps: Steps) -> LongWork:
-        """Return the work of answering with what `steps` return."""
+    def hold(self) -> None:
+        """Read nothing more, until `release` was called as often."""
+        self.holds += 1
 
-        def finished(response: Response) -> None:
-            is_later = work in self._long_works
-            self._answer_later(answer, route, request, response)
-            if is_later:
-                frame.release()
-                if answer.long_work is None or answer.chunks is not None:
-                    self._long_works.discard(work)
-                    self._owner.turns.wait(self._resume)
+    def release(self) -> None:
+        """Go on reading in a later turn."""
+        self.holds -= 1
+        self._owner.turns.wait(self._resume)
 
-        def failed(error: Exception) -> None:
-            self._handler_failed(route, request.correlation_id, error)
+    def note(self, reason: str, what: str) -> None:
+        """Log that a request was answered with an error of its own."""
+        self._log(logging.INFO, reason, f"answered {self.peer}: {what}")
 
-        frame = request.frame
-        work = LongWork(
-            self._owner.turns, _with_frame(route, request.correlation_id, steps), finished, failed
-        )
-        return work
+    def refuse(self, reason: str, what: str) -> None:
+        """Send what was asked before, and close, because of what the other side sent."""
+        self.flush()
+        self._give_up(reason, what)
 
-    def _answered_in_steps(self, answer: _Answer, route: Route, correlation_id: int, steps: Steps) -> None:
-        def finished(chunks: Response) -> None:
-            self._long_works.remove(work)
-            self._answered(answer, route, correlation_id, chunks)
-            self._owner.turns.wait(self._resume)
-
-        def failed(error: Exception) -> None:
-            self._handler_failed(route, correlation_id, error)
-
-        work = LongWork(self._owner.turns, _with_frame(route, correlation_id, steps), finished, failed)
-        self._long_works.add(work)
-        work.begin_later()
-
-    def _encode(self, route: Route, correlation_id: int, response: Response) -> list[Chunk]:
-        if response is NO_RESPONSE:
-            return []
-        if type(response) is list:
-            return response  # encoded already
-        return encode_response_frame(route.codec, correlation_id, response)
-
-    def _handler_failed(self, route: Route, correlation_id: int, error: BaseException) -> None:
-        what = f"{route.api_key.name} v{route.codec.api_version} (correlation id {correlation_id})"
-        self.flush()  # what was asked before is answered
-        if isinstance(error, KafkaError):
-            self._refuse(f"{route.api_key.name} {error.error_code.name}", f"{what}: {error}")
-            return
-        self._log(
-            logging.ERROR,
-            f"{route.api_key.name} {type(error).__name__}",
-            f"{what} from {self.peer} failed; closing the connection",
-            exc_info=error,
-        )
+    def fail(self, reason: str, what: str, error: BaseException) -> None:
+        """Send what was asked before, and close, because of a mistake here."""
+        self.flush()
+        line = f"{what} from {self.peer} failed; closing the connection"
+        self._log(logging.ERROR, reason, line, exc_info=error)
         self.close()
 
     # Sending
@@ -491,7 +321,7 @@ class Connection:
             self._lost(error)
             return
         except RegionTruncatedError as error:
-            self._refuse("truncated", str(error))
+            self._give_up("truncated", str(error))
             return
         self.active = True
         loop = self._owner.loop
@@ -514,6 +344,6 @@ class Connection:
     def _warmed(self, read: asyncio.Future[None]) -> None:
         self._warming = False
         if (error := read.exception()) is not None:
-            self._refuse("unreadable", f"a log file cannot be read: {error}")
+            self._give_up("unreadable", f"a log file cannot be read: {error}")
             return
         self.flush()

@@ -6,15 +6,18 @@ awaitable of any of these, which is run as a task; a `RawResponse` or `EncodedBo
 may have much to do, a generator (`Steps`). Answers leave each connection in the order of its requests,
 however they are completed.
 
-Handlers answer their own errors with the error codes of their response. A KafkaError that escapes one says
-that there is no answer to refuse with, and closes that connection, as bad frames do. Any other exception is
-a mistake of the handler's: it is logged with its traceback and closes that connection too.
+Handlers answer the errors of single items with the error codes of their response. A KafkaError that escapes
+one refuses the request as a whole: with the answer that the row of the table has for that, or by closing the
+connection, as bad frames do. Any other exception is a mistake of the handler's: it is logged with its
+traceback and closes that connection too.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from sparklog.errors import KafkaError
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.throttling import NO_THROTTLE
 
 
 class FileRegion(Protocol):
@@ -128,10 +131,31 @@ class Peer(Protocol):
         """Have `callback` called once when the connection is lost, at once if it already is."""
 
 
-class Request:
-    """One request as it was received."""
+class Principal(NamedTuple):
+    """Who asks (Kafka's KafkaPrincipal)."""
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "connection", "correlation_id", "frame")
+    type: str
+    name: str
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+class Request:
+    """One request as it was received, and what the dispatcher knows of it (`dispatcher`)."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "frame",
+        "listener_name",
+        "principal",
+        "throttle_time",
+    )
 
     def __init__(
         self,
@@ -142,6 +166,7 @@ class Request:
         body: Any,
         frame: memoryview,
         connection: Peer,
+        listener_name: str,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -153,6 +178,10 @@ class Request:
         """Header and body as received, without the length. Valid only until the handler returns; for an
         awaitable, as long as it runs."""
         self.connection = connection
+        self.listener_name = listener_name
+        self.principal = ANONYMOUS
+        self.throttle_time = NO_THROTTLE
+        """How long its client is told to wait before it sends another."""
 
 
 Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]
@@ -169,6 +198,9 @@ class Api(NamedTuple):
     under: Callable[[], None] | None = None
     """Called before the handler, and after each of its steps before the next: it looks at what must hold for
     the answer (a lease), and acts on it."""
+    refuse: Callable[[Request, KafkaError], Response] | None = None
+    """Makes the answer to a request that is refused as a whole; None, where the API has none: then its
+    connection is closed."""
 
 
 class Features(NamedTuple):

@@ -1,8 +1,8 @@
 """The listener of controller and brokers: accepts connections and answers requests on the asyncio loop.
 
 Order for the caller: build the table of APIs, `await Listener.start(...)` on the loop that shall serve it,
-`await close()` on the same loop. ApiVersions is answered here, out of the table. What handlers may return is
-in `requests`.
+`await close()` on the same loop. What becomes of a request is in `dispatcher`, what handlers may return in
+`requests`.
 """
 
 import asyncio
@@ -10,17 +10,15 @@ import heapq
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from types import GeneratorType
-from typing import Any, Final, Self, cast
+from typing import Final, Self
 
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.api_versions import ApiVersionsHandler
-from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.admission import OPEN, Admission
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.buffers import BufferPool
-from sparklog.wire.connection import Connection, Route
+from sparklog.wire.connection import Connection
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
-from sparklog.wire.frames import request_codec
+from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.wire.requests import (
     NO_RESPONSE,
@@ -31,8 +29,8 @@ from sparklog.wire.requests import (
     Handler,
     RawResponse,
     Request,
-    Steps,
 )
+from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import Turns
 
@@ -52,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
-_LOAD_PAUSE_S: Final = 0.005
 _IDLE_CHECKS: Final = 4
 """How often idle connections are looked for within connections.max.idle.ms."""
 
@@ -67,6 +64,7 @@ class Listener:
         *,
         name: str,
         features: Callable[[], Features] | None,
+        admission: Admission,
         settings: SocketSettings,
         quotas: ConnectionQuotas,
         reserved: bool,
@@ -84,11 +82,10 @@ class Listener:
         self._quotas = quotas
         self._reserved = reserved
         self._listening = listening
-        _check(apis)
-        self._apis = apis
-        # The others are added by `load`, or when they are first asked for: their schemas take long to load,
-        # and a listener must be up soon.
-        self._routes = _api_versions_routes(apis, features)
+        self._routes = Routes(apis, features)
+        self.metrics = self._routes.metrics
+        """What the requests of each API have cost."""
+        self.dispatcher = Dispatcher(name, self._routes, admission, self.turns)
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
         self._idle_since: dict[Connection, float] = {}
@@ -112,6 +109,7 @@ class Listener:
         *,
         name: str = "listener",
         features: Callable[[], Features] | None = None,
+        admission: Admission = OPEN,
         settings: SocketSettings | None = None,
         quotas: ConnectionQuotas | None = None,
         reserved: bool = False,
@@ -149,6 +147,7 @@ class Listener:
                 apis,
                 name=name,
                 features=features,
+                admission=admission,
                 settings=settings,
                 quotas=quotas or ConnectionQuotas(),
                 reserved=reserved,
@@ -186,36 +185,9 @@ class Listener:
         self.log.close()
         await asyncio.sleep(0)  # cancelled coroutines end before this returns
 
-    def route(self, api_key: int, api_version: int) -> Route:
-        """Return who handles an API version.
-
-        Raises:
-            KafkaError: unsupported_version.
-        """
-        try:
-            return self._routes[api_key, api_version]
-        except KeyError:
-            return self._add_route(api_key, api_version)
-
-    def _add_route(self, api_key: int, api_version: int) -> Route:
-        if api_key == ApiKey.API_VERSIONS:
-            return self._routes[api_key, -1]
-        api = self._apis.get(cast(ApiKey, api_key))
-        if api is None or not api.min_version <= api_version <= api.max_version:
-            raise KafkaError(
-                ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
-            )
-        handler = api.handler if api.under is None else _under(api.under, api.handler)
-        route = Route(ApiKey(api_key), request_codec(api_key, api_version), handler, many=api.many)
-        self._routes[api_key, api_version] = route
-        return route
-
     async def load(self) -> None:
         """Load the schemas of all versions, a few ms at a time, so that later requests wait for none."""
-        for api_key, api in self._apis.items():
-            for version in range(api.max_version, api.min_version - 1, -1):
-                self.route(api_key, version)
-                await asyncio.sleep(_LOAD_PAUSE_S)
+        await self._routes.load()
 
     def flush_soon(self, connection: Connection) -> None:
         """Flush `connection` on the next turn, with all others that were answered in this one."""
@@ -314,56 +286,3 @@ class Listener:
                 )
                 connection.close()
         self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
-
-
-def _check(apis: Mapping[ApiKey, Api]) -> None:
-    for api_key, api in apis.items():
-        known = known_versions(api_key)
-        if not known.min_version <= api.min_version <= api.max_version <= known.max_version:
-            raise ValueError(
-                f"{api_key.name} v{api.min_version} to v{api.max_version}: kio has v{known.min_version} to"
-                f" v{known.max_version}"
-            )
-
-
-def _under(look: Callable[[], None], handler: Handler) -> Handler:
-    """Return `handler` with a look taken before it and before each further step of its answer."""
-
-    def handle(request: Request) -> Any:
-        look()
-        answer = handler(request)
-        return steps_under(answer) if isinstance(answer, GeneratorType) else answer
-
-    def steps_under(steps: Steps) -> Steps:
-        answer: Any = steps
-        while isinstance(answer, GeneratorType):
-            try:
-                step = next(answer)
-            except StopIteration as last:
-                answer = last.value
-                continue
-            yield step
-            look()
-        return answer
-
-    return handle
-
-
-def _api_versions_routes(
-    apis: Mapping[ApiKey, Api], features: Callable[[], Features] | None
-) -> dict[tuple[int, int], Route]:
-    """Return the routes of ApiVersions; version -1 stands for all that are not known."""
-    served = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
-    api_versions = ApiVersionsHandler(served, features)
-    supported = api_versions.supported
-    routes: dict[tuple[int, int], Route] = {}
-    for version in range(supported.min_version, supported.max_version + 1):
-        codec = request_codec(ApiKey.API_VERSIONS, version)
-        routes[ApiKey.API_VERSIONS, version] = Route(
-            ApiKey.API_VERSIONS, codec, api_versions.handle, many=False
-        )
-    codec = request_codec(ApiKey.API_VERSIONS, 0)
-    routes[ApiKey.API_VERSIONS, -1] = Route(
-        ApiKey.API_VERSIONS, codec, api_versions.handle_unsupported_version, many=False
-    )
-    return routes

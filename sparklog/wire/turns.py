@@ -119,7 +119,17 @@ class LongWork:
     Order for the caller: `go_on` or `begin_later`, once; `abandon` when nobody waits for the result any more.
     """
 
-    __slots__ = ("_abandoned", "_admitted", "_failed", "_finished", "_running", "_steps", "_turns")
+    __slots__ = (
+        "_abandoned",
+        "_admitted",
+        "_failed",
+        "_finished",
+        "_running",
+        "_steps",
+        "_turns",
+        "resumed_s",
+        "worked_s",
+    )
 
     def __init__(
         self,
@@ -136,6 +146,10 @@ class LongWork:
         self._admitted = False
         self._abandoned = False
         self._running = False
+        self.resumed_s = 0.0
+        """When the turn began, by the performance counter, in which the last steps were taken,"""
+        self.worked_s = 0.0
+        """and how long it was worked at in those before it."""
 
     def go_on(self, until_s: float) -> bool:
         """Take steps until `until_s` of the performance counter, but one; return whether that was all."""
@@ -185,9 +199,11 @@ class LongWork:
 
     def _take_turn(self) -> None:
         if not self._abandoned:
-            began_s = perf_counter()
+            self.resumed_s = began_s = perf_counter()
             self.go_on(began_s + SHARE_S)
-            self._turns.spent(perf_counter() - began_s)
+            worked_s = perf_counter() - began_s
+            self.worked_s += worked_s
+            self._turns.spent(worked_s)
 
     def _end(self) -> None:
         self._steps.close()

@@ -101,7 +101,7 @@ class Node:
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        request = Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client)
+        request = Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
         answer = in_one_go(self.handler.handle(request))
         return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
 

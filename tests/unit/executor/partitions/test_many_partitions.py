@@ -150,7 +150,7 @@ async def test_deletion_of_records_that_waits_for_many_partitions_looks_at_those
     for partitions in (FEW, MANY):
         topic_id = await brokers.create_topic(f"t-{partitions}", [(0, 1)] * partitions)
         body = delete_records(f"t-{partitions}", 0, partitions=partitions)
-        request = Request(ApiKey.DELETE_RECORDS, 2, 1, "test", body, memoryview(b""), Client())
+        request = Request(ApiKey.DELETE_RECORDS, 2, 1, "test", body, memoryview(b""), Client(), "PLAINTEXT")
         waiting = in_one_go(brokers.brokers[0].replicas.handle_delete_records(request))
         assert isinstance(waiting, Deferred)
         with counted_calls() as calls:

@@ -15,6 +15,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
+from sparklog.wire.routes import Routes
 from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import in_one_go
@@ -373,14 +374,13 @@ def test_load_makes_every_version_of_the_table_ready() -> None:
         apis = {
             api_key: Api(*versions, lambda _: NO_RESPONSE) for api_key, versions in CLIENT_VERSIONS.items()
         }
-        listener = await Listener.start("127.0.0.1", 0, apis)
-        await listener.load()
+        routes = Routes(apis, features=None)
+        await routes.load()
         for api_key, versions in CLIENT_VERSIONS.items():
             for version in range(versions.min_version, versions.max_version + 1):
-                route = listener.route(api_key, version)
+                route = routes.find(api_key, version)
                 assert route.codec.api_version == version
-                assert route is listener.route(api_key, version)
-        await listener.close()
+                assert route is routes.find(api_key, version)
 
     asyncio.run(scenario())
 

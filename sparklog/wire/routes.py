@@ -1,0 +1,122 @@
+"""A listener's table of APIs: who answers which version, how its frames are read, what it has cost.
+
+ApiVersions is answered here, out of the table. What handlers may return is in `requests`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import GeneratorType
+from typing import Any, Final, cast
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.api_metrics import ApiMetrics
+from sparklog.wire.api_versions import ApiVersionsHandler
+from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.wire.frames import RequestCodec, request_codec
+from sparklog.wire.requests import Api, Features, Handler, Request, Steps
+
+__all__ = ["Route", "Routes"]
+
+_LOAD_PAUSE_S: Final = 0.005
+
+
+class Route:
+    """Who answers one version of an API, and how its frames are read and written."""
+
+    __slots__ = ("api_key", "codec", "handler", "many", "metrics", "refuse")
+
+    def __init__(self, api_key: ApiKey, codec: RequestCodec, api: Api, metrics: ApiMetrics) -> None:
+        self.api_key = api_key
+        self.codec = codec
+        self.handler = api.handler if api.under is None else _under(api.under, api.handler)
+        self.many = api.many
+        self.refuse = api.refuse
+        self.metrics = metrics
+
+
+class Routes:
+    """The routes of one listener."""
+
+    def __init__(self, apis: Mapping[ApiKey, Api], features: Callable[[], Features] | None) -> None:
+        """Serve `apis`, and ApiVersions that tells of them.
+
+        Raises:
+            ValueError: the table promises a version that cannot be read or written.
+        """
+        for api_key, api in apis.items():
+            known = known_versions(api_key)
+            if not known.min_version <= api.min_version <= api.max_version <= known.max_version:
+                raise ValueError(
+                    f"{api_key.name} v{api.min_version} to v{api.max_version}: kio has "
+                    f"v{known.min_version} to v{known.max_version}"
+                )
+        served = {key: SupportedVersions(api.min_version, api.max_version) for key, api in apis.items()}
+        api_versions = ApiVersionsHandler(served, features)
+        supported = api_versions.supported
+        self._apis = {**apis, ApiKey.API_VERSIONS: Api(*supported, api_versions.handle, many=False)}
+        self.metrics: Mapping[ApiKey, ApiMetrics] = {api_key: ApiMetrics() for api_key in self._apis}
+        self._unsupported_api_versions = Route(
+            ApiKey.API_VERSIONS,
+            request_codec(ApiKey.API_VERSIONS, 0),
+            Api(0, 0, api_versions.handle_unsupported_version, many=False),
+            self.metrics[ApiKey.API_VERSIONS],
+        )
+        # The others are added by `load`, or when they are first asked for: their schemas take long to load,
+        # and a listener must be up soon.
+        self._routes: dict[tuple[int, int], Route] = {}
+        for version in range(supported.min_version, supported.max_version + 1):
+            self._add(ApiKey.API_VERSIONS, version)
+
+    def find(self, api_key: int, api_version: int) -> Route:
+        """Return who handles an API version.
+
+        Raises:
+            KafkaError: unsupported_version.
+        """
+        try:
+            return self._routes[api_key, api_version]
+        except KeyError:
+            return self._add(api_key, api_version)
+
+    async def load(self) -> None:
+        """Load the schemas of all versions, a few ms at a time, so that later requests wait for none."""
+        for api_key, api in self._apis.items():
+            for version in range(api.max_version, api.min_version - 1, -1):
+                self.find(api_key, version)
+                await asyncio.sleep(_LOAD_PAUSE_S)
+
+    def _add(self, api_key: int, api_version: int) -> Route:
+        api = self._apis.get(cast(ApiKey, api_key))
+        if api is None or not api.min_version <= api_version <= api.max_version:
+            if api_key == ApiKey.API_VERSIONS:
+                return self._unsupported_api_versions
+            raise KafkaError(
+                ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
+            )
+        key = ApiKey(api_key)
+        route = Route(key, request_codec(api_key, api_version), api, self.metrics[key])
+        self._routes[api_key, api_version] = route
+        return route
+
+
+def _under(look: Callable[[], None], handler: Handler) -> Handler:
+    """Return `handler` with a look taken before it and before each further step of its answer."""
+
+    def handle(request: Request) -> Any:
+        look()
+        answer = handler(request)
+        return steps_under(answer) if isinstance(answer, GeneratorType) else answer
+
+    def steps_under(steps: Steps) -> Steps:
+        answer: Any = steps
+        while isinstance(answer, GeneratorType):
+            try:
+                step = next(answer)
+            except StopIteration as last:
+                answer = last.value
+                continue
+            yield step
+            look()
+        return answer
+
+    return handle
