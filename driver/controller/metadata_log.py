@@ -25,7 +25,6 @@ from sparklog.metadata_log.control_records import (
     voter_set_of,
 )
 from sparklog.metadata_log.log_serving import ServedLog
-from sparklog.metadata_log.machine.fetch_position import common_end
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
@@ -35,6 +34,7 @@ from sparklog.metadata_log.snapshot_taker import SnapshotTaker
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.storage.log import Log
+from sparklog.storage.machine.epoch_checks import truncation_offset
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["MetadataLog", "ReplayedBatch"]
@@ -188,9 +188,10 @@ class MetadataLog:
         """Return the log as fetchers are to see it now."""
         return ServedLog(self._log, self.snapshots, leader_id, self.leader_epoch, high_watermark)
 
-    def common_end(self, leader_epoch: LeaderEpoch, end_offset: Offset) -> Offset:
-        """Return where to cut this log when it parts from one in which that epoch ends at `end_offset`."""
-        return common_end(self._log.epochs, self._log.log_end_offset, leader_epoch, end_offset)
+    def truncation_offset(self, diverging_epoch: tuple[LeaderEpoch, Offset]) -> Offset:
+        """Return where to cut this log when it diverges from another one so."""
+        log = self._log
+        return truncation_offset(log, diverging_epoch, log.log_start_offset, log.log_end_offset)
 
     def close(self) -> None:
         """Close the log. Blocks."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sparklog.errors import KafkaError
 from sparklog.storage.file_region import FileRegion
 from sparklog.storage.log import Log
 from sparklog.types import Offset
@@ -46,13 +45,13 @@ class ColdLookUp(NamedTuple):
 
 
 def look_up(look_ups: Sequence[ColdLookUp]) -> list[Exception | None]:
-    """Do look-ups once; return what went wrong with each. Blocks."""
+    """Do look-ups once; return what went wrong with each, whatever it was: somebody waits. Blocks."""
     errors: list[Exception | None] = []
     for one in look_ups:
         try:
             one.run()
             errors.append(None)
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # a mistake of the log's must not leave a request unanswered
             errors.append(error)
     return errors
 

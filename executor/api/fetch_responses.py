@@ -12,57 +12,14 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
-from executor.api.cold_reads import ColdLookUp
-from executor.api.fetch_context import ReadPartition
-from executor.partitions.replica import Replica
+from executor.api.machine.fetch_progress import FetchedPartition
 from executor.partitions.table import PartitionTable
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.file_region import FileRegion
-from sparklog.storage.results import AbortedTransaction
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.errors import ErrorCode
 
 _FETCH: Final = 1
 _UNKNOWN: Final = -1
 _NO_THROTTLE: Final = datetime.timedelta(0)
 _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
-
-
-class FetchedPartition:
-    """What one read of a partition found. Offsets are the wire's -1 where a failed read has none."""
-
-    __slots__ = (
-        "aborted_transactions",
-        "cold",
-        "diverging_epoch",
-        "error",
-        "high_watermark",
-        "is_behind",
-        "last_stable_offset",
-        "log_start_offset",
-        "out_of_bytes",
-        "read",
-        "region",
-        "replica",
-        "size_bytes",
-    )
-
-    def __init__(self, read: ReadPartition) -> None:
-        self.read = read
-        self.replica: Replica | None = None
-        self.error: KafkaError | None = None
-        self.region: FileRegion | None = None
-        self.size_bytes = 0
-        self.is_behind = False
-        """The region ends before the log does, so it may be old and no longer in memory."""
-        self.high_watermark: Offset = _UNKNOWN
-        self.last_stable_offset: Offset = _UNKNOWN
-        self.log_start_offset: Offset = _UNKNOWN
-        self.diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
-        self.aborted_transactions: list[AbortedTransaction] | None = None
-        self.cold: ColdLookUp | None = None
-        """What has to be done beside the loop before it can be read."""
-        self.out_of_bytes = False
-        """There are records, but the response had no room for them."""
 
 
 class _Types(NamedTuple):
@@ -102,7 +59,7 @@ def fetch_response(
     topics: dict[UUID | str, list[Any]] = {}
     leaders: dict[int, Any] = {}
     for fetched in partitions:
-        key = fetched.read.key
+        key = fetched.asked.key
         topics.setdefault(key.topic, []).append(_partition(version, types, fetched, table, leaders))
     name_field = "topic_id" if version >= 13 else "topic"
     extra: dict[str, Any] = {}
@@ -139,7 +96,7 @@ def _partition(
             _add_leader(fetched, types, table, extra, leaders if version >= 16 else {})
     aborted = fetched.aborted_transactions
     return types.partition(
-        partition_index=fetched.read.key.partition,
+        partition_index=fetched.asked.key.partition,
         error_code=error_code,
         high_watermark=fetched.high_watermark,
         last_stable_offset=fetched.last_stable_offset,
@@ -161,7 +118,7 @@ def _add_leader(
     leaders: dict[int, Any],
 ) -> None:
     """Tell the client who leads, so that it need not ask for metadata first (KIP-951)."""
-    registration = table.registration(*fetched.read.key)
+    registration = table.registration(*fetched.asked.key)
     if registration is None or registration.leader is None:
         return
     extra["current_leader"] = types.leader(

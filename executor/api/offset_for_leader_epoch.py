@@ -46,7 +46,7 @@ class OffsetForLeaderEpochHandler:
         if asked.leader_epoch == leader.leader_epoch:
             # The epoch in which nothing may have been written yet.
             return _found(asked.partition, leader.leader_epoch, replica.log.log_end_offset)
-        known = replica.history.end_offset_for(asked.leader_epoch)
+        known = replica.log.end_offset_for(asked.leader_epoch)
         if known is None or asked.leader_epoch > leader.leader_epoch:
             return _found(asked.partition, -1, -1)
         return _found(asked.partition, *known)

@@ -29,8 +29,7 @@ from kio.schema.fetch.v17.request import (
 )
 
 from executor.control.suspected_brokers import BrokerSuspicions
-from executor.partitions.following import FetchedFromLeader
-from executor.partitions.machine.follower import AwaitMetadata, PartitionFetch
+from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
@@ -312,8 +311,11 @@ class Fetcher:
                 if asked is None or replica is None or asked.since_request > number:
                     continue
                 self._due[key] = None
+                records = partition.records or b""
                 try:
-                    advice = replica.take_fetched(_fetched(partition, asked.fetch), wall_ms)
+                    advice = replica.take_fetched(
+                        _answered(partition, asked.fetch, has_records=len(records) > 0), records, wall_ms
+                    )
                 except (KafkaError, OSError) as error:
                     if not replica.offline:
                         logger.error(
@@ -402,15 +404,14 @@ class _Failing:
         self._warned = False
 
 
-def _fetched(partition: Any, asked: PartitionFetch) -> FetchedFromLeader:
+def _answered(partition: Any, asked: PartitionFetch, *, has_records: bool) -> FetchAnswered:
     diverging = partition.diverging_epoch
-    records = partition.records
-    return FetchedFromLeader(
+    return FetchAnswered(
         leader_epoch=asked.leader_epoch,
         fetch_offset=asked.offset,
         error_code=partition.error_code,
         high_watermark=partition.high_watermark if partition.high_watermark >= 0 else None,
         log_start_offset=partition.log_start_offset if partition.log_start_offset >= 0 else None,
         diverging_epoch=(diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
-        records=b"" if records is None else records,
+        has_records=has_records,
     )

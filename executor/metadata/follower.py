@@ -32,9 +32,9 @@ from executor.control.controller_link import ControllerLink, ControllerUnreachab
 from executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError
 from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.errors import ErrorCode
-from sparklog.metadata_log.machine.fetch_position import common_end
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.storage.machine.epoch_checks import truncation_offset
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
 
 __all__ = ["MetadataFollower"]
@@ -178,12 +178,12 @@ class MetadataFollower:
         await asyncio.sleep(RETRY_MS / 1000)
 
     def _truncate(self, diverging_epoch: Any) -> None:
-        end_offset = common_end(
-            self._log.epochs, self._log.log_end_offset, diverging_epoch.epoch, diverging_epoch.end_offset
-        )
-        if end_offset >= self._log.log_end_offset:
+        log = self._log
+        diverging = (diverging_epoch.epoch, diverging_epoch.end_offset)
+        end_offset = truncation_offset(log, diverging, log.log_start_offset, log.log_end_offset)
+        if end_offset >= log.log_end_offset:
             raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")
-        logger.warning("Truncating the metadata log from %d to %d", self._log.log_end_offset, end_offset)
+        logger.warning("Truncating the metadata log from %d to %d", log.log_end_offset, end_offset)
         self._replica.truncate_to(end_offset)
 
     async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:

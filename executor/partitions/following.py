@@ -5,7 +5,6 @@ says afterwards goes back to the machine.
 """
 
 import logging
-from dataclasses import dataclass
 
 from executor.partitions.machine.follower import (
     AdvanceLogStartOffset,
@@ -22,43 +21,11 @@ from executor.partitions.machine.follower import (
     TruncateFullyAndStartAt,
     TruncateTo,
 )
-from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers
 from sparklog.storage.log import Log
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedFromLeader:
-    """One partition's part of a fetch response, as a follower got it; offsets are None where not told."""
-
-    leader_epoch: LeaderEpoch
-    fetch_offset: Offset
-    error_code: ErrorCode
-    high_watermark: Offset | None
-    log_start_offset: Offset | None
-    diverging_epoch: tuple[LeaderEpoch, Offset] | None
-    records: bytes | memoryview
-
-
-class LogHistory:
-    """The log's epochs as the machines ask for them: as of the log's present end."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        log = self._log
-        epochs = log.epochs
-        latest = epochs.latest
-        if latest is not None and leader_epoch >= latest:
-            # Nothing was written here in the epochs above the newest.
-            return latest, log.log_end_offset
-        return epochs.end_offset_for(leader_epoch, log.log_end_offset)
 
 
 class Following:
@@ -73,7 +40,7 @@ class Following:
         self._follower = PartitionFollower(
             leader_id=leader_id,
             leader_epoch=leader_epoch,
-            history=LogHistory(log),
+            history=log,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             last_epoch=self._last_epoch(),
@@ -85,26 +52,17 @@ class Following:
         """What to ask the leader for; None until there is new metadata, or the log's producers are loaded."""
         return None if self._log.loading is not None else self._follower.next_fetch
 
-    def take(self, fetched: FetchedFromLeader, now_ms: TimestampMs) -> BackOff | AwaitMetadata | None:
-        """Take an answer in; return what the fetcher is to do about the partition, if anything.
+    def take(
+        self, answered: FetchAnswered, records: bytes | memoryview, now_ms: TimestampMs
+    ) -> BackOff | AwaitMetadata | None:
+        """Take an answer in, and the `records` it brought; return what the fetcher is to do, if anything.
 
         `now_ms` is the wall clock's, when the records are appended.
 
         Raises:
             KafkaError: what was fetched is no continuation of the log, or kafka_storage_error.
         """
-        effects = self._follower.handle(
-            FetchAnswered(
-                fetched.leader_epoch,
-                fetched.fetch_offset,
-                fetched.error_code,
-                fetched.high_watermark,
-                fetched.log_start_offset,
-                fetched.diverging_epoch,
-                len(fetched.records) > 0,
-            )
-        )
-        return self._carry_out(effects, fetched.records, now_ms)
+        return self._carry_out(self._follower.handle(answered), records, now_ms)
 
     def _carry_out(
         self, effects: list[FollowerEffect], records: bytes | memoryview, now_ms: TimestampMs

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from executor.api.fetch_context import ReadPartition
-from executor.partitions.following import FetchedFromLeader, Following, LogHistory
+from executor.partitions.following import Following
 from executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
 from executor.partitions.machine.events import (
     AdvanceHighWatermark,
@@ -30,7 +29,7 @@ from executor.partitions.machine.events import (
     ProposeIsr,
     Ticked,
 )
-from executor.partitions.machine.follower import AwaitMetadata, BackOff
+from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
 from executor.partitions.machine.leader import PartitionLeader
 from executor.partitions.settings import PartitionSettings
 from sparklog.errors import ErrorCode, KafkaError
@@ -65,6 +64,22 @@ class WaitingAppend(Protocol):
 
     def settle(self, error: KafkaError | None) -> None:
         """It is committed, or never will be as far as this leader can tell."""
+
+
+class PartitionReader(Protocol):
+    """A part of a fetch that is to hear of its partition."""
+
+    @property
+    def is_follower(self) -> bool: ...
+
+    def touch(self) -> None:
+        """There is something to tell, when it next asks."""
+
+    def wake(self) -> None:
+        """There is something to tell now: records, or an error."""
+
+    def unwatch(self) -> None:
+        """The replica is no more: look for the partition again."""
 
 
 class ReplicaHost(Protocol):
@@ -106,7 +121,6 @@ class Replica:
         """Whether only a coordinator writes here, and no client."""
         self.log = log
         self.settings = settings
-        self.history = LogHistory(log)
         self.leader: PartitionLeader | None = None
         self.follower: Following | None = None
         self.leader_id: BrokerId | None = None
@@ -120,8 +134,8 @@ class Replica:
         """Set from when a leader found its log damaged until it follows another one."""
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
-        self.follower_readers: dict[ReadPartition, None] = {}
-        self.consumer_readers: dict[ReadPartition, None] = {}
+        self.follower_readers: dict[PartitionReader, None] = {}
+        self.consumer_readers: dict[PartitionReader, None] = {}
         self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
         self._host = host
         self._broker_id = broker_id
@@ -391,9 +405,11 @@ class Replica:
     # --- following ------------------------------------------------------------------------------
 
     def take_fetched(
-        self, fetched: FetchedFromLeader, wall_ms: TimestampMs
+        self, answered: FetchAnswered, records: bytes | memoryview, wall_ms: TimestampMs
     ) -> BackOff | AwaitMetadata | None:
-        """Take a leader's answer in; return what the fetcher is to do about the partition, if anything.
+        """Take a leader's answer in, and the records it brought.
+
+        Returns what the fetcher is to do about the partition, if anything.
 
         Raises:
             KafkaError: corrupt_message and the like, when what was fetched is no continuation of the log;
@@ -403,7 +419,7 @@ class Replica:
         if following is None or self.log.loading is not None:
             return None
         try:
-            advice = following.take(fetched, wall_ms)
+            advice = following.take(answered, records, wall_ms)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
@@ -487,6 +503,14 @@ class Replica:
         if self.offline:
             return KafkaError(ErrorCode.kafka_storage_error, f"{self} is offline after an I/O error")
         return KafkaError(ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}")
+
+    def add_reader(self, reader: PartitionReader) -> None:
+        """Tell `reader` of changes from now on."""
+        (self.follower_readers if reader.is_follower else self.consumer_readers)[reader] = None
+
+    def remove_reader(self, reader: PartitionReader) -> None:
+        """Tell it nothing more."""
+        (self.follower_readers if reader.is_follower else self.consumer_readers).pop(reader, None)
 
     def close_readers(self) -> None:
         """Let go of who reads here; they look for the partition again when they next ask."""

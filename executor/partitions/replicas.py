@@ -25,8 +25,8 @@ from uuid import UUID
 from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe_log_dirs import describe_log_dirs
 from executor.api.fetch import FetchHandler
-from executor.api.fetch_sessions import FetchSessions
 from executor.api.list_offsets import ListOffsetsHandler
+from executor.api.machine.fetch_sessions import LARGEST, FetchSessions
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
 from executor.control.suspected_brokers import BrokerSuspicions
@@ -117,7 +117,8 @@ class Replicas:
         self._has_image = False
         self._fetchers = Fetchers(node_id, broker_epoch, table, broker_config, suspicions)
         sessions = FetchSessions(
-            delayed, slots=broker_config.max_incremental_fetch_session_cache_slots, random=SystemRandom()
+            lambda: SystemRandom().randint(1, LARGEST),
+            slots=broker_config.max_incremental_fetch_session_cache_slots,
         )
         self.examiners = ThreadPoolExecutor(EXAMINERS, "sparklog-examiner")
         """Look into batches before they are appended."""

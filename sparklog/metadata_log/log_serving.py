@@ -1,8 +1,8 @@
 """Fetch as every replica of the metadata log answers it: the leader, and a broker whose copy is taken over.
 
-A fetcher whose log parts from this one is told where, and truncates (KIP-595); one that needs what only a
-snapshot has is told which, and fetches that (KIP-630). `fetch_position` says where each begins. One that
-names a leader epoch must mean this replica's.
+A fetcher whose log diverges from this one is told where, and truncates (KIP-595, `fetch_divergence`); one
+that needs what only a snapshot has is told which, and fetches that (KIP-630, `snapshot_for`). One that names
+a leader epoch must mean this replica's.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from kio.schema.fetch.v18.response import (
 from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.fetch_position import parting
+from sparklog.metadata_log.machine.fetch_position import snapshot_for
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage import Log
-from sparklog.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset, SnapshotId
 
 __all__ = ["ServedLog", "fetch_refusal"]
@@ -62,7 +62,7 @@ class ServedLog:
     def agrees(self, topic_id: UUID | None, partition: FetchPartition) -> bool:
         """Whether the fetcher means this log and epoch, and has a prefix of it that can be gone on from."""
         try:
-            return self._parting(topic_id, partition) is None
+            return self._begin_instead(topic_id, partition) is None
         except KafkaError:
             return False
 
@@ -70,7 +70,7 @@ class ServedLog:
         error_code, diverging, snapshot = ErrorCode.none, EpochEndOffset(), WireSnapshotId()
         records: Any = b""
         try:
-            match self._parting(topic_id, partition):
+            match self._begin_instead(topic_id, partition):
                 case None:
                     records = self._records(
                         partition.fetch_offset, min(partition.partition_max_bytes, max_bytes)
@@ -98,7 +98,7 @@ class ServedLog:
             records=records,
         )
 
-    def _parting(
+    def _begin_instead(
         self, topic_id: UUID | None, partition: FetchPartition
     ) -> SnapshotId | tuple[LeaderEpoch, Offset] | None:
         """Return from where the fetcher has to begin instead: a snapshot, or an epoch's end here.
@@ -114,18 +114,21 @@ class ServedLog:
                 f"the metadata log has no partition {partition.partition}",
             )
         check_leader_epoch(_known(partition.current_leader_epoch), self.leader_epoch)
-        return parting(
-            partition.fetch_offset,
-            _known(partition.last_fetched_epoch),
-            history=self,
-            log_start_offset=self.log.log_start_offset,
-            log_end_offset=self.log.log_end_offset,
+        log = self.log
+        offset, last_fetched_epoch = partition.fetch_offset, _known(partition.last_fetched_epoch)
+        snapshot_id = snapshot_for(
+            offset,
+            last_fetched_epoch,
+            log_start_offset=log.log_start_offset,
             oldest=self.snapshots.oldest,
             newest=self.snapshots.newest,
         )
+        if snapshot_id is not None:
+            return snapshot_id
+        return fetch_divergence(self, last_fetched_epoch, offset, log.log_start_offset, log.log_end_offset)
 
     def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return where an epoch ends; see `sparklog.storage.machine.epoch_checks.LeaderEpochHistory`."""
+        """Return where an epoch ends, as `LeaderEpochHistory` says; None for one newer than all here, too."""
         return self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset)
 
     def _records(self, offset: Offset, max_bytes: int) -> Any:

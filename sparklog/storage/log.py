@@ -62,6 +62,7 @@ class Log:
         reads = LogReads(state)
         self.read = reads.read
         self.offset_for_timestamp = reads.offset_for_timestamp
+        self.end_offset_for = reads.end_offset_for
         self.last_stable_offset = reads.last_stable_offset
         self.aborted_transactions = reads.aborted_transactions
         self._truncation = truncation = LogTruncation(state)

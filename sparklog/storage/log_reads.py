@@ -25,7 +25,7 @@ from sparklog.storage.results import (
 )
 from sparklog.storage.segment_list import number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp
-from sparklog.types import Offset, TimestampMs
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 T = TypeVar("T")
 
@@ -144,6 +144,18 @@ class LogReads:
                     )
                 )
         return found if found is not None and found.offset < high_watermark else None
+
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Return the largest epoch written here that is not above `leader_epoch`, and its exclusive end now.
+
+        For one older than all that are known: itself, and where the oldest begins. None without any.
+        """
+        state = self._state
+        latest = state.epochs.latest
+        if latest is not None and leader_epoch >= latest:
+            # Nothing was written here in the epochs above the newest.
+            return latest, state.log_end_offset
+        return state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Return the end of what read_committed consumers may see; never above `high_watermark`."""

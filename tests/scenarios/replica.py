@@ -33,7 +33,7 @@ from executor.partitions.machine.follower import (
 from executor.partitions.machine.leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.storage.machine.epoch_checks import check_leader_epoch, divergence
+from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 LAG_TIME_MAX_MS = 10_000
@@ -249,11 +249,11 @@ class Replica:
             if leader is None:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "it does not lead")
             check_leader_epoch(fetch.leader_epoch, leader.leader_epoch)
-            diverging_epoch = divergence(self.log, fetch.last_fetched_epoch, fetch.offset, 0)
+            diverging_epoch = fetch_divergence(
+                self.log, fetch.last_fetched_epoch, fetch.offset, 0, self.log.end_offset
+            )
             if diverging_epoch is not None:
                 return FetchResponse(ErrorCode.none, self.log.high_watermark, diverging_epoch)
-            if fetch.offset > self.log.end_offset:
-                raise KafkaError(ErrorCode.offset_out_of_range, "it ends earlier")
             records = tuple(self.log.records[fetch.offset :])
             self.handle(FollowerFetched(broker_id, broker_epoch, fetch.offset, 0, now_ms))
         except KafkaError as error:

@@ -175,7 +175,7 @@ class ControllerProcess(Process):
         if reading.snapshot is not None:
             copy.begin_behind(reading.snapshot)
         elif reading.diverging is not None:
-            copy.truncate_to(copy.common_end(reading.diverging))
+            copy.truncate_to(copy.truncation_offset(reading.diverging))
         elif reading.batches:
             for batch in reading.batches:
                 copy.append(batch)

@@ -192,6 +192,12 @@ class MemoryLog:
     def advance_log_start_offset(self, offset: Offset) -> bool:
         raise AssertionError("nothing is deleted from the start of a log yet")
 
+    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        latest = self.epochs.latest
+        if latest is None:
+            return None
+        return self.epochs.end_offset_for(min(leader_epoch, latest), self.log_end_offset)
+
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         return high_watermark
 

@@ -6,8 +6,7 @@ and one that is added while others wait is asked for at once.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.partitions.following import FetchedFromLeader
-from executor.partitions.machine.follower import AwaitMetadata, PartitionFetch
+from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerId, TopicIdPartition
@@ -112,15 +111,16 @@ class FetchLoop:
         before: Any = (replica.log.log_end_offset, replica.high_watermark)
         try:
             advice = replica.take_fetched(
-                FetchedFromLeader(
+                FetchAnswered(
                     fetch.leader_epoch,
                     fetch.offset,
                     fetched.error_code,
                     fetched.high_watermark,
                     fetched.log_start_offset,
                     fetched.diverging_epoch,
-                    fetched.records,
+                    len(fetched.records) > 0,
                 ),
+                fetched.records,
                 self._broker.now_ms,
             )
         except (OSError, KafkaError) as error:

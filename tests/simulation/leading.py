@@ -12,7 +12,7 @@ from executor.partitions.machine.follower import PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import validate_produced
-from sparklog.storage.machine.epoch_checks import divergence
+from sparklog.storage.machine.epoch_checks import fetch_divergence
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.disk import MemoryLog
 from tests.simulation.network import Reply
@@ -224,11 +224,11 @@ class Leading:
         log = _memory(replica)
         replica.leading_in(fetch.leader_epoch)
         start = log.log_start_offset
-        diverging = divergence(replica.history, fetch.last_fetched_epoch, fetch.offset, start)
+        diverging = fetch_divergence(
+            replica.log, fetch.last_fetched_epoch, fetch.offset, start, log.log_end_offset
+        )
         if diverging is not None:
             return FetchedPartition(key, ErrorCode.none, replica.high_watermark, start, diverging, b"")
-        if not start <= fetch.offset <= log.log_end_offset:
-            raise KafkaError(ErrorCode.offset_out_of_range, f"{fetch.offset} is not in the log")
         if first:
             replica.handle(
                 FollowerFetched(

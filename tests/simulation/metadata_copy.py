@@ -13,9 +13,10 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine import snapshot_records as snapshots
-from sparklog.metadata_log.machine.fetch_position import common_end, parting
+from sparklog.metadata_log.machine.fetch_position import snapshot_for
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterSet
+from sparklog.storage.machine.epoch_checks import fetch_divergence, truncation_offset
 from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
 
@@ -102,22 +103,16 @@ class MetadataCopy:
     def read(self, offset: Offset, last_epoch: LeaderEpoch | None) -> Reading:
         """Answer who has everything below `offset`, the last of it from `last_epoch`."""
         snapshot_id = None if self.snapshot is None else self.snapshot.snapshot_id
+        if snapshot_for(
+            offset, last_epoch, log_start_offset=self.start_offset, oldest=snapshot_id, newest=snapshot_id
+        ):
+            return Reading(snapshot=self.snapshot)
         try:
-            parted = parting(
-                offset,
-                last_epoch,
-                history=self,
-                log_start_offset=self.start_offset,
-                log_end_offset=self.end_offset,
-                oldest=snapshot_id,
-                newest=snapshot_id,
-            )
+            diverging = fetch_divergence(self, last_epoch, offset, self.start_offset, self.end_offset)
         except KafkaError as error:
             return Reading(error.error_code)
-        if isinstance(parted, SnapshotId):
-            return Reading(snapshot=self.snapshot)
-        if parted is not None:
-            return Reading(diverging=EpochEndOffset(*parted))
+        if diverging is not None:
+            return Reading(diverging=EpochEndOffset(*diverging))
         first = self.index_of(offset)
         return Reading(batches=tuple(self.batches[first : first + MAX_BATCHES]))
 
@@ -125,9 +120,9 @@ class MetadataCopy:
         """Return where that leader epoch, or the one before it, ends here."""
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)
 
-    def common_end(self, diverging: EpochEndOffset) -> Offset:
+    def truncation_offset(self, diverging: EpochEndOffset) -> Offset:
         """Return where to truncate by what a leader says."""
-        return common_end(self.epochs, self.end_offset, diverging.leader_epoch, diverging.end_offset)
+        return truncation_offset(self, diverging, self.start_offset, self.end_offset)
 
     def begin_behind(self, snapshot: Snapshot) -> None:
         """Give up everything for a snapshot, which is on the disk."""

@@ -204,7 +204,7 @@ class Voting:
             copy.begin_behind(reading.snapshot)
             self.voter.begun_at(copy.end_offset)
         elif reading.diverging is not None:
-            end_offset = copy.common_end(reading.diverging)
+            end_offset = copy.truncation_offset(reading.diverging)
             if end_offset >= copy.end_offset:
                 raise MetadataDivergedError(f"a divergence at {end_offset}, the log's end")
             self.voter.check_truncation(end_offset)

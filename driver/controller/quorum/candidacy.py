@@ -152,7 +152,7 @@ class Candidacy:
                 wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
                 await self._copy_snapshot(broker, wanted)
             elif (diverging := partition.diverging_epoch).end_offset >= 0:
-                log.truncate_to(log.common_end(diverging.epoch, diverging.end_offset))
+                log.truncate_to(log.truncation_offset((diverging.epoch, diverging.end_offset)))
             elif partition.records:
                 log.append_copied(partition.records)
             else:

@@ -55,17 +55,15 @@ class RepeatedFetches:
 class UnreadableRanges:
     """Damaged records of the only copy there is."""
 
-    __slots__ = ("_ranges",)
+    __slots__ = ("ranges",)
 
     def __init__(self) -> None:
-        self._ranges: tuple[Damage, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
+        self.ranges: tuple[Damage, ...] = ()
+        """By offset; mostly there are none."""
 
     def add(self, damage: Damage) -> None:
         """Serve these records no more."""
-        self._ranges = tuple(sorted({*self._ranges, damage}, key=lambda known: known.first_offset))
+        self.ranges = tuple(sorted({*self.ranges, damage}, key=lambda known: known.first_offset))
 
     def limit(self, offset: Offset, limit: Offset) -> Offset:
         """Return up to where can be read from `offset`, `limit` at most.
@@ -73,7 +71,7 @@ class UnreadableRanges:
         Raises:
             KafkaError: corrupt_message: the record at `offset` is damaged.
         """
-        for damage in self._ranges:
+        for damage in self.ranges:
             if offset < damage.first_offset:
                 return min(limit, damage.first_offset)
             if damage.end_offset is None or offset < damage.end_offset:

@@ -19,9 +19,10 @@ log says then. Nothing is fetched while
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from sparklog.errors import ErrorCode
+from sparklog.storage.machine.epoch_checks import LeaderEpochHistory, truncation_offset
 from sparklog.types import BrokerId, LeaderEpoch, Offset
 
 # --- events -----------------------------------------------------------------------------------------
@@ -129,17 +130,6 @@ FollowerEffect: TypeAlias = (
 )
 
 
-class FollowerEpochHistory(Protocol):
-    """The epochs of the follower's own log, as of its present end."""
-
-    def end_offset_for(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest known epoch not above `leader_epoch` and its exclusive end.
-
-        For one older than all that are known: itself, and where the oldest begins. None without any.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
     """What to ask the leader for: everything from `offset` on, as a log whose last record is so old."""
@@ -155,7 +145,7 @@ class PartitionFollower:
 
     leader_id: BrokerId | None
     leader_epoch: LeaderEpoch
-    history: FollowerEpochHistory
+    history: LeaderEpochHistory
     log_start_offset: Offset
     log_end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -197,7 +187,13 @@ class PartitionFollower:
             return self._refused(event)
         if event.diverging_epoch is not None:
             # The offsets in this answer are about a log this one is not yet a prefix of.
-            return self._diverged(*event.diverging_epoch)
+            return [
+                TruncateTo(
+                    truncation_offset(
+                        self.history, event.diverging_epoch, self.log_start_offset, self.log_end_offset
+                    )
+                )
+            ]
         self._leader_high_watermark = event.high_watermark
         self._leader_log_start_offset = event.log_start_offset
         if event.has_records:
@@ -213,18 +209,6 @@ class PartitionFollower:
             # election put a shorter log in charge. The leader has all that is committed.
             return [TruncateFullyAndStartAt(event.log_start_offset)]
         return [BackOff(event.error_code)]
-
-    def _diverged(self, epoch: LeaderEpoch, end_offset: Offset) -> list[FollowerEffect]:
-        own = self.history.end_offset_for(epoch)
-        if own is None:
-            # Every record here is of a later epoch than the last one the leader shares.
-            offset = self.log_start_offset
-        else:
-            own_epoch, own_end_offset = own
-            # A leader's end says nothing about an epoch it has but this log has not; then the common
-            # prefix is at most our records of older epochs, and the next fetch asks about those.
-            offset = own_end_offset if own_epoch != epoch else min(end_offset, own_end_offset)
-        return [TruncateTo(max(min(offset, self.log_end_offset), self.log_start_offset))]
 
     def _lower_high_watermark(self, log_end_offset: Offset) -> list[FollowerEffect]:
         if self.high_watermark <= log_end_offset:

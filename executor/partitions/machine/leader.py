@@ -17,8 +17,8 @@ Rules it keeps
   replica is in none (KIP-858): it must fetch again before it counts.
 
 Order for the caller: append to the log, then `Appended`; read for a follower and find no divergence
-(`sparklog.storage.machine.epoch_checks.divergence`), then `FollowerFetched`. Carry effects out in order,
-before the next event.
+(`sparklog.storage.machine.epoch_checks.fetch_divergence`), then `FollowerFetched`. Carry effects out in
+order, before the next event.
 """
 
 from collections.abc import Iterable, Mapping

@@ -24,7 +24,7 @@ from executor.partitions.machine.follower import (
 )
 from executor.partitions.machine.leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.machine.epoch_checks import divergence
+from sparklog.storage.machine.epoch_checks import fetch_divergence
 
 
 @dataclass
@@ -122,10 +122,10 @@ class Node:
             error_code = ErrorCode.fenced_leader_epoch
         else:
             try:
-                diverging = divergence(other.log, fetch.last_fetched_epoch, fetch.offset, 0)
+                diverging = fetch_divergence(
+                    other.log, fetch.last_fetched_epoch, fetch.offset, 0, other.log.log_end_offset
+                )
                 if diverging is None:
-                    if fetch.offset > other.log.log_end_offset:
-                        raise KafkaError(ErrorCode.offset_out_of_range, "beyond the end")
                     proposals = other.carry_out(
                         leader.handle(FollowerFetched(self.broker_id, 1, fetch.offset, 0, now_ms))
                     )

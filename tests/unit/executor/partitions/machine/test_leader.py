@@ -22,7 +22,7 @@ from executor.partitions.machine.events import (
 from executor.partitions.machine.leader import PartitionLeader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import LOST_DIRECTORY
-from sparklog.storage.machine.epoch_checks import check_leader_epoch, divergence
+from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 
 LAG_MS = 1000
 BROKERS = {1: BrokerStatus(11), 2: BrokerStatus(12), 3: BrokerStatus(13)}
@@ -404,13 +404,13 @@ def test_divergence_of_a_reader_is_found_by_its_last_epoch(
     last_fetched_epoch: int | None, fetch_offset: int, expected: tuple[int, int] | None
 ) -> None:
     """A log is a prefix exactly when its last epoch is known here and does not end before it (KIP-595)."""
-    assert divergence(History(), last_fetched_epoch, fetch_offset, 0) == expected
+    assert fetch_divergence(History(), last_fetched_epoch, fetch_offset, 0, 30) == expected
 
 
 def test_divergence_below_the_log_start_is_out_of_range() -> None:
     """There is nothing left to compare."""
     with pytest.raises(KafkaError) as raised:
-        divergence(History(), 2, 5, log_start_offset=6)
+        fetch_divergence(History(), 2, 5, log_start_offset=6, log_end_offset=30)
     assert raised.value.error_code is ErrorCode.offset_out_of_range
 
 

@@ -8,43 +8,42 @@ request is answered without a session, which every client understands.
 
 A session is not bound to a connection: who reconnects goes on with it. But when the connection of its last
 request ends it is paused, since most never come back: its slot stays, and no partition knows of it.
+
+Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard to guess.
 """
 
-from random import Random
+from collections.abc import Callable
 from typing import Any, Final
 
-from executor.api.fetch_context import PartitionKey, Reader, ReadPartition
-from executor.partitions.delayed_operations import DelayedOperations
+from executor.api.machine.fetch_context import NO_SESSION_ID, CachedPartition, FetchContext, PartitionKey
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Peer
 
-NO_SESSION_ID: Final = 0
 FULL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-_LARGEST: Final = 2**31 - 1
+LARGEST: Final = 2**31 - 1
+"""Of session ids and of their epochs."""
 
 
 def epoch_after(epoch: int) -> int:
     """Return the epoch of the next request in a session; it wraps to 1, since 0 begins another session."""
-    return 1 if epoch == _LARGEST else epoch + 1
+    return 1 if epoch == LARGEST else epoch + 1
 
 
-class FetchSession(Reader):
-    """A reader that is remembered between its requests."""
+class FetchSession(FetchContext):
+    """A context that is remembered between its requests."""
 
-    __slots__ = ("connection", "created_ms", "epoch", "last_used_ms", "session_id", "uses_topic_ids")
+    __slots__ = ("connection", "created_ms", "epoch", "last_used_ms", "uses_topic_ids")
 
     def __init__(
         self,
-        delayed: DelayedOperations,
         session_id: int,
         *,
         is_follower: bool,
         uses_topic_ids: bool,
         now_ms: int,
     ) -> None:
-        super().__init__(delayed, is_follower=is_follower)
-        self.session_id = session_id
+        super().__init__(is_follower=is_follower, session_id=session_id)
         self.epoch = 1
         """What the next request must carry."""
         self.uses_topic_ids = uses_topic_ids
@@ -56,13 +55,10 @@ class FetchSession(Reader):
 class FetchSessions:
     """The sessions of one broker."""
 
-    def __init__(
-        self, delayed: DelayedOperations, *, slots: int, eviction_ms: int = 120_000, random: Random
-    ) -> None:
-        self._delayed = delayed
+    def __init__(self, new_session_id: Callable[[], int], *, slots: int, eviction_ms: int = 120_000) -> None:
+        self._new_session_id = new_session_id
         self._slots = slots
         self._eviction_ms = eviction_ms
-        self._random = random
         self._sessions: dict[int, FetchSession] = {}
         """Least recently used first."""
         self._by_connection: dict[Peer, set[FetchSession]] = {}
@@ -73,8 +69,8 @@ class FetchSessions:
 
     def begin(
         self, body: Any, api_version: int, connection: Peer, *, is_follower: bool, now_ms: int
-    ) -> Reader:
-        """Return the reader a request belongs to, brought up to date with what the request says.
+    ) -> FetchContext:
+        """Return the context a request belongs to, brought up to date with what the request says.
 
         Raises:
             KafkaError: fetch_session_id_not_found, invalid_fetch_session_epoch, fetch_session_topic_id_error.
@@ -89,9 +85,9 @@ class FetchSessions:
                 created = self._create(is_follower, api_version >= 13, partition_count, now_ms)
             if created is not None:
                 self._use_over(connection, created)
-            reader = created or Reader(self._delayed, is_follower=is_follower)
-            _update(reader, body, api_version)
-            return reader
+            context = created or FetchContext(is_follower=is_follower)
+            _update(context, body, api_version)
+            return context
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found, f"no fetch session {session_id}")
@@ -123,19 +119,16 @@ class FetchSessions:
         """Close a session, if there is one of that id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            waiting = session.waiting
-            if waiting is not None:
-                waiting.expire()
+            session.session_id = NO_SESSION_ID
+            if session.waiting is not None:
+                session.waiting.expire()
             session.close()
             self._leave_connection(session)
-
-    def contains(self, reader: Reader) -> bool:
-        """Whether `reader` is a session that is still open."""
-        return isinstance(reader, FetchSession) and self._sessions.get(reader.session_id) is reader
 
     def _use_over(self, connection: Peer, session: FetchSession) -> None:
         self._leave_connection(session)
         session.connection = connection
+        session.is_paused = False
         sessions = self._by_connection.get(connection)
         if sessions is not None:
             sessions.add(session)
@@ -160,11 +153,11 @@ class FetchSessions:
             return None
         if len(self._sessions) >= self._slots and not self._make_room(is_follower, partition_count, now_ms):
             return None
-        session_id = self._random.randint(1, _LARGEST)
+        session_id = self._new_session_id()
         while session_id in self._sessions:
-            session_id = self._random.randint(1, _LARGEST)
+            session_id = self._new_session_id()
         session = FetchSession(
-            self._delayed, session_id, is_follower=is_follower, uses_topic_ids=uses_topic_ids, now_ms=now_ms
+            session_id, is_follower=is_follower, uses_topic_ids=uses_topic_ids, now_ms=now_ms
         )
         self._sessions[session_id] = session
         return session
@@ -194,17 +187,17 @@ class FetchSessions:
         return True
 
 
-def _update(reader: Reader, body: Any, api_version: int) -> None:
+def _update(context: FetchContext, body: Any, api_version: int) -> None:
     """Take in the partitions that the request names and drop those it forgets."""
     by_id = api_version >= 13
-    partitions = reader.partitions
+    partitions = context.partitions
     for topic in body.topics:
         name = topic.topic_id if by_id else topic.topic
         for asked in topic.partitions:
             key = PartitionKey(name, asked.partition)
             partition = partitions.get(key)
             if partition is None:
-                partition = partitions[key] = ReadPartition(key, reader)
+                partition = partitions[key] = CachedPartition(key, context)
             partition.fetch_offset = asked.fetch_offset
             partition.max_bytes = asked.partition_max_bytes
             if api_version >= 9:
@@ -213,11 +206,11 @@ def _update(reader: Reader, body: Any, api_version: int) -> None:
                 if api_version >= 12:
                     epoch = asked.last_fetched_epoch
                     partition.last_fetched_epoch = epoch if epoch >= 0 else None
-            if reader.is_follower and api_version >= 5:
+            if context.is_follower and api_version >= 5:
                 partition.log_start_offset = asked.log_start_offset
-            reader.changed[key] = partition
+            context.changed[key] = partition
     if api_version >= 7:
         for topic in body.forgotten_topics_data:
             name = topic.topic_id if by_id else topic.topic
             for number in topic.partitions:
-                reader.forget(PartitionKey(name, number))
+                context.forget(PartitionKey(name, number))

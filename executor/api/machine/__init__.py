@@ -1,0 +1,1 @@
+"""What handlers decide: pure; events and requests in, outcomes out."""

@@ -1,0 +1,126 @@
+"""Reading one partition for a Fetch: what its reader may see of the log, as regions of the log's files.
+
+A consumer reads below the high watermark (the last stable offset with read_committed), a follower to the
+end of the log; its fetch offset tells the leader what it holds.
+"""
+
+import asyncio
+import logging
+from asyncio import Future
+from concurrent.futures import Executor
+
+from executor.api.cold_reads import ColdLookUp
+from executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
+from executor.partitions.machine.damage import Damage, find_damage
+from executor.partitions.machine.events import FollowerFetched
+from executor.partitions.replica import Replica
+from sparklog.errors import KafkaError
+from sparklog.records.batch import CorruptBatchError
+from sparklog.storage.file_region import FileRegion, NotCachedError
+from sparklog.storage.machine.epoch_checks import fetch_divergence
+from sparklog.types import Offset
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["read_failed", "read_partition"]
+
+
+def read_partition(
+    replica: Replica, fetched: FetchedPartition, progress: FetchProgress, executor: Executor
+) -> None:
+    """Read what `fetched` asks for, as far as there is room, and say there what was found.
+
+    Raises:
+        KafkaError, OSError: it cannot be read.
+    """
+    params = progress.params
+    asked = fetched.asked
+    offset = asked.fetch_offset
+    log = replica.log
+    leader = replica.leading_in(asked.current_leader_epoch)
+    start, end = log.log_start_offset, log.log_end_offset
+    fetched.log_start_offset = start
+    fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+    fetched.diverging_epoch = fetch_divergence(log, asked.last_fetched_epoch, offset, start, end)
+    if fetched.diverging_epoch is not None:
+        return
+    broker_id = params.broker_id
+    limit: Offset
+    if broker_id is not None:
+        if progress.first_at_ms is not None:
+            known = leader.followers.get(broker_id)
+            moved = known is not None and known.log_start_offset != asked.log_start_offset
+            replica.handle(
+                FollowerFetched(
+                    broker_id, params.broker_epoch, offset, asked.log_start_offset, progress.first_at_ms
+                )
+            )
+            if moved:
+                replica.follower_log_start_offset_moved()
+            fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+        limit = end
+    elif params.read_committed:
+        limit = fetched.last_stable_offset = replica.last_stable_offset
+    else:
+        limit = fetched.high_watermark
+    if replica.unreadable.ranges:
+        limit = replica.unreadable.limit(offset, limit)
+    if offset >= limit:
+        return
+    is_first_batch = not progress.has_records
+    if progress.left_bytes == 0 and not is_first_batch:
+        fetched.out_of_bytes = True
+        return
+    max_bytes = min(asked.max_bytes, progress.left_bytes)
+    try:
+        result = log.read(
+            offset,
+            max_bytes=max_bytes,
+            up_to_offset=limit,
+            min_one_batch=is_first_batch,
+            cached_only=progress.cached_only,
+        )
+        if params.read_committed:
+            fetched.aborted_transactions = log.aborted_transactions(
+                offset, result.next_offset, cached_only=progress.cached_only
+            )
+    except NotCachedError:
+        fetched.cold = ColdLookUp(log, offset, max_bytes, limit, is_first_batch, params.read_committed)
+        return
+    except (KafkaError, OSError) as error:
+        read_failed(replica, offset, error)
+        raise
+    region = result.region
+    if region is None:
+        fetched.out_of_bytes = True
+        return
+    if broker_id is not None and replica.repeated_fetches.served(broker_id, offset):
+        _look_for_damage(replica, region, offset, executor)
+    fetched.region = region
+    fetched.size_bytes = region.length
+    fetched.is_behind = result.next_offset < end
+
+
+def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:
+    """Have a replica do what a failed read at an offset means for it."""
+    if isinstance(error, CorruptBatchError):
+        replica.found_damage(Damage(offset, None, error.message))
+    else:
+        replica.fail_if_storage(error)
+
+
+def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, executor: Executor) -> None:
+    """Read what a follower does not take, beside the loop."""
+
+    def looked(looking: Future[Damage | None]) -> None:
+        error = looking.exception()
+        if error is not None:
+            replica.fail_if_storage(error)
+        elif (damage := looking.result()) is not None:
+            replica.found_damage(damage)
+        else:
+            logger.warning("%s: what is at offset %d is sound, the follower is not", replica, offset)
+
+    logger.warning("%s: a follower asks again and again for offset %d, looking at it", replica, offset)
+    loop = asyncio.get_running_loop()
+    loop.run_in_executor(executor, find_damage, region, offset).add_done_callback(looked)
