@@ -16,19 +16,24 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import InheritableThread, SparkContext
 from pyspark.util import _load_from_socket
 
-from driver.spark.back_off import BackOff
 from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
 
-SLOT_POLL_S = 0.25
+SLOT_POLL_S: Final = 0.25
+BACKOFF: Final = ExponentialBackoff(first_ms=100, max_ms=5_000)
+"""The first failure costs next to nothing, since a killed broker is to be back soon; a rack that fails again
+and again must not keep Spark's scheduler busy."""
+STEADY_S: Final = 10.0
+"""A job that lived this long has served: whatever ends it is not part of a series of failures."""
 
 
 class Rack:
@@ -84,7 +89,7 @@ class Rack:
             self._on_ended()
 
     def _keep_up(self) -> None:
-        back_off = BackOff()
+        failures = 0
         while not self._is_over():
             self.attempt += 1
             submitted_s = time.monotonic()
@@ -109,7 +114,8 @@ class Rack:
                 cause = "its brokers left as if the cluster ended"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self._on_failed(self, cause)
-            self._stopping.wait(back_off.failed(time.monotonic() - submitted_s))
+            failures = failures_in_a_row(failures, time.monotonic() - submitted_s)
+            self._stopping.wait(BACKOFF.pause_ms(failures - 1) / 1000)
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
@@ -157,6 +163,15 @@ class Rack:
         served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
         with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:
             return list(ends)
+
+
+def failures_in_a_row(failures_before: int, lived_s: float) -> int:
+    """Return how many failures a series has with the one of a job that lived for `lived_s`.
+
+    >>> failures_in_a_row(3, lived_s=1.0), failures_in_a_row(3, lived_s=60.0)
+    (4, 1)
+    """
+    return 1 if lived_s >= STEADY_S else failures_before + 1
 
 
 def is_stopped(spark_context: SparkContext) -> bool:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.wire.channel import Channel
 
 __all__ = ["ControllerLink", "ControllerUnreachableError"]
 
-RECONNECT_BACKOFF_MS: Final = 50
-RECONNECT_BACKOFF_MAX_MS: Final = 1_000
+RECONNECT_BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=1_000)
 REQUEST_TIMEOUT_MS: Final = 30_000
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class ControllerLink:
         """Connect, and connect again whenever the connection is lost; ends only by cancellation."""
         loop = asyncio.get_running_loop()
         self._lost_at = loop.time()
-        backoff_ms = RECONNECT_BACKOFF_MS
+        failures = 0
         was_connected = False
         try:
             while True:
@@ -79,13 +79,12 @@ class ControllerLink:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)
                     if self.is_refused and was_connected:
                         self._gone.set()
-                    logger.info(
-                        "No connection to the %s, next try in %d ms: %s", self._name, backoff_ms, error
-                    )
-                    await asyncio.sleep(backoff_ms / 1000)
-                    backoff_ms = min(2 * backoff_ms, RECONNECT_BACKOFF_MAX_MS)
+                    pause_ms = RECONNECT_BACKOFF.pause_ms(failures)
+                    failures += 1
+                    logger.info("No connection to the %s, next try in %d ms: %s", self._name, pause_ms, error)
+                    await asyncio.sleep(pause_ms / 1000)
                     continue
-                backoff_ms = RECONNECT_BACKOFF_MS
+                failures = 0
                 self._channel = channel
                 self._lost_at = None
                 self.is_refused = False

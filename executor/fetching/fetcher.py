@@ -32,12 +32,12 @@ from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
 from sparklog.wire.channel import Channel
 
 logger = logging.getLogger(__name__)
 
-_FIRST_BACKOFF_MS: Final = 20
 _MAX_UNDER_WAY: Final = 2
 _SESSION_ERRORS: Final = frozenset(
     {
@@ -56,7 +56,7 @@ class FetcherSettings:
     min_bytes: int
     max_bytes: int
     partition_max_bytes: int
-    backoff_ms: int
+    backoff: ExponentialBackoff
     socket_timeout_ms: int
     socket_receive_buffer_bytes: int | None
     """None leaves it to the system."""
@@ -106,8 +106,8 @@ class Fetcher:
         """Partitions whose next fetch may differ from what the session holds."""
         self._resting: dict[TopicIdPartition, float] = {}
         """Partitions left out of the session, until when (monotonic seconds); `inf` until new metadata."""
-        self._rested_ms: dict[TopicIdPartition, int] = {}
-        """How long partitions rested last, which have not been answered well since."""
+        self._refusals: dict[TopicIdPartition, int] = {}
+        """How often in a row a partition was refused; one that was answered well is not in it."""
         self._session_id = 0
         self._session_epoch = 0
         self._asked: dict[TopicIdPartition, _Asked] = {}
@@ -146,7 +146,7 @@ class Fetcher:
         key = replica.key
         self._replicas[key] = replica
         self._resting.pop(key, None)
-        self._rested_ms.pop(key, None)
+        self._refusals.pop(key, None)
         self._due[key] = None
         self._has_work.set()
         self._added.set()
@@ -160,13 +160,13 @@ class Fetcher:
         if self._replicas.get(key) is replica:
             del self._replicas[key]
             self._resting.pop(key, None)
-            self._rested_ms.pop(key, None)
+            self._refusals.pop(key, None)
             self._leave_out(key)
 
     # --- the task -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff_ms = _FIRST_BACKOFF_MS
+        failures = 0
         failing = _Failing(self.leader_id, self._settings.warn_after_ms)
         while True:
             await self._has_work.wait()
@@ -183,7 +183,7 @@ class Fetcher:
                         receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
                     )
                 await self._round(self._channel)
-                backoff_ms = _FIRST_BACKOFF_MS
+                failures = 0
                 failing.over()
             except KafkaError as error:
                 failing.failed(error)
@@ -193,8 +193,8 @@ class Fetcher:
                 if self._channel is not None:
                     self._channel.close()
                     self._channel = None
-                await asyncio.sleep(backoff_ms / 1000)
-                backoff_ms = max(min(backoff_ms * 2, self._settings.backoff_ms), 1)
+                await asyncio.sleep(self._settings.backoff.pause_ms(failures) / 1000)
+                failures += 1
 
     async def _round(self, channel: Channel) -> None:
         """Have a request under way, and take the answer of the oldest in."""
@@ -324,10 +324,10 @@ class Fetcher:
                     self._rest(key)
                     continue
                 if advice is None:
-                    if self._rested_ms:
-                        self._rested_ms.pop(key, None)
+                    if self._refusals:
+                        self._refusals.pop(key, None)
                 else:
-                    level = logging.DEBUG if key in self._rested_ms else logging.INFO
+                    level = logging.DEBUG if key in self._refusals else logging.INFO
                     logger.log(
                         level,
                         "%s: broker %d answered a fetch in leader epoch %d with %s",
@@ -344,8 +344,9 @@ class Fetcher:
         if until_metadata:
             self._resting[key] = float("inf")
         else:
-            rest_ms = min(self._rested_ms.get(key, _FIRST_BACKOFF_MS // 2) * 2, self._settings.backoff_ms)
-            self._rested_ms[key] = rest_ms
+            refusals = self._refusals.get(key, 0)
+            self._refusals[key] = refusals + 1
+            rest_ms = self._settings.backoff.pause_ms(refusals)
             self._resting[key] = time.monotonic() + rest_ms / 1000
             asyncio.get_running_loop().call_later(rest_ms / 1000, self._send_rested)
         self._leave_out(key)
@@ -368,7 +369,7 @@ class Fetcher:
 
     def _rest_seconds(self) -> float:
         soonest = min(self._resting.values(), default=float("inf"))
-        return max(0.0, min(soonest - time.monotonic(), self._settings.backoff_ms / 1000))
+        return max(0.0, min(soonest - time.monotonic(), self._settings.backoff.max_ms / 1000))
 
     def _end_session(self) -> None:
         self._session_id = self._session_epoch = 0

@@ -7,15 +7,18 @@ another address.
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetcher import Fetcher, FetcherSettings
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.types import BrokerEpoch, BrokerId
+
+_FIRST_BACKOFF_MS: Final = 20
 
 
 class _Slot(NamedTuple):
@@ -44,7 +47,7 @@ class Fetchers:
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             partition_max_bytes=config.replica_fetch_max_bytes,
-            backoff_ms=config.replica_fetch_backoff_ms,
+            backoff=ExponentialBackoff(_FIRST_BACKOFF_MS, max(config.replica_fetch_backoff_ms, 1)),
             socket_timeout_ms=config.replica_socket_timeout_ms,
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
             # One interval until this broker is told, one for the leader to be gone before its time.

@@ -247,10 +247,13 @@ class Cluster:
         raise AssertionError("counting does not end")
 
     def pause_ms(self, failures: int, error: KafkaError) -> int:
-        """Return how long to wait after `error`, which had so many failures before it; it is jittered."""
-        connection_lost = error.error_code is ErrorCode.network_exception
-        pause_ms = self.config.retry_backoff.pause_ms(failures, connection_lost=connection_lost)
-        return int(pause_ms * self._random.uniform(0.8, 1.2))
+        """Return how long to wait after `error`, which had so many failures before it; it is jittered.
+
+        Not at all after a connection that was lost when all was well: only asking can tell what that means.
+        """
+        if not failures and error.error_code is ErrorCode.network_exception:
+            return 0
+        return int(self.config.retry_backoff.pause_ms(failures) * self._random.uniform(0.8, 1.2))
 
     def close(self) -> None:
         """Close every connection; unanswered requests are given up."""

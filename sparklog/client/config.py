@@ -2,20 +2,22 @@
 
 The names are Kafka's option names with dots as underscores; four defaults differ. A Spark task moves bulk
 data: larger fetches (`max.partition.fetch.bytes`) and larger batches (`batch.size`). A dead broker's
-partitions have new leaders within tens of milliseconds: `retry.backoff.ms` is such a pause, and
-`default.api.timeout.ms` covers the fencing of one that only hangs.
+partitions have new leaders within tens of milliseconds: `retry.backoff.ms` is such a pause, the first ones
+are alike, and only what goes on failing is asked for less and less often; `default.api.timeout.ms` covers the
+fencing of a broker that only hangs.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.client.backoff import RetryBackoff
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.records.codecs import Codec
 
 __all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
 
 DEFAULT_BATCH_SIZE_BYTES: Final = 512 * 1024
 DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+_EVEN_RETRY_PAUSES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,8 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
 
     @property
-    def retry_backoff(self) -> RetryBackoff:
-        return RetryBackoff(self.retry_backoff_ms, self.retry_backoff_max_ms)
+    def retry_backoff(self) -> ExponentialBackoff:
+        return ExponentialBackoff(self.retry_backoff_ms, self.retry_backoff_max_ms, _EVEN_RETRY_PAUSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

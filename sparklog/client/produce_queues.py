@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sparklog.client.backoff import RetryBackoff
 from sparklog.errors import ErrorCode
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, TopicPartition
 
 __all__ = ["MAX_IN_FLIGHT_PER_PARTITION", "PendingBatch", "ProduceQueues", "Verdict"]
@@ -109,7 +109,7 @@ class _Queue:
 class ProduceQueues:
     """All partitions' unacknowledged batches."""
 
-    def __init__(self, retry_backoff: RetryBackoff) -> None:
+    def __init__(self, retry_backoff: ExponentialBackoff) -> None:
         self._retry_backoff = retry_backoff
         self._queues: dict[TopicPartition, _Queue] = {}
         self.pending_bytes = 0
@@ -199,7 +199,8 @@ class ProduceQueues:
     def hold_back(self, batch: PendingBatch, now_ms: int) -> None:
         """The connection ended before the answer: the broker may or may not have the batch."""
         queue = self._landed(batch)
-        self._hold(queue, now_ms + self._retry_backoff.pause_ms(queue.failures, connection_lost=True))
+        pause_ms = self._retry_backoff.pause_ms(queue.failures) if queue.failures else 0
+        self._hold(queue, now_ms + pause_ms)
 
     def postpone(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Nothing can be sent to the partition at present: it has no leader, or that one is unreachable."""

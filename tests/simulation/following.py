@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.errors import KafkaError
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.leading import FETCH_WAIT_MS, FetchedPartition, FollowerFetch
 from tests.simulation.network import Link
@@ -16,8 +17,7 @@ from tests.simulation.network import Link
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
-FIRST_BACKOFF_MS: Final = 20
-MAX_BACKOFF_MS: Final = 1_000
+BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
 SOCKET_TIMEOUT_MS: Final = 3_000
 
 
@@ -29,8 +29,8 @@ class FetchLoop:
         self._link = Link(broker, f"broker-{leader_id}")
         self._replicas: dict[TopicIdPartition, Replica] = {}
         self._due: dict[TopicIdPartition, None] = {}
-        self._rested_ms: dict[TopicIdPartition, int] = {}
-        self._backoff_ms = FIRST_BACKOFF_MS
+        self._refusals: dict[TopicIdPartition, int] = {}
+        self._failures = 0
         self._backing_off = False
         self._will_send = False
 
@@ -40,7 +40,7 @@ class FetchLoop:
     def add(self, key: TopicIdPartition, replica: Replica) -> None:
         """Fetch for `replica` too."""
         self._replicas[key] = replica
-        self._rested_ms.pop(key, None)
+        self._refusals.pop(key, None)
         self._make_due(key)
 
     def remove(self, key: TopicIdPartition) -> None:
@@ -89,10 +89,10 @@ class FetchLoop:
                     self._due[key] = None
             if not self._backing_off and not self._link.closed:
                 self._backing_off = True
-                self._broker.after(self._backoff_ms, self._backed_off)
-                self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS)
+                self._broker.after(BACKOFF.pause_ms(self._failures), self._backed_off)
+                self._failures += 1
             return
-        self._backoff_ms = FIRST_BACKOFF_MS
+        self._failures = 0
         for fetched in answer:
             fetch = asked.pop(fetched.key)
             replica = self._replicas.get(fetched.key)
@@ -130,12 +130,12 @@ class FetchLoop:
         if (replica.log.log_end_offset, replica.high_watermark) != before:
             self._broker.world.followed(self._broker, replica, before)
         if advice is None:
-            self._rested_ms.pop(key, None)
+            self._refusals.pop(key, None)
             self._make_due(key)
         elif not isinstance(advice, AwaitMetadata):
             self._rest(key)
 
     def _rest(self, key: TopicIdPartition) -> None:
-        rest_ms = min(2 * self._rested_ms.get(key, FIRST_BACKOFF_MS // 2), MAX_BACKOFF_MS)
-        self._rested_ms[key] = rest_ms
-        self._broker.after(rest_ms, self._make_due, key)
+        refusals = self._refusals.get(key, 0)
+        self._refusals[key] = refusals + 1
+        self._broker.after(BACKOFF.pause_ms(refusals), self._make_due, key)

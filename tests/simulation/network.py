@@ -11,14 +11,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from sparklog.exponential_backoff import ExponentialBackoff
 from tests.simulation.scheduler import Scheduler
 
 Reply = Callable[[Any], None]
 
 SLOW_MS: Final = 400
 CONNECT_TIMEOUT_MS: Final = 1_000
-FIRST_BACKOFF_MS: Final = 20
-MAX_BACKOFF_MS: Final = 500
+BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=500)
 _CLOSE: Final = object()
 
 
@@ -275,7 +275,7 @@ class Link:
         """Since when there is no connection."""
         self._connection: Connection | None = None
         self._connecting = False
-        self._backoff_ms = FIRST_BACKOFF_MS
+        self._failures = 0
         self._number = 0
         self._waiting: dict[int, tuple[Any, Callable[[Any], None]]] = {}
         """What could not be sent yet, and then what is not answered yet."""
@@ -340,12 +340,12 @@ class Link:
         here, there = self.owner.host, self.host
         silent = network.is_cut(here, there) or network.is_cut(there, here) or there in network.crashed_hosts
         if server is None or silent:
-            pause_ms = CONNECT_TIMEOUT_MS if silent else self._backoff_ms
-            self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS)
+            pause_ms = CONNECT_TIMEOUT_MS if silent else BACKOFF.pause_ms(self._failures)
+            self._failures += 1
             self._connecting = True
             self.owner.after(pause_ms, self._try_to_connect)
             return
-        self._backoff_ms = FIRST_BACKOFF_MS
+        self._failures = 0
         self.lost_at_ms = None
         self._connection = Connection(network, self, server)
         if self.on_connected is not None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sparklog.client.backoff import RetryBackoff
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.errors import ErrorCode
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import TopicPartition
 
 FIRST = TopicPartition("t", 0)
@@ -16,7 +16,7 @@ class Sender:
     """Takes batches for broker 1, which leads everything."""
 
     def __init__(self, *batches: tuple[TopicPartition, int]) -> None:
-        self.queues = ProduceQueues(RetryBackoff(first_ms=100, max_ms=1_000))
+        self.queues = ProduceQueues(ExponentialBackoff(first_ms=100, max_ms=1_000, even_pauses=10))
         for topic_partition, sequence in batches:
             self.queues.add(PendingBatch(topic_partition, b"x" * 100, 10, sequence, DEADLINE_MS))
 

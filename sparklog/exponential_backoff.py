@@ -1,0 +1,28 @@
+"""How long to pause before something that failed is tried again. Pure: whoever tries counts its failures.
+
+Named after Kafka's class; where Kafka draws a random part, whoever sleeps does (KIP-580).
+"""
+
+from typing import NamedTuple
+
+__all__ = ["ExponentialBackoff"]
+
+
+class ExponentialBackoff(NamedTuple):
+    """Pauses that double from `first_ms` up to `max_ms`, the first `even_pauses` of them alike."""
+
+    first_ms: int
+    max_ms: int
+    even_pauses: int = 1
+
+    def pause_ms(self, failures: int) -> int:
+        """Return the pause after a failure that had so many before it, in a row.
+
+        >>> backoff = ExponentialBackoff(first_ms=20, max_ms=1_000)
+        >>> [backoff.pause_ms(failures) for failures in (0, 1, 2, 5, 6, 1_000)]
+        [20, 40, 80, 640, 1000, 1000]
+        >>> [backoff._replace(even_pauses=10).pause_ms(failures) for failures in (0, 9, 10, 11)]
+        [20, 20, 40, 80]
+        """
+        doublings = min(max(failures - self.even_pauses + 1, 0), self.max_ms.bit_length())
+        return min(self.first_ms << doublings, self.max_ms)
