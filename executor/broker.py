@@ -40,10 +40,11 @@ from executor.metadata.quorum_member import QuorumMember
 from executor.partitions.replicas import Replicas
 from executor.process.concurrency import end, result_of, until_first_ends
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage
+from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.storage import LogDirectory
 from sparklog.storage.files import is_disk_error
 from sparklog.types import BrokerEpoch, BrokerId

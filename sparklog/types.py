@@ -39,6 +39,13 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
+class AbortedTransaction(NamedTuple):
+    """A producer's transaction that ended in an abort marker, by its first offset in the partition."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+
+
 class SnapshotId(NamedTuple):
     """Which snapshot of the metadata log: it holds all below `end_offset`, the last of it of `leader_epoch`.
 

@@ -31,8 +31,9 @@ from driver.controller.quorum.requests import (
     log_ends_of,
 )
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata_log.control_records import kraft_version, leader_change, voters_record
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet

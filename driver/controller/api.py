@@ -30,19 +30,20 @@ from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, r
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.quorum.description import describe_quorum_response
 from driver.controller.quorum.machine.leader import QuorumLeader
-from sparklog.answers.coordinators import handle_find_coordinator
+from sparklog.answers.describe_configs import describe_configs_response
+from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.answers.metadata import (
     ControllerNode,
     describe_cluster_response,
-    describe_configs_response,
     describe_topic_partitions_response,
     metadata_response,
     topics_to_create,
 )
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions

@@ -13,7 +13,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.endpoints import Endpoint
+from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.requests import Peer
 

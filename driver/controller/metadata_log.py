@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from driver.controller.quorum.machine.voter_history import VoterHistory
-from sparklog.config import BrokerConfig
+from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.schemas import MetadataRecord
@@ -27,7 +27,6 @@ from sparklog.metadata_log.control_records import (
 from sparklog.metadata_log.log_serving import ServedLog
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
 from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.metadata_log.snapshot_taker import SnapshotTaker

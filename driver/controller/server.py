@@ -32,10 +32,10 @@ from driver.controller.quorum.machine.candidate import (
 )
 from driver.controller.quorum.requests import announced_broker, announcement_response
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas

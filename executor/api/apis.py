@@ -12,7 +12,7 @@ from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.replicas import Replicas
-from sparklog.answers.coordinators import handle_find_coordinator
+from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId

@@ -12,8 +12,9 @@ from typing import Self
 from executor.api.apis import BrokerServices, broker_apis
 from executor.process.concurrency import end
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import Endpoint, MetadataImage
+from sparklog.metadata.image import MetadataImage
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.requests import Features

@@ -9,11 +9,8 @@ from kio.schema.describe_topic_partitions.v0.response import (
 )
 
 from executor.api.metadata import self_if_live
-from sparklog.answers.metadata import (
-    describe_cluster_response,
-    describe_configs_response,
-    describe_topic_partitions_response,
-)
+from sparklog.answers.describe_configs import describe_configs_response
+from sparklog.answers.metadata import describe_cluster_response, describe_topic_partitions_response
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage

@@ -19,8 +19,8 @@ from kio.schema.vote.v2 import response as vote_response
 
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import Endpoint
 from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey

@@ -28,10 +28,9 @@ from executor.metadata.quorum_state_file import (
     write_election,
     write_lacks_records,
 )
-from sparklog.config import BrokerConfig
+from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.metadata_log.snapshot_taker import SnapshotTaker

@@ -19,9 +19,9 @@ from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.publisher import MetadataPublisher
 from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import Endpoint, MetadataImage
-from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
+from sparklog.metadata.image import MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch

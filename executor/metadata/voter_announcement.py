@@ -16,8 +16,8 @@ from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import Endpoint
 from sparklog.storage import ForeignDirectoryError
 
 __all__ = ["VoterAnnouncement"]

@@ -9,8 +9,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from executor.partitions.replica import Replica
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, PartitionRegistration
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
 
 _Key = TypeVar("_Key", UUID, str)

@@ -28,11 +28,10 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
-from sparklog.answers.configs import describe_configs_response
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionRegistration,
     TopicImage,
@@ -48,7 +47,6 @@ from sparklog.types import BrokerId
 __all__ = [
     "ControllerNode",
     "describe_cluster_response",
-    "describe_configs_response",
     "describe_topic_partitions_response",
     "leaders_told",
     "metadata_response",

@@ -1,11 +1,11 @@
 """A small blocking client of a Kafka cluster, for Spark's driver and tasks.
 
-`Cluster` finds brokers and leaders, `list_offsets` and `PartitionFetcher` read, `Producer` writes. All of
-them move whole record batches and never look at a record. It is written for bulk transfer by one thread,
+`ClusterClient` finds brokers and leaders, `list_offsets` and `PartitionFetcher` read, `Producer` writes. All
+of them move whole record batches and never look at a record. It is written for bulk transfer by one thread,
 and speaks to any Kafka since 3.7, not only to the cluster inside this application.
 """
 
-from sparklog.client.cluster import Cluster, Leader, Topic
+from sparklog.client.cluster_client import ClusterClient, Leader, Topic
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
 from sparklog.client.fetching import FetchedBatches, PartitionFetcher
 from sparklog.client.offsets import ListedOffset, SpecialOffset, list_offsets
@@ -13,7 +13,7 @@ from sparklog.client.producer import Producer
 
 __all__ = [
     "ClientConfig",
-    "Cluster",
+    "ClusterClient",
     "FetchConfig",
     "FetchedBatches",
     "Leader",

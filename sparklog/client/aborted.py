@@ -9,9 +9,9 @@ import heapq
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from sparklog.client.fetching import AbortedTransaction
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.builder import read_records
+from sparklog.types import AbortedTransaction
 
 __all__ = ["without_aborted"]
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v16.response import FetchResponse, PartitionData
 
-from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import FetchConfig
 from sparklog.client.errors import (
     OffsetNotAvailableError,
@@ -27,16 +27,9 @@ from sparklog.client.errors import (
 from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import iterate_headers
-from sparklog.types import BrokerId, Offset, TopicPartition
+from sparklog.types import AbortedTransaction, BrokerId, Offset, TopicPartition
 
-__all__ = ["AbortedTransaction", "FetchedBatches", "PartitionFetcher"]
-
-
-class AbortedTransaction(NamedTuple):
-    """A producer's transaction that ended in an abort marker, by its first offset in the partition."""
-
-    producer_id: int
-    first_offset: Offset
+__all__ = ["FetchedBatches", "PartitionFetcher"]
 
 
 class FetchedBatches(NamedTuple):
@@ -53,7 +46,7 @@ class PartitionFetcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: FetchConfig,
         topic_partition: TopicPartition,
         start_offset: Offset,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
 
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 
@@ -37,7 +37,7 @@ class ListedOffset(NamedTuple):
 
 
 def list_offsets(
-    cluster: Cluster, queries: Mapping[TopicPartition, OffsetQuery], *, read_committed: bool = False
+    cluster: ClusterClient, queries: Mapping[TopicPartition, OffsetQuery], *, read_committed: bool = False
 ) -> dict[TopicPartition, ListedOffset]:
     """Ask the partitions' leaders, all brokers at once, until each has answered.
 
@@ -58,7 +58,7 @@ def list_offsets(
 
 
 def _ask_leaders(
-    cluster: Cluster,
+    cluster: ClusterClient,
     queries: Mapping[TopicPartition, OffsetQuery],
     *,
     read_committed: bool,

@@ -18,7 +18,7 @@ from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.produce.v10.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v10.response import ProduceResponse
 
-from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
@@ -43,7 +43,7 @@ class _SentRequest(NamedTuple):
 class Producer:
     """Sends batches to the leaders of their partitions and keeps sending until they are acknowledged."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig) -> None:
+    def __init__(self, cluster: ClusterClient, config: ProducerConfig) -> None:
         self._cluster = cluster
         self._config = config
         self._queues = ProduceQueues(cluster.config.retry_backoff)

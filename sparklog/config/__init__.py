@@ -1,6 +1,7 @@
 """Configuration under Kafka's own keys: which are honoured, what they allow, and files of them."""
 
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
+from sparklog.config.controller_keys import SnapshotLimits
 from sparklog.config.definition import ConfigError, ConfigKey, ConfigType
 from sparklog.config.listeners import HostPort
 from sparklog.config.properties import PropertiesError, read_properties
@@ -15,6 +16,7 @@ __all__ = [
     "ConfigType",
     "HostPort",
     "PropertiesError",
+    "SnapshotLimits",
     "TopicConfig",
     "read_properties",
     "topic_config",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from sparklog.config.controller_keys import ControllerKeys
+from sparklog.config.controller_keys import ControllerKeys, SnapshotLimits
 from sparklog.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -33,9 +33,7 @@ from sparklog.config.listeners import (
     parse_protocol_map,
 )
 from sparklog.config.log_defaults import LogDefaults
-from sparklog.metadata.registrations import Endpoint
-from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId
 from sparklog.wire.socket_settings import SocketSettings

@@ -8,6 +8,20 @@ from dataclasses import dataclass
 from sparklog.config.definition import ConfigType, at_least, config_key
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLimits:
+    """Kafka's keys about snapshots; `None` is for no limit."""
+
+    max_record_bytes: int
+    """metadata.log.max.record.bytes.between.snapshots"""
+    max_interval_ms: int | None
+    """metadata.log.max.snapshot.interval.ms"""
+    retention_bytes: int | None
+    """metadata.max.retention.bytes"""
+    retention_ms: int | None
+    """metadata.max.retention.ms"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
     """Part of `BrokerConfig`; see there."""

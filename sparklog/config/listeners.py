@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sparklog.config.definition import ConfigError
-from sparklog.metadata.registrations import Endpoint, SecurityProtocol
+from sparklog.endpoints import Endpoint, SecurityProtocol
 
 _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparklog.client.aborted import without_aborted
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
 from sparklog.client.fetching import FetchedBatches, PartitionFetcher
 from sparklog.dataframe.errors import DataLossError
@@ -54,7 +54,7 @@ class SparklogReader(DataSourceReader):
             DataSourceOptionError, DataLossError, KafkaError: as `resolve_ranges` says.
         """
         options = self._options
-        with Cluster(options.client) as cluster:
+        with ClusterClient(options.client) as cluster:
             partitions = resolve_partitions(cluster, options.topics)
             ranges = resolve_ranges(cluster, options, partitions)
         return [
@@ -74,10 +74,12 @@ class SparklogReader(DataSourceReader):
             KafkaError: they could not be read, or what was read is corrupt.
         """
         if isinstance(partition, OffsetRangePartition):  # Spark makes up one of its own when there are none
-            with Cluster(self._options.client) as cluster:
+            with ClusterClient(self._options.client) as cluster:
                 yield from self._read_range(cluster, partition)
 
-    def _read_range(self, cluster: Cluster, partition: OffsetRangePartition) -> Iterator[pa.RecordBatch]:
+    def _read_range(
+        self, cluster: ClusterClient, partition: OffsetRangePartition
+    ) -> Iterator[pa.RecordBatch]:
         offset_range = partition.offset_range
         fetcher = PartitionFetcher(
             cluster,

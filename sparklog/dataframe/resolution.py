@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from uuid import UUID
 
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.offsets import OffsetQuery, SpecialOffset, list_offsets
 from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
 from sparklog.dataframe.offset_limits import (
@@ -27,7 +27,7 @@ __all__ = ["resolve_partitions", "resolve_ranges"]
 logger = logging.getLogger(__name__)
 
 
-def resolve_partitions(cluster: Cluster, topics: Topics) -> dict[TopicPartition, UUID | None]:
+def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPartition, UUID | None]:
     """Return the partitions to read, each with its topic's id.
 
     Raises:
@@ -64,7 +64,7 @@ def resolve_partitions(cluster: Cluster, topics: Topics) -> dict[TopicPartition,
 
 
 def resolve_ranges(
-    cluster: Cluster, options: ReadOptions, partitions: Mapping[TopicPartition, UUID | None]
+    cluster: ClusterClient, options: ReadOptions, partitions: Mapping[TopicPartition, UUID | None]
 ) -> list[OffsetRange]:
     """Return the offsets to read of each partition.
 
@@ -109,7 +109,7 @@ def resolve_ranges(
 
 
 def _starts(
-    cluster: Cluster, options: ReadOptions, earliest: Mapping[TopicPartition, Offset | None]
+    cluster: ClusterClient, options: ReadOptions, earliest: Mapping[TopicPartition, Offset | None]
 ) -> dict[TopicPartition, Offset | None]:
     starts = _by_limit(cluster, options, "starting", options.starting, earliest)
     if options.latest_without_match:
@@ -124,7 +124,7 @@ def _starts(
 
 
 def _by_limit(
-    cluster: Cluster,
+    cluster: ClusterClient,
     options: ReadOptions,
     side: str,
     limit: OffsetLimit,
@@ -168,7 +168,7 @@ def _check_same_partitions(
 
 
 def _at_timestamps(
-    cluster: Cluster, options: ReadOptions, timestamps_ms: Mapping[TopicPartition, TimestampMs]
+    cluster: ClusterClient, options: ReadOptions, timestamps_ms: Mapping[TopicPartition, TimestampMs]
 ) -> dict[TopicPartition, Offset | None]:
     for topic_partition, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
@@ -177,7 +177,7 @@ def _at_timestamps(
 
 
 def _offsets(
-    cluster: Cluster, options: ReadOptions, queries: Mapping[TopicPartition, OffsetQuery]
+    cluster: ClusterClient, options: ReadOptions, queries: Mapping[TopicPartition, OffsetQuery]
 ) -> dict[TopicPartition, Offset | None]:
     listed = list_offsets(cluster, queries, read_committed=options.fetch.read_committed)
     return {each: answer.offset for each, answer in listed.items()}

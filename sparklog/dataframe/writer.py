@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import WriteOptions
@@ -60,7 +60,7 @@ class SparklogWriter(DataSourceArrowWriter):
             InvalidRowError: a row cannot become a record.
             DeliveryError, KafkaError: the cluster did not take the rows.
         """
-        with Cluster(self._options.client) as cluster:
+        with ClusterClient(self._options.client) as cluster:
             producer = Producer(cluster, self._options.producer)
             router = RowRouter(
                 topic=self._options.topic,

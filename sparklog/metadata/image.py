@@ -18,14 +18,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from sparklog.endpoints import SecurityProtocol
 from sparklog.metadata.delta import ConfigResource, MetadataDelta, TopicImage, TopicsImage
-from sparklog.metadata.registrations import (
-    BrokerRegistration,
-    Endpoint,
-    FeatureRange,
-    PartitionRegistration,
-    SecurityProtocol,
-)
+from sparklog.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
 from sparklog.metadata.replay import Replay
 from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
@@ -34,7 +29,6 @@ __all__ = [
     "EMPTY_IMAGE",
     "BrokerRegistration",
     "ConfigResource",
-    "Endpoint",
     "FeatureRange",
     "LeaderRecoveryState",
     "MetadataDelta",

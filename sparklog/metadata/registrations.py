@@ -6,10 +6,10 @@ Source: Kafka's BrokerRegistration and PartitionRegistration; KIP-631, KIP-858, 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Self
 from uuid import UUID
 
+from sparklog.endpoints import Endpoint, SecurityProtocol
 from sparklog.metadata.schemas import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -23,25 +23,6 @@ from sparklog.metadata.schemas import (
     RegisterBrokerRecord,
 )
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
-
-
-class SecurityProtocol(IntEnum):
-    """Kafka's security protocols under their wire numbers; this release serves PLAINTEXT only."""
-
-    PLAINTEXT = 0
-    SSL = 1
-    SASL_PLAINTEXT = 2
-    SASL_SSL = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a broker or a controller listens, under the listener's name."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True)

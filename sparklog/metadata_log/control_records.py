@@ -22,6 +22,7 @@ from kio.schema.voters_record.v0.data import Endpoint, KRaftVersionFeature, Vote
 from kio.schema.voters_record.v0.data import Voter as VotersRecordVoter
 from kio.serial import entity_reader, entity_writer
 
+from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.records.batch import CorruptBatchError
 from sparklog.records.builder import SimpleRecord
@@ -29,7 +30,6 @@ from sparklog.types import BrokerId, TimestampMs
 from sparklog.wire.guard import check_entity
 
 __all__ = [
-    "CONTROLLER_LISTENER",
     "ControlRecordType",
     "KRaftVersionRecord",
     "LeaderChangeMessage",
@@ -44,8 +44,6 @@ __all__ = [
     "voters_record",
 ]
 
-CONTROLLER_LISTENER: Final = "CONTROLLER"
-"""The name of the listeners on which the quorum talks."""
 _KEY: Final = struct.Struct(">hh")
 _KEY_VERSION: Final = 0
 _KRAFT_VERSION: Final = 1

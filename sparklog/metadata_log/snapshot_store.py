@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
+from sparklog.config import SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.snapshot_batches import (
     MAX_BATCH_BYTES,
@@ -32,12 +33,7 @@ from sparklog.metadata_log.machine.snapshot_batches import (
     read_last_timestamp,
 )
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
-from sparklog.metadata_log.machine.snapshot_schedule import (
-    KeptSnapshot,
-    SegmentSize,
-    SnapshotLimits,
-    start_after_cleaning,
-)
+from sparklog.metadata_log.machine.snapshot_schedule import KeptSnapshot, SegmentSize, start_after_cleaning
 from sparklog.records.batch import HEADER_BYTES, read_header
 from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
 from sparklog.storage.file_region import FileRegion, LogFile

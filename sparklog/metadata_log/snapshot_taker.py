@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from sparklog.config import SnapshotLimits
 from sparklog.errors import KafkaError
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits, SnapshotSchedule
+from sparklog.metadata_log.machine.snapshot_schedule import SnapshotSchedule
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage.log import Log
 from sparklog.types import TimestampMs

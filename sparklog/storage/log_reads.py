@@ -20,12 +20,11 @@ from sparklog.storage.results import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    AbortedTransaction,
     ReadResult,
 )
 from sparklog.storage.segment_list import number_of
 from sparklog.storage.time_lookup import OffsetAndTimestamp
-from sparklog.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.types import AbortedTransaction, LeaderEpoch, Offset, TimestampMs
 
 T = TypeVar("T")
 

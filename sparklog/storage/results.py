@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from sparklog.storage.file_region import FileRegion
-from sparklog.types import Offset, ProducerId, TimestampMs
+from sparklog.types import Offset, TimestampMs
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
@@ -31,10 +31,3 @@ class ReadResult(NamedTuple):
     """None: nothing to read below the limit (not an error)."""
     next_offset: Offset
     """Reading on from here misses nothing; the offset asked for when `region` is None."""
-
-
-class AbortedTransaction(NamedTuple):
-    """What a read_committed consumer must skip."""
-
-    producer_id: ProducerId
-    first_offset: Offset

@@ -4,7 +4,7 @@ kio writes field by field through Python calls; here one function is compiled fo
 runs of fixed-size fields at once, which takes a fifth of the time. The bytes are the same (the tests compare
 every entity with kio's writer).
 
-A `FileRegion` may stand wherever the schema has `records`: the result is a list of chunks, bytes and regions
+A `Transferable` may stand wherever the schema has `records`: the result is a list of chunks, bytes and such
 in order, whose lengths add up to the entity's size.
 """
 
@@ -22,9 +22,9 @@ from sparklog.wire.layout import (
     entity_layout,
     once_per_type,
 )
-from sparklog.wire.requests import FileRegion
+from sparklog.wire.requests import Transferable
 
-Chunk: TypeAlias = bytes | memoryview | FileRegion
+Chunk: TypeAlias = bytes | memoryview | Transferable
 
 _COPY_BELOW_BYTES: Final = 8192
 """Shorter byte fields are copied together with their surroundings: cheaper than a longer gather list."""
@@ -103,7 +103,7 @@ def _join_small(pieces: list[Any]) -> list[Chunk]:
 
 
 def encode_to_bytes(entity: Any) -> bytes:
-    """Return the serialized entity in one piece; it may hold no `FileRegion`."""
+    """Return the serialized entity in one piece; it may hold no `Transferable`."""
     pieces: list[bytes] = []
     _compiled(type(entity))[0](entity, pieces.append)
     return b"".join(pieces)

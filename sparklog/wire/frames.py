@@ -198,7 +198,7 @@ def encode_response_in_steps(header: RequestHeader, response: Any) -> Generator[
     Yields after each item of an array.
 
     Raises:
-        TypeError: the response holds a `FileRegion`.
+        TypeError: the response holds a `Transferable`.
     """
     codec = request_codec(header.api_key, header.api_version)
     chunks: list[Any] = yield from encode_response_frame_in_steps(codec, header.correlation_id, response)

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, Final
 
 from sparklog.wire.encoder import Chunk
-from sparklog.wire.requests import FileRegion
+from sparklog.wire.requests import Transferable
 
 _MAX_GATHERED_CHUNKS: Final = 64
 _WINDOW_BYTES: Final = 1 << 20
@@ -92,7 +92,7 @@ class Outbox:
 
     def warm(self) -> Callable[[], None]:
         """Return what reads the cold part at the head into the page cache; it may run on any thread."""
-        region: FileRegion = self._chunks[0]
+        region: Transferable = self._chunks[0]
         start = region.position + self._region_sent_bytes
         length = min(_WINDOW_BYTES, region.length - self._region_sent_bytes)
         self._warm_until = self._region_sent_bytes + length
@@ -133,7 +133,7 @@ class Outbox:
             chunks.popleft()
         return sent
 
-    def _write_region(self, region: FileRegion) -> int:
+    def _write_region(self, region: Transferable) -> int:
         """Return how many bytes were sent, or -1 when they are not in the page cache."""
         done = self._region_sent_bytes
         remaining = region.length - done

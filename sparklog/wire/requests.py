@@ -20,7 +20,7 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.throttling import NO_THROTTLE
 
 
-class FileRegion(Protocol):
+class Transferable(Protocol):
     """Bytes of a file that may stand in a response wherever the schema has `records`; they leave by sendfile.
 
     The file must stay open for as long as the object is referenced.

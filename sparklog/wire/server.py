@@ -25,10 +25,10 @@ from sparklog.wire.requests import (
     Api,
     Deferred,
     Features,
-    FileRegion,
     Handler,
     RawResponse,
     Request,
+    Transferable,
 )
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
@@ -39,11 +39,11 @@ __all__ = [
     "Api",
     "Deferred",
     "Features",
-    "FileRegion",
     "Handler",
     "Listener",
     "RawResponse",
     "Request",
+    "Transferable",
 ]
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from kio.schema.alter_partition.v3.request import PartitionData, TopicData
 
 from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle
 from executor.partitions.machine.events import ProposeIsr
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import Endpoint, FeatureRange, MetadataImage
+from sparklog.metadata.image import FeatureRange, MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 from tests.scenarios.replica import Log, Replica
 from tests.unit.driver.controller.conversation import CLUSTER_ID

@@ -14,9 +14,15 @@ from executor.partitions.machine.events import BrokersChanged, BrokerStatus, Pro
 from executor.partitions.replica import Replica
 from executor.partitions.settings import PartitionSettings
 from sparklog.config import BrokerConfig, topic_config
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint, FeatureRange, MetadataImage, ResourceType
+from sparklog.metadata.image import (
+    EMPTY_IMAGE,
+    FeatureRange,
+    MetadataImage,
+    ResourceType,
+)
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition, TopicPartition
 from tests.simulation.disk import Disk, MemoryLog

@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.config import BrokerConfig
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
+from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.clients import ClientProcess, Consumer, Producer

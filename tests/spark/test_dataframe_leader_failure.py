@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.dataframe.options import ReadOptions, WriteOptions
 from sparklog.dataframe.reader import SparklogReader
 from sparklog.dataframe.schemas import record_schema
@@ -41,7 +41,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 def kill_a_leader(cluster: LocalCluster) -> None:
     options = WriteOptions.parse({}, cluster.bootstrap_servers)
-    with Cluster(options.client) as client:
+    with ClusterClient(options.client) as client:
         leader = client.leader(TopicPartition("t", 0))
     cluster.kill(leader.broker_id)
 

@@ -39,8 +39,9 @@ from driver.controller.machine.elections import (
     remove_offline_replicas,
 )
 from driver.controller.machine.sessions import Session
+from sparklog.endpoints import SecurityProtocol
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.image import BrokerRegistration, SecurityProtocol
+from sparklog.metadata.image import BrokerRegistration
 from sparklog.metadata.schemas import (
     METADATA_VERSION_FEATURE,
     BrokerEndpoint,

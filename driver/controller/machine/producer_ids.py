@@ -13,7 +13,7 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID, ClusterState
 from driver.controller.machine.decision import Decision
-from sparklog.answers.producer_ids import init_producer_id_response, refusal
+from sparklog.answers.init_producer_id import init_producer_id_response, refusal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ProducerIdsRecord
 

@@ -15,8 +15,8 @@ from kio.schema.vote.v2 import request as vote
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.candidate import AnnouncedBroker, AskVote
+from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP

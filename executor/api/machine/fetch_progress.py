@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from executor.api.cold_reads import ColdLookUp
     from executor.partitions.replica import Replica
     from sparklog.storage.file_region import FileRegion
-    from sparklog.storage.results import AbortedTransaction
+    from sparklog.types import AbortedTransaction
 
 _UNKNOWN: Final = -1
 _READ_COMMITTED: Final = 1

@@ -28,8 +28,9 @@ from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4 import BrokerRegistrationRequest
 from kio.schema.broker_registration.v4.request import Feature, Listener
 
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.registrations import Endpoint, FeatureRange
+from sparklog.metadata.registrations import FeatureRange
 from sparklog.types import BrokerEpoch, BrokerId, Offset
 
 __all__ = [

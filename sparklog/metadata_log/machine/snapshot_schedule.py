@@ -16,24 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from sparklog.config import SnapshotLimits
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
-__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotLimits", "SnapshotSchedule", "start_after_cleaning"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotLimits:
-    """Kafka's keys about snapshots; `None` is for no limit."""
-
-    max_record_bytes: int
-    """metadata.log.max.record.bytes.between.snapshots"""
-    max_interval_ms: int | None
-    """metadata.log.max.snapshot.interval.ms"""
-    retention_bytes: int | None
-    """metadata.max.retention.bytes"""
-    retention_ms: int | None
-    """metadata.max.retention.ms"""
+__all__ = ["KeptSnapshot", "SegmentSize", "SnapshotSchedule", "start_after_cleaning"]
 
 
 class SnapshotSchedule:

@@ -26,8 +26,8 @@ from executor.metadata.metadata_replica import MetadataReplica
 from executor.partitions.log_end import log_end
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.control_records import CONTROLLER_LISTENER
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
 from sparklog.wire.channel import Channel

@@ -10,10 +10,10 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 
 from executor.api.metadata import MetadataHandler
 from executor.control.suspected_brokers import BrokerSuspicions
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionRegistration,
     TopicImage,

@@ -23,9 +23,10 @@ from executor.metadata.quorum_state_file import QUORUM_STATE, read_election
 from executor.partitions.log_end import log_end
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import encode_record
-from sparklog.metadata.image import EMPTY_IMAGE, Endpoint
+from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.schemas import NoOpRecord
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload

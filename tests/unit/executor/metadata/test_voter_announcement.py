@@ -15,8 +15,8 @@ from executor.control.controller_link import ControllerLink
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import Endpoint
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage import ForeignDirectoryError
 from sparklog.wire.apis import ApiKey

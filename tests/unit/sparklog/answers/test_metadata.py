@@ -24,10 +24,10 @@ from sparklog.answers.metadata import (
     metadata_response,
     topics_to_create,
 )
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionRegistration,
     TopicImage,

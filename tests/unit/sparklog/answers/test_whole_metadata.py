@@ -11,9 +11,9 @@ from kio.schema.metadata.v13.request import MetadataRequest
 
 from sparklog.answers.metadata import metadata_response
 from sparklog.answers.whole_metadata import MAX_ANSWERS, WholeMetadata
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionRegistration,
     TopicImage,

@@ -11,7 +11,7 @@ from kio.schema.fetch.v16 import response as fetched
 from kio.schema.metadata.v11 import response as metadata
 from kio.schema.produce.v10 import response as produced
 
-from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ClientConfig
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition
@@ -53,10 +53,10 @@ class Brokers:
             closing.push_async_callback(listener.close)
             self.listeners.append(listener)
 
-    def client(self, *, retry_backoff_ms: int = 20) -> Cluster:
+    def client(self, *, retry_backoff_ms: int = 20) -> ClusterClient:
         """Return a client that was given the last broker's address."""
         address = ("127.0.0.1", self.listeners[-1].port)
-        return Cluster(
+        return ClusterClient(
             ClientConfig(
                 bootstrap_servers=(address,),
                 request_timeout_ms=5_000,
@@ -193,7 +193,7 @@ def with_brokers(use: Callable[[Brokers], None]) -> None:
     run(scenario())
 
 
-def with_client(use: Callable[[Brokers, Cluster], None]) -> None:
+def with_client(use: Callable[[Brokers, ClusterClient], None]) -> None:
     """Run `use` beside three brokers with a client of theirs."""
 
     def use_both(brokers: Brokers) -> None:

@@ -1,9 +1,9 @@
 """Readers of committed records do not see aborted transactions, and see everything else."""
 
 from sparklog.client.aborted import without_aborted
-from sparklog.client.fetching import AbortedTransaction
 from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.types import AbortedTransaction
 
 COMMIT, ABORT = 1, 0
 

@@ -1,6 +1,6 @@
 """What a leader's death or deposition costs a task that writes or reads: requests are counted, not time."""
 
-from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import FetchConfig, ProducerConfig
 from sparklog.client.fetching import PartitionFetcher
 from sparklog.client.producer import Producer
@@ -11,7 +11,7 @@ NEVER_MS = 3_600_000
 BATCH = build_batch([SimpleRecord(value=b"v")])
 
 
-def writing(brokers: Brokers, client: Cluster) -> Producer:
+def writing(brokers: Brokers, client: ClusterClient) -> Producer:
     """Return a producer whose first batch to the first partition is acknowledged."""
     producer = Producer(client, ProducerConfig(idempotent=False))
     producer.send(FIRST, BATCH, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.config import BROKER_KEYS, BrokerConfig, ConfigError
 from sparklog.config.broker import BROKER_ATTRIBUTES
-from sparklog.metadata.image import Endpoint
+from sparklog.endpoints import Endpoint
 from sparklog.wire.socket_settings import SocketSettings
 
 

@@ -4,14 +4,13 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from sparklog.endpoints import Endpoint, SecurityProtocol
 from sparklog.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     FeatureRange,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
-    SecurityProtocol,
     TopicImage,
     TopicsImage,
 )

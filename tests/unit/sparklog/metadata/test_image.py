@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
-    Endpoint,
     LeaderRecoveryState,
     MetadataDelta,
     MetadataImage,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.config import SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata_log.machine.snapshot_batches import (
@@ -13,7 +14,6 @@ from sparklog.metadata_log.machine.snapshot_batches import (
     MetadataSnapshot,
     encode_snapshot,
 )
-from sparklog.metadata_log.machine.snapshot_schedule import SnapshotLimits
 from sparklog.metadata_log.snapshot_store import SnapshotStore, read_snapshot
 from sparklog.metadata_log.snapshot_taker import SnapshotTaker
 from sparklog.storage.log import Log

@@ -24,8 +24,9 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.leader_epochs import EpochEndOffset
 from sparklog.storage.machine.recovery_rules import PreviousStop
-from sparklog.storage.results import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, AbortedTransaction
+from sparklog.storage.results import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from sparklog.storage.time_lookup import OffsetAndTimestamp
+from sparklog.types import AbortedTransaction
 from tests.unit.sparklog.storage.batches import (
     START_MS,
     load_producers_again,

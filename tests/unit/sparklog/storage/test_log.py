@@ -19,9 +19,9 @@ from sparklog.storage.results import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    AbortedTransaction,
     AppendInfo,
 )
+from sparklog.types import AbortedTransaction
 from tests.unit.sparklog.storage.batches import (
     START_MS,
     headers_of,

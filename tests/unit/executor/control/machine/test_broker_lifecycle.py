@@ -11,8 +11,9 @@ from executor.control.machine.broker_lifecycle import (
     BrokerState,
     RegistrationRefusedError,
 )
+from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import Endpoint, FeatureRange
+from sparklog.metadata.image import FeatureRange
 
 EPOCH = 17
 START_MS = 1_000

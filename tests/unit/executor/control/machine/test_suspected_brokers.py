@@ -3,8 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from executor.control.machine.suspected_brokers import JUST_FENCED_MS, SUSPICION_MS, SuspectedBrokers
-from sparklog.metadata.image import BrokerRegistration, Endpoint, MetadataImage
+from executor.control.machine.suspected_brokers import (
+    JUST_FENCED_MS,
+    SUSPICION_MS,
+    SuspectedBrokers,
+)
+from sparklog.endpoints import Endpoint
+from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
 CLIENT, OTHER_CLIENT = object(), object()

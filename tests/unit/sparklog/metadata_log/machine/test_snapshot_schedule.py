@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from sparklog.config import SnapshotLimits
 from sparklog.metadata.image import EMPTY_IMAGE
 from sparklog.metadata.schemas import BeginTransactionRecord
 from sparklog.metadata_log.machine.snapshot_schedule import (
     KeptSnapshot,
     SegmentSize,
-    SnapshotLimits,
     SnapshotSchedule,
     start_after_cleaning,
 )

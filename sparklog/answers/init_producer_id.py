@@ -1,7 +1,7 @@
 """InitProducerId's answers: a fresh id with epoch 0 for an idempotent producer, or why there is none.
 
 As in Kafka, an idempotent producer that asks again gets another id, whatever id it had. A transactional id
-is refused for good, so that the client fails at once (see `coordinator_responses`).
+is refused for good, so that the client fails at once (see `find_coordinator`).
 """
 
 from datetime import timedelta

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 from kio.schema.fetch.v16.request import FetchRequest
 
-from sparklog.client.cluster import Cluster, Leader
+from sparklog.client.cluster_client import ClusterClient, Leader
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_client
 
 
 def test_leader_known_from_before_the_retry_is_asked_for_anew() -> None:
     """Other partitions of the topic may have asked while the dead broker was still the leader."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         assert client.leader(FIRST) == Leader(0, 1)
         learned_ms = client.topic("t").learned_ms
         brokers.leaders[FIRST] = Leader(2, 2)
@@ -26,7 +26,7 @@ def test_leader_known_from_before_the_retry_is_asked_for_anew() -> None:
 def test_lost_broker_is_asked_last() -> None:
     """It may be dead, and a dead host refuses nothing: connecting to it takes all the time there is."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         client.leader(FIRST)
         client.channel(0)
         client.channel(1)
@@ -48,7 +48,7 @@ def test_lost_broker_is_asked_last() -> None:
 def test_busy_broker_is_asked_by_another_connection() -> None:
     """Answers come in order, and the leaders are wanted before records are acknowledged."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         client.leader(FIRST)
         brokers.asked_since()
         busy = client.channel(1)
@@ -65,7 +65,7 @@ def test_busy_broker_is_asked_by_another_connection() -> None:
 def test_leader_named_by_a_refusal_is_known_without_asking() -> None:
     """KIP-951: the broker that was deposed knows its successor, and where to find it."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         client.leader(FIRST)
         brokers.asked_since()
         moved = {7: ("127.0.0.1", brokers.listeners[2].port)}
@@ -81,7 +81,7 @@ def test_leader_named_by_a_refusal_is_known_without_asking() -> None:
 def test_leader_named_that_is_nobody_to_turn_to_is_not_taken() -> None:
     """An older leader, one without an address and the refuser itself would be asked in vain, for ever."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         client.leader(FIRST)
         assert not client.leader_named(FIRST, Leader(2, 1), {}, refused_by=0)
         assert not client.leader_named(FIRST, Leader(7, 2), {}, refused_by=0)
@@ -99,7 +99,7 @@ def test_leader_named_that_is_nobody_to_turn_to_is_not_taken() -> None:
 def test_metadata_of_a_broker_that_is_behind_does_not_bring_an_old_leader_back() -> None:
     """It would be asked, and would name the new one, for as long as that broker is behind."""
 
-    def use(brokers: Brokers, client: Cluster) -> None:
+    def use(brokers: Brokers, client: ClusterClient) -> None:
         client.leader(FIRST)
         brokers.believed = dict(brokers.leaders)
         client.leader_named(FIRST, Leader(2, 2), {}, refused_by=0)

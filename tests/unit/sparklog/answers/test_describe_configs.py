@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 
-from sparklog.answers.metadata import describe_configs_response
+from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (

@@ -27,7 +27,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
-__all__ = ["Cluster", "Leader", "Topic"]
+__all__ = ["ClusterClient", "Leader", "Topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Topic(NamedTuple):
         return len(self.leaders)
 
 
-class Cluster:
+class ClusterClient:
     """A client of the cluster at `config.bootstrap_servers`; connects when first asked something."""
 
     def __init__(self, config: ClientConfig) -> None:

@@ -1,0 +1,29 @@
+"""Where a broker or a controller listens, in Kafka's words."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+__all__ = ["CONTROLLER_LISTENER", "Endpoint", "SecurityProtocol"]
+
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+"""The name of the listeners on which the quorum talks."""
+
+
+class SecurityProtocol(IntEnum):
+    """Kafka's security protocols under their wire numbers; this release serves PLAINTEXT only."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker or a controller listens, under the listener's name."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
