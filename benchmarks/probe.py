@@ -32,6 +32,7 @@ from typing import Final, Protocol, Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sparklog import client
+from sparklog.clocks import wall_clock_ms
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.types import TopicPartition
 
@@ -195,7 +196,7 @@ class _Sparklog:
     def produce(self, partition: int, value: bytes, on_delivery: OnDelivery) -> None:
         topic_partition = TopicPartition(self._topic, partition)
         batch = build_batch(
-            [SimpleRecord(value=value, timestamp_ms=time.time_ns() // 1_000_000)],
+            [SimpleRecord(value=value, timestamp_ms=wall_clock_ms())],
             producer_id=self._producer.producer_id,
             producer_epoch=self._producer.producer_epoch,
             base_sequence=self._producer.next_sequence(topic_partition),

@@ -14,7 +14,6 @@ or whose metadata cannot be replayed, has nothing to hand over and does the rest
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -39,6 +38,7 @@ from executor.logs.directories import DataDirectories
 from executor.metadata.quorum_member import QuorumMember
 from executor.partitions.replicas import Replicas
 from executor.process.concurrency import end, result_of, until_first_ends
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
@@ -58,11 +58,6 @@ LIFECYCLE_POLL_MS: Final = 100
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)
-
-
-def _now_ms() -> int:
-    """Milliseconds of a clock that only goes forward; for intervals, not for timestamps."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class Broker:
@@ -215,7 +210,7 @@ class Broker:
                 on_caught_up=self._caught_up,
                 log_end=replicas.log_end,
                 descriptors=self._descriptors,
-                now_ms=_now_ms,
+                now_ms=monotonic_ms,
             )
             leaving.push_async_callback(quorum.close)
             link.on_connected = lambda: self._connected(quorum)
@@ -284,7 +279,7 @@ class Broker:
         lifecycle = self._lifecycle
         if lifecycle is not None and directory.meta is not None:
             is_last = directory is directories.metadata or not directories.online
-            lifecycle.directory_failed(directory.meta.directory_id, _now_ms(), is_last=is_last)
+            lifecycle.directory_failed(directory.meta.directory_id, monotonic_ms(), is_last=is_last)
             self._wake.set()
 
     def _image_applied(self, image: MetadataImage, *, has_undeclared_damage: bool) -> None:
@@ -293,7 +288,7 @@ class Broker:
         lifecycle.has_undeclared_damage = has_undeclared_damage
         registration = image.brokers.get(self.node_id)
         registered_epoch = None if registration is None else registration.broker_epoch
-        lifecycle.metadata_applied(image.offset, registered_epoch, _now_ms())
+        lifecycle.metadata_applied(image.offset, registered_epoch, monotonic_ms())
         assert self._listeners is not None, "they are bound before the registration"
         self._listeners.accept_connections()
         self._wake.set()
@@ -312,7 +307,7 @@ class Broker:
         """Register, beat, and do what the answers say, until it is time to shut down."""
         timeout_ms = self._config.controller_quorum_request_timeout_ms
         while True:
-            now_ms = _now_ms()
+            now_ms = monotonic_ms()
             self._wake.clear()
             if self._stop_reason is not None:
                 lifecycle.stop_asked(now_ms)
@@ -333,24 +328,24 @@ class Broker:
                 response = await link.request(request, timeout_ms)
             except ControllerUnreachableError as error:
                 logger.warning("%s", error)
-                lifecycle.request_failed(_now_ms())
+                lifecycle.request_failed(monotonic_ms())
                 continue
             if lifecycle.broker_epoch is None:
-                lifecycle.registration_answered(response.error_code, response.broker_epoch, _now_ms())
+                lifecycle.registration_answered(response.error_code, response.broker_epoch, monotonic_ms())
                 if lifecycle.broker_epoch is not None:
                     logger.info("Registered with broker epoch %d", lifecycle.broker_epoch)
                     await asyncio.to_thread(directories.note_running, lifecycle.broker_epoch)
                     quorum.registered()
             else:
                 lifecycle.heartbeat_answered(
-                    response.error_code, response.is_fenced, response.should_shut_down, _now_ms()
+                    response.error_code, response.is_fenced, response.should_shut_down, monotonic_ms()
                 )
 
     async def _tick(self, replicas: Replicas) -> None:
         """Let time pass for the replicas."""
         while True:
             await asyncio.sleep(REPLICAS_TICK_MS / 1000)
-            replicas.tick(_now_ms())
+            replicas.tick(monotonic_ms())
 
     def _holds_lease(self, now_ms: int) -> bool:
         """Whether this broker may lead; before it is registered there is nothing that it could."""
@@ -389,7 +384,7 @@ class Broker:
             controlled_shutdown_timeout_ms=(
                 CONTROLLED_SHUTDOWN_TIMEOUT_MS if config.controlled_shutdown_enable else 0
             ),
-            now_ms=_now_ms(),
+            now_ms=monotonic_ms(),
         )
 
     def _metadata_path(self) -> Path | None:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from driver.controller.api import Handlers, now_ms
+from driver.controller.api import Handlers
 from driver.controller.broker_liveness import BrokerLiveness
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -30,6 +30,7 @@ from driver.controller.quorum.requests import (
     log_end_request,
     log_ends_of,
 )
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
@@ -99,7 +100,7 @@ class ActiveController:
             log.log_end_offset,
             wanted_voters=wanted_voters,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-            now_ms=now_ms(),
+            now_ms=monotonic_ms(),
         )
         self.fetches = MetadataFetches(cluster_id, log, self.quorum, self._fetched, self._deposed)
         self.handlers = Handlers(
@@ -138,11 +139,11 @@ class ActiveController:
 
     def tick(self) -> None:
         """Let time pass."""
-        while (decision := self.controller.tick(now_ms())).records:
+        while (decision := self.controller.tick(monotonic_ms())).records:
             self.decide(decision)
         self._ask_for_logs()
-        self.fetches.expire(now_ms())
-        voters = self.quorum.next_voters(self._announced.values(), now_ms())
+        self.fetches.expire(monotonic_ms())
+        voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
         if voters is not None:
             self._change_voters(voters)
 
@@ -153,7 +154,7 @@ class ActiveController:
     @property
     def missing(self) -> str | None:
         """Say which voters are out of touch, if so many are that nothing can be decided."""
-        if self.quorum.has_majority(now_ms()):
+        if self.quorum.has_majority(monotonic_ms()):
             return None
         silent = sorted(self.quorum.voters.keys - self._announced.keys())
         return (
@@ -201,7 +202,7 @@ class ActiveController:
         self.controller.replay((), last_offset, self._log.leader_epoch)
 
     def _fetched(self, key: VoterKey, fetch_offset: Offset) -> None:
-        if self.quorum.fetched(key, fetch_offset, self._log.log_end_offset, now_ms()):
+        if self.quorum.fetched(key, fetch_offset, self._log.log_end_offset, monotonic_ms()):
             self.commit_queue.high_watermark_moved(self.quorum.high_watermark)
             self._schedule_progress()
 
@@ -228,7 +229,7 @@ class ActiveController:
 
     def _ask_for_logs(self) -> None:
         """Ask brokers how far their logs reach, one question at a time each."""
-        for question in self.controller.log_questions(now_ms()):
+        for question in self.controller.log_questions(monotonic_ms()):
             broker_id = question.broker_id
             broker = next((each for each in self._announced.values() if each.key.node_id == broker_id), None)
             if broker is not None and broker_id not in self._log_questions:
@@ -241,7 +242,9 @@ class ActiveController:
         except KafkaError as error:
             logger.info("%s did not say how far its logs reach, and is asked again: %s", broker.key, error)
         else:
-            self.decide(self.controller.log_question_answered(question, log_ends_of(response), now_ms()))
+            self.decide(
+                self.controller.log_question_answered(question, log_ends_of(response), monotonic_ms())
+            )
         finally:
             del self._log_questions[question.broker_id]
 

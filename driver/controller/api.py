@@ -6,7 +6,6 @@ Envelope holds a client's request that a broker has passed on (KIP-590): the sam
 """
 
 import logging
-import time
 from collections.abc import Callable, Generator, Mapping
 from datetime import timedelta
 from functools import partial
@@ -40,6 +39,7 @@ from sparklog.answers.metadata import (
     topics_to_create,
 )
 from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
@@ -51,7 +51,7 @@ from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_
 from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
-__all__ = ["ABOUT_FEW", "Handlers", "controller_versions", "now_ms"]
+__all__ = ["ABOUT_FEW", "Handlers", "controller_versions"]
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +101,6 @@ ABOUT_FEW: Final = frozenset(CLIENT_VERSIONS).union(_BROKERS_ONLY) - {
 def controller_versions() -> dict[ApiKey, SupportedVersions]:
     """Return the APIs that `Handlers` answers."""
     return {**CLIENT_VERSIONS, **{api_key: known_versions(api_key) for api_key in _BROKERS_ONLY}}
-
-
-def now_ms() -> int:
-    """Return the time by which sessions are measured: it never goes back."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class Handlers:
@@ -161,7 +156,7 @@ class Handlers:
     def _change(self, request: Request) -> Deferred:
         """Decide about what a broker asks for itself."""
         deferred = Deferred()
-        decision = self._controller.handle(upgrade(request.body), now_ms())
+        decision = self._controller.handle(upgrade(request.body), monotonic_ms())
         self._commit_queue.submit(decision, deferred.complete)
         return deferred
 
@@ -189,7 +184,7 @@ class Handlers:
             if too_many:
                 answer(number, refused(part))
                 continue
-            decision = self._controller.handle(part, now_ms())
+            decision = self._controller.handle(part, monotonic_ms())
             new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
             too_many = new_partitions >= MAX_PARTITIONS_PER_REQUEST
             self._commit_queue.submit(decision, partial(answer, number))
@@ -204,11 +199,11 @@ class Handlers:
             deferred.complete(reply)
 
         deferred = Deferred()
-        self._commit_queue.submit(self._controller.handle(upgrade(request.body), now_ms()), answer)
+        self._commit_queue.submit(self._controller.handle(upgrade(request.body), monotonic_ms()), answer)
         return deferred
 
     def _heartbeat(self, request: Request) -> Response | Deferred:
-        if not self._quorum.has_majority(now_ms()):
+        if not self._quorum.has_majority(monotonic_ms()):
             # Another driver may be giving this broker's leaderships away: its lease must not be renewed here.
             return BrokerHeartbeatResponse(
                 throttle_time=timedelta(),
@@ -265,7 +260,7 @@ class Handlers:
                 for name in new
             )
         )
-        decision = self._controller.handle(request, now_ms())
+        decision = self._controller.handle(request, monotonic_ms())
         self._commit_queue.submit(decision, lambda _: self._creating.difference_update(new))
 
     def _describe_cluster(self, request: Any, _: int) -> Response:
@@ -307,17 +302,17 @@ class Handlers:
             )
 
     def _describe_quorum(self, request: Any, _: int) -> Response:
-        return describe_quorum_response(self._quorum, request, now_ms())
+        return describe_quorum_response(self._quorum, request, monotonic_ms())
 
     def _fetch(self, request: Request) -> Response | Deferred:
         if request.api_version < _FIRST_FETCH_VERSION:
             return _only_brokers_serve(request)
         body = upgrade(request.body)
         self._note_position(body)
-        return self._fetches.fetch(body, now_ms())
+        return self._fetches.fetch(body, monotonic_ms())
 
     def _fetch_snapshot(self, request: Request) -> Response:
-        return self._fetches.fetch_snapshot(upgrade(request.body), now_ms())
+        return self._fetches.fetch_snapshot(upgrade(request.body), monotonic_ms())
 
     def _note_position(self, body: Any) -> None:
         replica = body.replica_state

@@ -8,12 +8,12 @@ Order for callers: `open`, `begin_at`, `append_copied` and `truncate_to` until t
 `replay`, then `begin_epoch`, and from there on `append`. `open`, `begin_at`, `replay` and `close` block.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from driver.controller.quorum.machine.voter_history import VoterHistory
+from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
@@ -55,7 +55,7 @@ class MetadataLog:
     def __init__(self, log: Log, snapshots: SnapshotStore, limits: SnapshotLimits) -> None:
         self._log = log
         self.snapshots = snapshots
-        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, _now_ms)
+        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, wall_clock_ms)
         self.snapshot: MetadataSnapshot | None = None
         """Behind which the log begins, if it was copied so."""
         self.appended_bytes = 0
@@ -76,7 +76,7 @@ class MetadataLog:
         path = directory / f"{CLUSTER_METADATA_TOPIC}-0"
         log_config = config.metadata_log_config()
         snapshots, _ = SnapshotStore.open(
-            path, lambda start: Log.open(path, log_config, log_start_offset=start, now_ms=_now_ms())
+            path, lambda start: Log.open(path, log_config, log_start_offset=start, now_ms=wall_clock_ms())
         )
         return cls(snapshots.log, snapshots, config.snapshot_limits())
 
@@ -101,7 +101,7 @@ class MetadataLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        self._log.append_as_follower(records, _now_ms())
+        self._log.append_as_follower(records, wall_clock_ms())
         self.appended_bytes += len(records)
 
     def truncate_to(self, offset: Offset) -> None:
@@ -166,7 +166,7 @@ class MetadataLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        now_ms = _now_ms()
+        now_ms = wall_clock_ms()
         for entity in entities:
             if isinstance(entity, VotersRecord):
                 self._voters.append(self._log.log_end_offset, voter_set_of(entity))
@@ -178,7 +178,7 @@ class MetadataLog:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        now_ms = _now_ms()
+        now_ms = wall_clock_ms()
         return self._append(
             [SimpleRecord(value=encode_record(record), timestamp_ms=now_ms) for record in records]
         )
@@ -219,7 +219,3 @@ class MetadataLog:
         now_ms = self.last_timestamp_ms = records[0].timestamp_ms or 0
         self.appended_bytes += len(batch)
         return self._log.append_as_leader(batch, read_header(batch), self.leader_epoch, now_ms).last_offset
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from driver.controller.active_controller import ActiveController
-from driver.controller.api import ABOUT_FEW, controller_versions, now_ms
+from driver.controller.api import ABOUT_FEW, controller_versions
 from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
@@ -31,6 +31,7 @@ from driver.controller.quorum.machine.candidate import (
     first_voters,
 )
 from driver.controller.quorum.requests import announced_broker, announcement_response
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.errors import ErrorCode, KafkaError
@@ -214,7 +215,9 @@ class ControllerServer:
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
         channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms)
         running = _Running(
-            asyncio.get_running_loop(), asyncio.Event(), Candidacy(self._candidate, log, channels, now_ms)
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+            Candidacy(self._candidate, log, channels, monotonic_ms),
         )
         try:
             listener = await Listener.start(
@@ -266,7 +269,7 @@ class ControllerServer:
             )
             self._cluster_id = self._candidate.cluster_id
             running.handlers = active_controller.handlers.table()
-            startup_grace = StartupGrace(self._expected_brokers, image.end_offset, now_ms())
+            startup_grace = StartupGrace(self._expected_brokers, image.end_offset, monotonic_ms())
             try:
                 await self._tick_until_stopped(running, active_controller, startup_grace)
             finally:
@@ -291,7 +294,7 @@ class ControllerServer:
         self, running: "_Running", active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
         if running.serves_clients.is_set() or startup_grace.lasts(
-            self._image, active_controller.fetches.known_offsets, now_ms()
+            self._image, active_controller.fetches.known_offsets, monotonic_ms()
         ):
             return
         running.serves_clients.set()

@@ -16,7 +16,6 @@ at once: of each request as much as takes about a millisecond.
 import asyncio
 import datetime
 import importlib
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -29,6 +28,7 @@ from executor.partitions.replica import Replica
 from executor.partitions.settings import PartitionSettings
 from executor.partitions.table import PartitionTable
 from executor.records.examination import Demands, examine
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import CODEC_BITS, BatchHeader, validate_produced
 from sparklog.records.codecs import DecompressionLimitError
@@ -222,7 +222,7 @@ class ProduceHandler:
         version = request.api_version
         refusal = _refusal(body)
         now_ms = self.delayed.now_ms()
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = wall_clock_ms()
         all_acks = body.acks == ACKS_ALL
         waiting = WaitingProduce(self, version) if all_acks else None
         partitions: list[ProducedPartition] = []
@@ -274,7 +274,7 @@ class ProduceHandler:
         examination = asyncio.get_running_loop().run_in_executor(self._examiners, _examine_all, unexamined)
         yield examination
         now_ms = self.delayed.now_ms()
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = wall_clock_ms()
         for (produced, replica, leader_epoch, *_), result in zip(
             unexamined, examination.result(), strict=True
         ):

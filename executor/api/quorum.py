@@ -5,7 +5,6 @@ a majority's votes then say what of it counts. Nothing is held open; a candidate
 """
 
 import logging
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
@@ -19,6 +18,7 @@ from kio.schema.vote.v2 import response as vote_response
 
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.clocks import monotonic_ms
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.log_serving import ServedLog, fetch_refusal
@@ -87,7 +87,7 @@ class QuorumHandlers:
                 log=LogPosition(asked.last_offset_epoch, asked.last_offset),
                 pre_vote=asked.pre_vote,
             ),
-            _now_ms(),
+            monotonic_ms(),
         )
         return _quorum_response(vote_response, "VoteResponse", answer, vote_granted=answer.vote_granted)
 
@@ -245,7 +245,3 @@ def _quorum_response(schema: Any, name: str, answer: QuorumAnswer, **more: bool)
 
 def _or_nobody(number: int | None) -> int:
     return _NOBODY if number is None else number
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

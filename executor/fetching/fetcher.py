@@ -31,6 +31,7 @@ from kio.schema.fetch.v17.request import (
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
@@ -302,7 +303,7 @@ class Fetcher:
         )
 
     def _take_in(self, response: Any, number: int) -> None:
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = wall_clock_ms()
         for topic in response.responses:
             for partition in topic.partitions:
                 key = TopicIdPartition(topic.topic_id, partition.partition_index)

@@ -6,7 +6,6 @@ everything in it (`on_failed` is told); the others go on.
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
@@ -118,7 +118,7 @@ class LogStore:
                 topic_partition.partition,
                 topic_id,
                 config,
-                _wall_ms(),
+                wall_clock_ms(),
             )
         except KafkaError as error:
             if directory.is_failed_by(error):
@@ -132,7 +132,7 @@ class LogStore:
     async def delete(self, log: Log) -> None:
         """Delete a log; its files go after `file.delete.delay.ms`."""
         directory = self._let_go(log)
-        await self._beside_loop(directory, lambda: directory.delete_log(log, _wall_ms()))
+        await self._beside_loop(directory, lambda: directory.delete_log(log, wall_clock_ms()))
 
     async def remove_strays(self) -> None:
         """Remove the logs that were loaded and that no image has asked for."""
@@ -163,7 +163,7 @@ class LogStore:
 
     async def _remove_one(self, log: Log) -> None:
         directory = self._let_go(log)
-        await self._beside_loop(directory, lambda: directory.remove_stray(log, _wall_ms()))
+        await self._beside_loop(directory, lambda: directory.remove_stray(log, wall_clock_ms()))
 
     def _let_go(self, log: Log) -> LogDirectory:
         directory = self.directory_of(log)
@@ -198,7 +198,7 @@ def _load(
     directory: LogDirectory, config_for: Callable[[str], LogConfig], threads: int
 ) -> list[_Loaded] | Exception:
     try:
-        logs = directory.load_all(config_for, _wall_ms(), threads=threads)
+        logs = directory.load_all(config_for, wall_clock_ms(), threads=threads)
     except KafkaError as error:
         return error
     high_watermarks = directory.read_high_watermarks()
@@ -208,7 +208,3 @@ def _load(
 def _all_failed(directories: Sequence[LogDirectory]) -> KafkaError:
     reasons = "; ".join(f"{directory.path}: {directory.failure}" for directory in directories)
     return KafkaError(ErrorCode.kafka_storage_error, f"no log directory can be used: {reasons}")
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -10,7 +10,6 @@ that nothing is done, and the checkpoints stay as they are: written early, they 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from executor.logs.log_checkpoints import CheckpointIntervals, LogCheckpoints
 from executor.logs.log_flushes import LogFlushes
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
 from sparklog.slices import in_slices
 from sparklog.storage.log import Log
@@ -113,7 +113,7 @@ class Maintenance:
 
     async def _apply_retention(self) -> None:
         """Drop old segments of every log, then unlink what was dropped long enough ago."""
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = wall_clock_ms()
         async for part in in_slices(self._replicas):
             for replica in part:
                 if replica in self._replicas and not replica.offline:
@@ -127,7 +127,7 @@ class Maintenance:
 
     async def _forget_idle_producers(self) -> None:
         """Forget the producers that have written nothing for long."""
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = wall_clock_ms()
         async for part in in_slices(self._replicas):
             for replica in part:
                 replica.log.remove_expired_producers(wall_ms)

@@ -20,7 +20,6 @@ Source: KIP-595 (Fetch as replication of the metadata log).
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -31,6 +30,7 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError
 from executor.metadata.metadata_replica import MetadataReplica
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
@@ -160,7 +160,7 @@ class MetadataFollower:
             self._truncate(partition.diverging_epoch)
         else:
             if partition.records:
-                self._log.append_as_follower(partition.records, time.time_ns() // 1_000_000)
+                self._log.append_as_follower(partition.records, wall_clock_ms())
             leader_high_watermark = _known(partition.high_watermark)
             self._voter.appended(leader_high_watermark, self._log.log_end_offset)
             if leader_high_watermark is not None and self._voter.high_watermark is not None:

@@ -10,7 +10,6 @@ The snapshots beside the log belong to the replica too (KIP-630): `loaded` is th
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -28,6 +27,7 @@ from executor.metadata.quorum_state_file import (
     write_election,
     write_lacks_records,
 )
+from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
@@ -60,7 +60,7 @@ class MetadataReplica:
         self.snapshots = snapshots
         self.loaded = loaded
         """The newest snapshot there was when the log was opened; the log goes on from it."""
-        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, _wall_clock_ms)
+        self.snapshot_taker = SnapshotTaker(snapshots, log, limits, wall_clock_ms)
         self.cluster_id = voter.cluster_id
         """The id that is in the directories; None while they are blank."""
         self._format_directories = format_directories
@@ -233,7 +233,3 @@ class MetadataReplica:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         await asyncio.shield(writing)
-
-
-def _wall_clock_ms() -> TimestampMs:
-    return time.time_ns() // 1_000_000

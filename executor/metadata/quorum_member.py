@@ -6,7 +6,6 @@ broker for as long as it can; `close`.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Self
@@ -18,6 +17,7 @@ from executor.metadata.follower import MetadataFollower
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.publisher import MetadataPublisher
 from executor.metadata.voter_announcement import VoterAnnouncement
+from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.metadata.delta import MetadataDelta
@@ -82,7 +82,7 @@ class QuorumMember:
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             format_directories=directories.format,
             stop=directories.metadata.previous_stop,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=wall_clock_ms(),
         )
         try:
             handlers = QuorumHandlers(replica, log_end)

@@ -8,7 +8,6 @@ dropped or failed meanwhile.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Final
 
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
@@ -71,7 +71,7 @@ class ProducerLoads:
         async with self._turns.setdefault(self._directory_of(replica.log), asyncio.Lock()):
             try:
                 producers = await asyncio.get_running_loop().run_in_executor(
-                    self._executor, loading.run, time.time_ns() // 1_000_000
+                    self._executor, loading.run, wall_clock_ms()
                 )
             except LoadingCancelledError:
                 return

@@ -23,6 +23,7 @@ from kio.schema.metadata.v11.response import MetadataResponse
 
 from sparklog.client.config import ClientConfig
 from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
+from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
@@ -321,7 +322,7 @@ class ClusterClient:
         return response
 
     def _topics_in(self, response: MetadataResponse) -> Iterable[Topic]:
-        learned_ms = time.monotonic_ns() // 1_000_000
+        learned_ms = monotonic_ms()
         for topic in response.topics:
             if topic.error_code is ErrorCode.unknown_topic_or_partition:
                 raise UnknownTopicError(

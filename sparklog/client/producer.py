@@ -9,7 +9,6 @@ Who has nothing to send for a while calls `poll` meanwhile.
 
 import logging
 import select
-import time
 from collections import Counter, deque
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -22,6 +21,7 @@ from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ProducerConfig
 from sparklog.client.errors import DeliveryError
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
+from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, sequence_after
 from sparklog.types import BrokerId, TopicPartition
@@ -89,7 +89,7 @@ class Producer:
         sequence = self.next_sequence(topic_partition)
         if sequence != NO_SEQUENCE:
             self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
-        deadline_ms = _now_ms() + self._config.delivery_timeout_ms
+        deadline_ms = monotonic_ms() + self._config.delivery_timeout_ms
         self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))
         self.poll(wait_ms=0)
         while self._queues.pending_bytes > self._config.buffer_bytes:
@@ -110,7 +110,7 @@ class Producer:
         Raises:
             DeliveryError: a batch was refused or not acknowledged in time.
         """
-        if (overdue := self._queues.overdue(_now_ms())) is not None:
+        if (overdue := self._queues.overdue(monotonic_ms())) is not None:
             raise DeliveryError(
                 ErrorCode.request_timed_out,
                 overdue.topic_partition,
@@ -118,7 +118,7 @@ class Producer:
                 f"not acknowledged within {self._config.delivery_timeout_ms} ms (delivery.timeout.ms); "
                 f"last failure: {self._last_failure}",
             )
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         wake_ms = [now_ms + wait_ms, *(pipeline[0].deadline_ms for pipeline in self._in_flight.values())]
         if (release_ms := self._queues.earliest_release_ms()) is not None:
             wake_ms.append(release_ms)
@@ -134,7 +134,7 @@ class Producer:
             poll.register(channel.fileno(), select.POLLIN)
         for descriptor, _ in poll.poll(wait_ms):
             self._receive(waiting[descriptor])
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         for broker_id, pipeline in list(self._in_flight.items()):
             if pipeline[0].deadline_ms <= now_ms:
                 timeout_ms = self._cluster.config.request_timeout_ms
@@ -146,7 +146,7 @@ class Producer:
         progressing = True
         while progressing:
             progressing = False
-            for topic_partition in list(self._queues.sendable(_now_ms())):
+            for topic_partition in list(self._queues.sendable(monotonic_ms())):
                 broker_id = self._leader_of(topic_partition)
                 if broker_id is None:
                     continue
@@ -160,7 +160,7 @@ class Producer:
             return self._cluster.leader(topic_partition, learned_after_ms=retried_ms).broker_id
         except KafkaError as error:
             self._fail_unless_retriable(topic_partition, error)
-            self._queues.postpone(topic_partition, _now_ms())
+            self._queues.postpone(topic_partition, monotonic_ms())
             return None
 
     def _send_request(self, broker_id: BrokerId) -> bool:
@@ -168,13 +168,13 @@ class Producer:
             broker_id,
             self._leader_of,
             max_request_bytes=self._config.max_request_bytes,
-            now_ms=_now_ms(),
+            now_ms=monotonic_ms(),
         )
         if not batches:
             return False
         timeout_ms = self._cluster.config.request_timeout_ms
         pipeline = self._in_flight.setdefault(broker_id, deque())
-        pipeline.append(_SentRequest(batches, _now_ms() + timeout_ms))
+        pipeline.append(_SentRequest(batches, monotonic_ms() + timeout_ms))
         try:
             channel = self._channels[broker_id] = self._cluster.channel(broker_id)
             channel.send(
@@ -231,7 +231,9 @@ class Producer:
         *,
         leader_named: bool = False,
     ) -> None:
-        verdict = self._queues.reject(batch, error_code, error_message, _now_ms(), leader_named=leader_named)
+        verdict = self._queues.reject(
+            batch, error_code, error_message, monotonic_ms(), leader_named=leader_named
+        )
         if verdict.reason is not None:
             raise DeliveryError(error_code, batch.topic_partition, batch.base_sequence, verdict.reason)
         self._last_failure = KafkaError(error_code, error_message or f"{batch.topic_partition}")
@@ -247,7 +249,7 @@ class Producer:
         self._channels.pop(broker_id, None)
         for request in self._in_flight.pop(broker_id, ()):
             for batch in request.batches:
-                self._queues.hold_back(batch, _now_ms())
+                self._queues.hold_back(batch, monotonic_ms())
 
     def _fail_unless_retriable(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         if not error.retriable:
@@ -284,7 +286,3 @@ def _produce_request(batches: list[PendingBatch], acks: int, timeout_ms: int) ->
             TopicProduceData(name=name, partition_data=tuple(each)) for name, each in topics.items()
         ),
     )
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

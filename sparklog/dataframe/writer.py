@@ -6,7 +6,6 @@ stays, for a log cannot take back.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
+from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.routing import RoutedRows, RowRouter
@@ -100,7 +100,7 @@ class SparklogWriter(DataSourceArrowWriter):
             value=columns["value"],
             headers=columns.get("headers"),
             timestamp=columns.get("timestamp"),
-            default_timestamp_ms=time.time_ns() // 1_000_000,
+            default_timestamp_ms=wall_clock_ms(),
             batch_size_bytes=config.batch_size_bytes,
             codec=config.codec,
             level=config.compression_level,

@@ -4,7 +4,6 @@
 """
 
 import struct
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
+from sparklog.clocks import wall_clock_ms
 from sparklog.records.batch import HEADER_BYTES, header_bytes, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
@@ -21,7 +21,7 @@ from tests.compat.librdkafka import create_topic, produce
 
 NewName = Callable[[str], str]
 
-NOW_MS = time.time_ns() // 1_000_000
+NOW_MS = wall_clock_ms()
 DAY_MS = 24 * 60 * 60 * 1000
 TWO = [SimpleRecord(key=b"k", value=b"v", timestamp_ms=NOW_MS)] * 2
 GOOD = build_batch(TWO)

@@ -1,6 +1,5 @@
 """The answer to DescribeQuorum (KIP-595, KIP-853): who leads, who votes, how far everybody is."""
 
-import time
 from typing import Any
 
 from kio.schema.describe_quorum.v2.response import (
@@ -12,6 +11,7 @@ from kio.schema.describe_quorum.v2.response import (
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
@@ -21,7 +21,7 @@ __all__ = ["describe_quorum_response"]
 
 def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) -> DescribeQuorumResponse:
     """Return what the leader knows; `now_ms` is of the clock by which the fetches were noted."""
-    wall_clock_ms = time.time_ns() // 1_000_000 - now_ms
+    clocks_differ_ms = wall_clock_ms() - now_ms
     voters = quorum.voters.keys
     return DescribeQuorumResponse(
         error_code=ErrorCode.none,
@@ -30,7 +30,7 @@ def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) ->
             TopicData(
                 topic_name=topic.topic_name,
                 partitions=tuple(
-                    _partition(quorum, voters, wall_clock_ms)
+                    _partition(quorum, voters, clocks_differ_ms)
                     if topic.topic_name == CLUSTER_METADATA_TOPIC and partition.partition_index == 0
                     else _unknown(partition.partition_index)
                     for partition in topic.partitions
@@ -43,7 +43,7 @@ def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) ->
 
 
 def _partition(
-    quorum: QuorumLeader, voters: frozenset[VoterKey], wall_clock_ms: TimestampMs
+    quorum: QuorumLeader, voters: frozenset[VoterKey], clocks_differ_ms: TimestampMs
 ) -> PartitionData:
     return PartitionData(
         partition_index=0,
@@ -52,14 +52,14 @@ def _partition(
         leader_id=CONTROLLER_ID,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=tuple(_state(quorum, key, wall_clock_ms) for key in sorted(voters)),
+        current_voters=tuple(_state(quorum, key, clocks_differ_ms) for key in sorted(voters)),
         observers=tuple(
-            _state(quorum, key, wall_clock_ms) for key in sorted(quorum.replicas) if key not in voters
+            _state(quorum, key, clocks_differ_ms) for key in sorted(quorum.replicas) if key not in voters
         ),
     )
 
 
-def _state(quorum: QuorumLeader, key: VoterKey, wall_clock_ms: TimestampMs) -> ReplicaState:
+def _state(quorum: QuorumLeader, key: VoterKey, clocks_differ_ms: TimestampMs) -> ReplicaState:
     replica = quorum.replicas.get(key)
     if replica is None:
         return ReplicaState(replica_id=key.node_id, replica_directory_id=key.directory_id, log_end_offset=-1)
@@ -68,8 +68,8 @@ def _state(quorum: QuorumLeader, key: VoterKey, wall_clock_ms: TimestampMs) -> R
         replica_id=key.node_id,
         replica_directory_id=key.directory_id,
         log_end_offset=replica.log_end_offset,
-        last_fetch_timestamp=wall_clock_ms + replica.last_fetch_ms,
-        last_caught_up_timestamp=-1 if caught_up_ms is None else wall_clock_ms + caught_up_ms,
+        last_fetch_timestamp=clocks_differ_ms + replica.last_fetch_ms,
+        last_caught_up_timestamp=-1 if caught_up_ms is None else clocks_differ_ms + caught_up_ms,
     )
 
 

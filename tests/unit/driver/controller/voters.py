@@ -7,7 +7,6 @@ register nothing: so a test has the controller's brokers for itself.
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -24,7 +23,9 @@ from executor.api.quorum import QuorumHandlers
 from executor.metadata.machine.quorum_voter import FetchOutcome
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.partitions.log_end import log_end
+from executor.partitions.partition_table import PartitionTable
 from executor.partitions.table import PartitionTable
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.errors import ErrorCode, KafkaError
@@ -99,7 +100,7 @@ class Voters:
             cluster_id=disk.cluster_id,
             fetch_timeout_ms=2000,
             format_directories=learn,
-            now_ms=_now_ms(),
+            now_ms=monotonic_ms(),
         )
         handlers = QuorumHandlers(replica, partial(log_end, PartitionTable("PLAINTEXT")))
         listener = await Listener.start("127.0.0.1", 0, handlers.table(), name=CONTROLLER_LISTENER)
@@ -141,14 +142,16 @@ class Voters:
         response = await channel.request(_fetch_request(replica, key))
         partition = response.responses[0].partitions[0]
         leader = partition.current_leader
-        outcome = replica.voter.fetch_answered(asked_in, leader.leader_id, leader.leader_epoch, _now_ms())
+        outcome = replica.voter.fetch_answered(
+            asked_in, leader.leader_id, leader.leader_epoch, monotonic_ms()
+        )
         if outcome is not FetchOutcome.COUNTS:
             await replica.settled()
             return
         if partition.diverging_epoch.end_offset >= 0:
             replica.log.truncate_to(partition.diverging_epoch.end_offset)
         elif partition.records:
-            replica.log.append_as_follower(partition.records, _now_ms())
+            replica.log.append_as_follower(partition.records, monotonic_ms())
             await asyncio.to_thread(replica.log.flush)
         replica.voter.appended(partition.high_watermark, replica.log.log_end_offset)
 
@@ -172,7 +175,3 @@ def _fetch_request(replica: MetadataReplica, key: VoterKey) -> Any:
         topics=(FetchTopic(topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=(partition,)),),
         forgotten_topics_data=(),
     )
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -1,7 +1,6 @@
 """How a broker makes itself known to the driver, over a real socket."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 from executor.control.controller_link import ControllerLink
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.voter_announcement import VoterAnnouncement
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode
@@ -93,10 +93,6 @@ def test_announcement_says_which_directory_this_is_and_where_it_is_reached(scene
         assert (listener.name, listener.host, listener.port) == (ENDPOINT.name, ENDPOINT.host, ENDPOINT.port)
 
     run(scene, scenario)
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def test_announcement_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> None:
