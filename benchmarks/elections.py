@@ -40,6 +40,7 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
@@ -198,7 +199,7 @@ class Survivor:
         header = read_header(batch)
         records = [decode_record(record.value or b"") for record in read_records(batch, header)]
         watch.lap("broker: decode")
-        self._image, delta = self._image.apply(records, header.last_offset, LEADER_EPOCH)
+        self._image, delta = replay_records(self._image, records, header.last_offset, LEADER_EPOCH)
         watch.lap("broker: apply")
         await self.replicas.apply(self._image, delta)
         watch.lap("broker: lead and follow")

@@ -35,7 +35,7 @@ from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata_log.control_records import kraft_version, leader_change, voters_record
+from sparklog.metadata_log.machine.control_records import kraft_version, leader_change, voters_record
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset

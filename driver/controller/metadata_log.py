@@ -18,13 +18,13 @@ from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.control_records import (
+from sparklog.metadata_log.log_serving import ServedLog
+from sparklog.metadata_log.machine.control_records import (
     VotersRecord,
     control_record,
     read_control_record,
     voter_set_of,
 )
-from sparklog.metadata_log.log_serving import ServedLog
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterSet

@@ -37,6 +37,7 @@ from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
@@ -394,5 +395,5 @@ def _replayed(log: MetadataLog) -> MetadataImage:
     """Return the image that the log adds up to. Blocks."""
     image = EMPTY_IMAGE if log.snapshot is None else log.snapshot.image
     for batch in log.replay():
-        image, _ = image.apply(batch.records, batch.last_offset, batch.leader_epoch)
+        image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
     return image

@@ -5,7 +5,6 @@ from typing import Final
 
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.answers.init_producer_id import init_producer_id_response, refusal
-from sparklog.answers.producer_ids import init_producer_id_response, refusal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Request, Response
 

@@ -25,8 +25,9 @@ from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.control_records import VotersRecord, read_control_record, voter_set_of
+from sparklog.metadata_log.machine.control_records import VotersRecord, read_control_record, voter_set_of
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.records.batch import BatchHeader, iterate_headers
@@ -119,7 +120,9 @@ class MetadataPublisher:
             self._snapshot_taker.loaded()
             return difference(before, self._replayed)
         records, header, size_bytes = self._read(before.end_offset, self._committed)
-        self._replayed, delta = before.apply(records, header.last_offset, header.partition_leader_epoch)
+        self._replayed, delta = replay_records(
+            before, records, header.last_offset, header.partition_leader_epoch
+        )
         self._last_timestamp_ms = header.max_timestamp
         metadata = MetadataSnapshot(self._replayed, self._voters, self._last_timestamp_ms)
         self._snapshot_taker.applied(metadata, size_bytes)

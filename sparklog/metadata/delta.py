@@ -1,42 +1,11 @@
-"""Topics as the metadata image holds them, and what differs between one image and the next."""
+"""What differs between one metadata image and the next."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import TypeAlias
 from uuid import UUID
 
-from sparklog.metadata.registrations import PartitionRegistration
+from sparklog.metadata.image import ConfigResource
 from sparklog.types import BrokerId
-
-ConfigResource: TypeAlias = tuple[int, str]
-"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicImage:
-    """A topic: its name, its id, and its partitions by number."""
-
-    name: str
-    topic_id: UUID
-    partitions: Mapping[int, PartitionRegistration]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsImage:
-    """All topics, by name and by id; both mappings hold the same `TopicImage` objects."""
-
-    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
-    by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
-
-    def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
-        """Return the partition, `None` if the topic or the partition does not exist."""
-        topic = self.by_id.get(topic_id)
-        return None if topic is None else topic.partitions.get(partition)
-
-    @property
-    def partition_count(self) -> int:
-        """How many partitions all topics have together."""
-        return sum(len(topic.partitions) for topic in self.by_id.values())
 
 
 @dataclass(frozen=True, slots=True)

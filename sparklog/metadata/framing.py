@@ -11,11 +11,11 @@ have come over a socket, so lengths are checked before anything is allocated.
 """
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import RECORD_TYPES, MetadataRecord
-from sparklog.wire.encoder import encode_entity
+from sparklog.wire.encoder import encode_to_bytes, encode_varint
 from sparklog.wire.guard import MalformedRequestError, decode_entity
 
 FRAME_VERSION: Final = 1
@@ -31,7 +31,7 @@ class MetadataFrameError(KafkaError):
 
 def encode_record(record: MetadataRecord) -> bytes:
     """Return the value under which the record goes into the metadata log."""
-    return _FRAME_HEADERS[record.__api_key__] + b"".join(cast(list[bytes], encode_entity(record)))
+    return _FRAME_HEADERS[record.__api_key__] + encode_to_bytes(record)
 
 
 def decode_record(value: bytes | memoryview) -> MetadataRecord:
@@ -69,15 +69,6 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
     return record
 
 
-def _encode_unsigned_varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
 def _decode_unsigned_varint(value: bytes | memoryview, position: int) -> tuple[int, int]:
     number = 0
     for index in range(_MAX_VARINT_BYTES):
@@ -91,7 +82,7 @@ def _decode_unsigned_varint(value: bytes | memoryview, position: int) -> tuple[i
 
 
 _FRAME_HEADERS: Final[Mapping[int, bytes]] = {
-    api_key: b"".join(map(_encode_unsigned_varint, (FRAME_VERSION, api_key, record_type.__version__)))
+    api_key: b"".join(map(encode_varint, (FRAME_VERSION, api_key, record_type.__version__)))
     for api_key, record_type in RECORD_TYPES.items()
 }
 """What stands before each record type's entity."""

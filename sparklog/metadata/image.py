@@ -1,27 +1,18 @@
 """The cluster's metadata at one offset of `__cluster_metadata`: what all records up to it add up to.
 
-An image never changes. `MetadataImage.apply` takes the records of one batch and returns the next image
-with a delta that says what is different; what the batch did not touch is shared between the two. A batch
-that touches k partitions costs one copy of the topic directory plus k, whatever the cluster's size.
-
-Rule: controller and brokers that have applied the same offset hold equal images. So nothing but records
-goes in, and a record that cannot follow from the image before it raises instead of being skipped.
-
-Order for callers: apply every batch exactly once and in order; publish the new image before acting on the
-delta. Records between BeginTransaction and EndTransaction (KIP-868) take effect together at its end.
+An image never changes: `replay_records` makes the next one, and what the batch between them did not touch is
+shared by the two.
 
 Source: Kafka's org.apache.kafka.image; KIP-631.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
+from uuid import UUID
 
-from sparklog.endpoints import SecurityProtocol
-from sparklog.metadata.delta import ConfigResource, MetadataDelta, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
-from sparklog.metadata.replay import Replay
 from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
 
@@ -31,16 +22,44 @@ __all__ = [
     "ConfigResource",
     "FeatureRange",
     "LeaderRecoveryState",
-    "MetadataDelta",
     "MetadataImage",
     "PartitionRegistration",
     "ResourceType",
-    "SecurityProtocol",
     "TopicImage",
     "TopicsImage",
 ]
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+
+ConfigResource: TypeAlias = tuple[int, str]
+"""A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic: its name, its id, and its partitions by number."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionRegistration]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics, by name and by id; both mappings hold the same `TopicImage` objects."""
+
+    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
+
+    def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
+        """Return the partition, `None` if the topic or the partition does not exist."""
+        topic = self.by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all topics have together."""
+        return sum(len(topic.partitions) for topic in self.by_id.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +78,6 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: ProducerId = 0
     open_transaction: tuple[MetadataRecord, ...] | None = None
-
-    def apply(
-        self, records: Sequence[MetadataRecord], offset: Offset, leader_epoch: LeaderEpoch
-    ) -> tuple["MetadataImage", MetadataDelta]:
-        """Return the image after the records, the last of which has `offset`, and what they changed.
-
-        Raises:
-            MetadataReplayError: a record cannot follow from this image; the subclass says why. The image
-                itself is unharmed.
-        """
-        replay = Replay(self)
-        for record in records:
-            replay.replay(record)
-        return replay.finish(offset, leader_epoch)
 
     @property
     def end_offset(self) -> Offset:

@@ -1,20 +1,27 @@
 """From one metadata image to the next: what each record type does.
 
-A `Replay` is one batch's work space. It copies a mapping of the image the first time a record touches it,
-works on the copies, and hands them over in `finish`, after which it must not be used again.
+`replay_records` takes the records of one batch and returns the next image, with a delta that says what is
+different. A batch that touches k partitions costs one copy of the topic directory plus k, whatever the
+cluster's size.
 
-Rule: a record that contradicts the image (an unknown topic, a broker epoch that is not the registered one)
-raises a `MetadataReplayError`. It means that log and image have parted, and whoever replays must stop.
+Rule: controller and brokers that have replayed the same offset hold equal images. So nothing but records
+goes in, and a record that contradicts the image (an unknown topic, a broker epoch that is not the registered
+one) raises a `MetadataReplayError` instead of being skipped: log and image have parted, and whoever replays
+must stop.
+
+Order for callers: replay every batch exactly once and in order; publish the new image before acting on the
+delta. Records between BeginTransaction and EndTransaction (KIP-868) take effect together at its end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.delta import ConfigResource, MetadataDelta, TopicImage, TopicsImage
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import ConfigResource, MetadataImage, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration, PartitionRegistration
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
@@ -39,8 +46,7 @@ from sparklog.metadata.schemas import (
 )
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-if TYPE_CHECKING:
-    from sparklog.metadata.image import MetadataImage
+__all__ = ["MetadataReplayError", "replay_records"]
 
 
 class MetadataReplayError(KafkaError):
@@ -86,10 +92,24 @@ class _OwnTopic(NamedTuple):
     changed: set[int]
 
 
-class Replay:
-    """The work space of one batch over `image`."""
+def replay_records(
+    image: MetadataImage, records: Iterable[MetadataRecord], offset: Offset, leader_epoch: LeaderEpoch
+) -> tuple[MetadataImage, MetadataDelta]:
+    """Return the image after the records, the last of which has `offset`, and what they changed.
 
-    def __init__(self, image: "MetadataImage") -> None:
+    Raises:
+        MetadataReplayError: a record cannot follow from `image`, which is unharmed; the subclass says why.
+    """
+    replay = _Replay(image)
+    for record in records:
+        replay.replay(record)
+    return replay.finish(offset, leader_epoch)
+
+
+class _Replay:
+    """The work space of one batch over `image`: a mapping is copied when a record first touches it."""
+
+    def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._open_transaction: list[MetadataRecord] | None = (
             None if image.open_transaction is None else list(image.open_transaction)
@@ -130,7 +150,7 @@ class Replay:
             case _:
                 self._take_effect(record)
 
-    def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple["MetadataImage", MetadataDelta]:
+    def finish(self, offset: Offset, leader_epoch: LeaderEpoch) -> tuple[MetadataImage, MetadataDelta]:
         """Return the new image and what it changed."""
         image = self._image
         topics = image.topics
@@ -330,21 +350,21 @@ class Replay:
         pass
 
 
-_HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[Replay, Any], None]]] = MappingProxyType(
+_HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] = MappingProxyType(
     {
-        RegisterBrokerRecord: Replay._register_broker,
-        UnregisterBrokerRecord: Replay._unregister_broker,
-        FenceBrokerRecord: Replay._fence_broker,
-        UnfenceBrokerRecord: Replay._unfence_broker,
-        BrokerRegistrationChangeRecord: Replay._change_broker,
-        TopicRecord: Replay._create_topic,
-        PartitionRecord: Replay._put_partition,
-        PartitionChangeRecord: Replay._change_partition,
-        RemoveTopicRecord: Replay._remove_topic,
-        ClearElrRecord: Replay._clear_elr,
-        ConfigRecord: Replay._set_config,
-        ProducerIdsRecord: Replay._hand_out_producer_ids,
-        FeatureLevelRecord: Replay._set_feature,
-        NoOpRecord: Replay._do_nothing,
+        RegisterBrokerRecord: _Replay._register_broker,
+        UnregisterBrokerRecord: _Replay._unregister_broker,
+        FenceBrokerRecord: _Replay._fence_broker,
+        UnfenceBrokerRecord: _Replay._unfence_broker,
+        BrokerRegistrationChangeRecord: _Replay._change_broker,
+        TopicRecord: _Replay._create_topic,
+        PartitionRecord: _Replay._put_partition,
+        PartitionChangeRecord: _Replay._change_partition,
+        RemoveTopicRecord: _Replay._remove_topic,
+        ClearElrRecord: _Replay._clear_elr,
+        ConfigRecord: _Replay._set_config,
+        ProducerIdsRecord: _Replay._hand_out_producer_ids,
+        FeatureLevelRecord: _Replay._set_feature,
+        NoOpRecord: _Replay._do_nothing,
     }
 )

@@ -21,6 +21,7 @@ from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterSet
@@ -113,7 +114,7 @@ class ActiveController:
         snapshot = self._copy.snapshot
         image = EMPTY_IMAGE if snapshot is None else snapshot.image
         for batch in self._copy.batches:
-            image, _ = image.apply(batch.records, batch.last_offset, batch.leader_epoch)
+            image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
         return image
 
     # --- brokers --------------------------------------------------------------------------------

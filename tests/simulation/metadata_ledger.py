@@ -5,6 +5,7 @@ may ever commit anything else there.
 """
 
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.types import Offset
 from tests.simulation.metadata_copy import MetadataBatch
 
@@ -23,6 +24,6 @@ class MetadataLedger:
     def extend(self, batch: MetadataBatch) -> None:
         """Take in the next batch."""
         self.batches[batch.base_offset] = batch
-        self.image, _ = self.image.apply(batch.records, batch.last_offset, batch.leader_epoch)
+        self.image, _ = replay_records(self.image, batch.records, batch.last_offset, batch.leader_epoch)
         self.images[batch.last_offset] = self.image
         self.end_offset = batch.last_offset + 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata_log.machine.snapshot_schedule import SnapshotSchedule
 from sparklog.types import Offset
 
@@ -56,7 +57,7 @@ class Publishing:
             if batches:
                 records = [record for batch in batches for record in batch.records]
                 last = batches[-1]
-                self._replayed, delta = before.apply(records, last.last_offset, last.leader_epoch)
+                self._replayed, delta = replay_records(before, records, last.last_offset, last.leader_epoch)
                 world.image_replayed(broker, self._replayed)
                 self._snapshots.replayed(len(records))
         if delta is not None and self.has_begun:

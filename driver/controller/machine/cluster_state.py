@@ -16,6 +16,7 @@ from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 
@@ -43,7 +44,7 @@ class ClusterState:
     ) -> None:
         """Take decided records in; `last_offset` is that of the last one (or of a control record, alone)."""
         before = self.image
-        self.image, delta = before.apply(records, last_offset, leader_epoch)
+        self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
 
     @property

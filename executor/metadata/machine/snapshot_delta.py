@@ -1,6 +1,6 @@
 """What differs between two images that do not follow each other by a batch: one came out of a snapshot.
 
-Whoever acts on deltas acts on this one as on those of `MetadataImage.apply`: it names what is different, and
+Whoever acts on deltas acts on this one as on those of `replay_records`: it names what is different, and
 nothing that is the same. A topic that was deleted and created again under its name has another id, so it is
 both in `deleted_topics` and in `created_topics`.
 """

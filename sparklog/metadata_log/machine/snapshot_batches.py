@@ -23,7 +23,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
-from sparklog.metadata_log.control_records import (
+from sparklog.metadata_log.machine.control_records import (
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
     METADATA_VERSION_FEATURE,
     ConfigRecord,
@@ -63,5 +64,5 @@ def image_of_snapshot(snapshot_id: SnapshotId, records: Iterable[MetadataRecord]
     Raises:
         MetadataReplayError: the records are not those of an image.
     """
-    image, _ = EMPTY_IMAGE.apply(list(records), snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
+    image, _ = replay_records(EMPTY_IMAGE, records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
     return image

@@ -23,6 +23,7 @@ from executor.partitions.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -166,7 +167,7 @@ class Brokers:
     async def commit(self, *records: MetadataRecord) -> None:
         """Append to the metadata log, so to say, and have every broker act on it."""
         async with self._committing:
-            self.image, delta = self.image.apply(records, self.image.end_offset, 1)
+            self.image, delta = replay_records(self.image, records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
                 broker.suspicions.image_changed(self.image)
                 await broker.replicas.apply(self.image, delta)

@@ -14,8 +14,9 @@ from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import TopicRecord
-from sparklog.metadata_log.control_records import leader_change, voters_record
+from sparklog.metadata_log.machine.control_records import leader_change, voters_record
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
@@ -43,7 +44,7 @@ def log(tmp_path: Path) -> MetadataLog:
 def image_of(log: MetadataLog) -> MetadataImage:
     image = EMPTY_IMAGE if log.snapshot is None else log.snapshot.image
     for batch in log.replay():
-        image, _ = image.apply(batch.records, batch.last_offset, batch.leader_epoch)
+        image, _ = replay_records(image, batch.records, batch.last_offset, batch.leader_epoch)
     return image
 
 

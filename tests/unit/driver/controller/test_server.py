@@ -34,7 +34,8 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.features import NEW_CLUSTER_FEATURES
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata_log.control_records import (
+from sparklog.metadata.replay import replay_records
+from sparklog.metadata_log.machine.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     VotersRecord,
@@ -147,7 +148,8 @@ def follow(channel: BlockingChannel) -> MetadataImage:
                 if header.is_control
                 else [record.value for record in read_records(records, header, position)]
             )
-            image, _ = image.apply(
+            image, _ = replay_records(
+                image,
                 [decode_record(value or b"") for value in values],
                 header.last_offset,
                 header.partition_leader_epoch,

@@ -23,7 +23,6 @@ from executor.api.quorum import QuorumHandlers
 from executor.metadata.machine.quorum_voter import FetchOutcome
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.partitions.log_end import log_end
-from executor.partitions.partition_table import PartitionTable
 from executor.partitions.table import PartitionTable
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig

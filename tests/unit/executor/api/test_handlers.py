@@ -17,7 +17,6 @@ from executor.api.init_producer_id import ProducerIdHandler
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
-from sparklog.answers.coordinators import handle_find_coordinator
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions

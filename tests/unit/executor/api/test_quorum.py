@@ -27,6 +27,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import NoOpRecord
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
@@ -333,7 +334,7 @@ def test_describe_quorum_says_what_the_broker_knows(scene: Scene) -> None:
 
 def test_copy_that_begins_behind_a_snapshot_is_served_with_it(scene: Scene, tmp_path: Path) -> None:
     """A candidate with an empty disk gets the snapshot, file and all, and then the log from its end on."""
-    image, _ = EMPTY_IMAGE.apply([NoOpRecord()], 2, 1)
+    image, _ = replay_records(EMPTY_IMAGE, [NoOpRecord()], 2, 1)
     snapshot = MetadataSnapshot(image, None, 7)
 
     async def scenario() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from executor.metadata.machine.quorum_voter import VoteRequest
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
     MetadataRecord,
 )
@@ -23,7 +24,7 @@ def leaders_snapshot(
 ) -> MetadataSnapshot:
     """Write a snapshot of what the records make, as the leader has it; return it."""
     directory.mkdir(exist_ok=True)
-    image, _ = EMPTY_IMAGE.apply(records, end_offset - 1, epoch)
+    image, _ = replay_records(EMPTY_IMAGE, records, end_offset - 1, epoch)
     snapshot = MetadataSnapshot(image, None, 1_700_000_000_000)
     with PartialSnapshot(directory, snapshot.snapshot_id) as partial:
         for each in encode_snapshot(snapshot):
@@ -144,7 +145,7 @@ def test_broker_that_restarts_begins_with_its_newest_snapshot(tmp_path: Path) ->
     """It replays what came after it, and publishes all of it at once."""
     scene = Scene(tmp_path)
     scene.log.append_as_follower(batch(0, 1, registration(0), topic(0)), 0)
-    image, _ = EMPTY_IMAGE.apply([registration(0), topic(0)], 1, 1)
+    image, _ = replay_records(EMPTY_IMAGE, [registration(0), topic(0)], 1, 1)
     scene.replica.snapshots.write(MetadataSnapshot(image, None, 7))
     scene.log.append_as_follower(batch(2, 1, topic(1)), 0)
     scene.log.close()

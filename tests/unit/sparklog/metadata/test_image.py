@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 
 from sparklog.endpoints import Endpoint
+from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
     LeaderRecoveryState,
-    MetadataDelta,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
@@ -24,6 +24,7 @@ from sparklog.metadata.replay import (
     UnknownBrokerRecordError,
     UnknownPartitionRecordError,
     UnknownTopicRecordError,
+    replay_records,
 )
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
@@ -81,7 +82,7 @@ def partition(topic_id: UUID, number: int, elr: tuple[int, ...] | None = None) -
 def applied(
     *records: MetadataRecord, image: MetadataImage = EMPTY_IMAGE
 ) -> tuple[MetadataImage, MetadataDelta]:
-    return image.apply(records, image.end_offset + len(records) - 1, 1)
+    return replay_records(image, records, image.end_offset + len(records) - 1, 1)
 
 
 def image_of(*records: MetadataRecord) -> MetadataImage:

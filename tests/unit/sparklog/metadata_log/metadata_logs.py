@@ -6,6 +6,7 @@ from uuid import UUID
 
 from sparklog.metadata.framing import decode_record, encode_record
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, PartitionRecord, ResourceType, TopicRecord
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.snapshot_store import SnapshotStore
@@ -77,6 +78,6 @@ def replayed(log: Log, start: MetadataSnapshot | None = None) -> MetadataSnapsho
         for position, header in iterate_headers(data):
             values = [] if header.is_control else list(read_records(data, header, position))
             records = [decode_record(record.value or b"") for record in values]
-            image, _ = image.apply(records, header.last_offset, header.partition_leader_epoch)
+            image, _ = replay_records(image, records, header.last_offset, header.partition_leader_epoch)
             timestamp_ms = header.max_timestamp
     return MetadataSnapshot(image, None, timestamp_ms)

@@ -9,6 +9,7 @@ import pytest
 from sparklog.config import SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata_log.machine.snapshot_batches import (
     DamagedSnapshotError,
     MetadataSnapshot,
@@ -222,7 +223,7 @@ def test_crash_between_a_download_and_the_replacement_is_finished_at_the_next_st
     """The log is behind the snapshot, or has records that were never committed."""
     leader = snapshotted(tmp_path / "leader", topics_each=2)
     snapshot = replayed(leader)
-    snapshot = snapshot._replace(image=snapshot.image.apply([], 17, leader_epoch)[0])
+    snapshot = snapshot._replace(image=replay_records(snapshot.image, [], 17, leader_epoch)[0])
     log = open_log(tmp_path / "broker")
     append_topics(log, range(2 if leader_epoch == 1 else 20))
     downloaded(log, snapshot)
@@ -314,7 +315,7 @@ def test_snapshot_that_the_disk_refuses_is_missed_by_nobody(
 def test_snapshot_below_the_log_is_not_written(tmp_path: Path) -> None:
     """A snapshot was downloaded while one of the old log was being put together."""
     log = snapshotted(tmp_path)
-    old = replayed(log)._replace(image=EMPTY_IMAGE.apply([], 4, 1)[0])
+    old = replayed(log)._replace(image=replay_records(EMPTY_IMAGE, [], 4, 1)[0])
     store = store_of(log)
     store.replace_log(SnapshotId(18, 2))
     store.write(old)

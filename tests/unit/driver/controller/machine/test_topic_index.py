@@ -13,6 +13,7 @@ from driver.controller.machine.create_topics import LOGGED_TOPICS
 from driver.controller.machine.topic_index import TopicIndex
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
     NO_LEADER,
     MetadataRecord,
@@ -98,7 +99,7 @@ def test_index_that_followed_every_image_equals_one_made_from_the_last(seed: int
     image, index = EMPTY_IMAGE, TopicIndex(EMPTY_IMAGE)
     for _ in range(100):
         before = image
-        image, delta = before.apply(some_records(before, chance), before.end_offset + 20, 1)
+        image, delta = replay_records(before, some_records(before, chance), before.end_offset + 20, 1)
         index.changed(before, image, delta)
         assert what_it_says(index) == what_it_says(TopicIndex(image))
 

@@ -3,17 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from executor.control.machine.suspected_brokers import JUST_FENCED_MS, SUSPICION_MS, SuspectedBrokers
-from sparklog.metadata.image import BrokerRegistration, MetadataImage
-from sparklog.endpoints import Endpoint
-from executor.control.machine.suspected_brokers import FAREWELL_MS, SUSPICION_MS, BrokerLosses
 from executor.control.machine.suspected_brokers import (
     JUST_FENCED_MS,
     SUSPICION_MS,
     SuspectedBrokers,
 )
 from sparklog.endpoints import Endpoint
-from sparklog.metadata.image import BrokerRegistration, Endpoint, MetadataImage
+from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
 CLIENT, OTHER_CLIENT = object(), object()

@@ -7,8 +7,9 @@ from hypothesis import given
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import ConfigRecord, NoOpRecord, ResourceType
-from sparklog.metadata_log.control_records import SnapshotFooterRecord, control_record
+from sparklog.metadata_log.machine.control_records import SnapshotFooterRecord, control_record
 from sparklog.metadata_log.machine.snapshot_batches import (
     BATCH_BYTES,
     DamagedSnapshotError,
@@ -58,7 +59,7 @@ def test_snapshot_with_one_huge_record_gives_it_a_batch_of_its_own() -> None:
         resource_type=ResourceType.TOPIC, resource_name="t", name="a", value="v" * (2 * BATCH_BYTES)
     )
     small = ConfigRecord(resource_type=ResourceType.TOPIC, resource_name="t", name="b", value="1")
-    image, _ = EMPTY_IMAGE.apply([large, small], 1, 1)
+    image, _ = replay_records(EMPTY_IMAGE, [large, small], 1, 1)
     snapshot = MetadataSnapshot(image, None, 5)
     batches = list(encode_snapshot(snapshot))
     assert [read_header(batch).record_count for batch in batches] == [1, 1, 1, 1]
@@ -112,6 +113,6 @@ def test_snapshot_under_another_epochs_name_is_refused() -> None:
 
 def test_snapshot_of_control_records_alone_holds_the_offset() -> None:
     """A young cluster may have nothing but a leader."""
-    image, _ = EMPTY_IMAGE.apply([NoOpRecord()], 3, 2)
+    image, _ = replay_records(EMPTY_IMAGE, [NoOpRecord()], 3, 2)
     snapshot = MetadataSnapshot(image, VOTERS, 7)
     assert decode_snapshot(SnapshotId(4, 2), encode_snapshot(snapshot)) == snapshot

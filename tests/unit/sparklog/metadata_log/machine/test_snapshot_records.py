@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
-from sparklog.metadata.replay import MetadataReplayError
+from sparklog.metadata.replay import MetadataReplayError, replay_records
 from sparklog.metadata.schemas import (
     BeginTransactionRecord,
     ConfigRecord,
@@ -55,8 +55,8 @@ def test_snapshot_of_equal_images_is_equal_whatever_order_they_came_in() -> None
         RegisterBrokerRecord(broker_id=1, incarnation_id=None, broker_epoch=1, end_points=(), rack=None),
         ProducerIdsRecord(broker_id=1, next_producer_id=2000),
     ]
-    image, _ = EMPTY_IMAGE.apply(records, 7, 1)
-    other, _ = EMPTY_IMAGE.apply(records[::-1], 7, 1)
+    image, _ = replay_records(EMPTY_IMAGE, records, 7, 1)
+    other, _ = replay_records(EMPTY_IMAGE, records[::-1], 7, 1)
     written = list(snapshot_records(image))
     assert written == list(snapshot_records(other))
     assert written[0] == FeatureLevelRecord(name="metadata.version", feature_level=30)
@@ -73,7 +73,7 @@ def test_snapshot_of_equal_images_is_equal_whatever_order_they_came_in() -> None
 
 def test_snapshot_of_nothing_is_empty_and_gives_the_image_at_its_offset() -> None:
     """Control records alone move the offset; the image then holds nothing, but at a place in the log."""
-    image, _ = EMPTY_IMAGE.apply([NoOpRecord()], 4, 2)
+    image, _ = replay_records(EMPTY_IMAGE, [NoOpRecord()], 4, 2)
     assert list(snapshot_records(image)) == []
     assert snapshot_id_of(image) == SnapshotId(5, 2)
     assert image_of_snapshot(SnapshotId(5, 2), []) == image
@@ -81,7 +81,7 @@ def test_snapshot_of_nothing_is_empty_and_gives_the_image_at_its_offset() -> Non
 
 def test_snapshot_within_a_transaction_is_refused() -> None:
     """What a transaction holds back would be in no snapshot, and its end would come without it."""
-    image, _ = image_with_partitions(1).apply([BeginTransactionRecord()], 5, 4)
+    image, _ = replay_records(image_with_partitions(1), [BeginTransactionRecord()], 5, 4)
     with pytest.raises(AssertionError, match="transaction"):
         list(snapshot_records(image))
 

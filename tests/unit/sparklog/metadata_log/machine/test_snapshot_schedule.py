@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sparklog.config import SnapshotLimits
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import BeginTransactionRecord
 from sparklog.metadata_log.machine.snapshot_schedule import (
     KeptSnapshot,
@@ -80,7 +81,7 @@ def test_snapshot_waits_for_the_end_of_a_transaction() -> None:
     """Half a transaction is in no image."""
     schedule = schedule_of(1, None, now_ms=0)
     schedule.replayed(1000)
-    open_image, _ = EMPTY_IMAGE.apply([BeginTransactionRecord()], 0, 1)
+    open_image, _ = replay_records(EMPTY_IMAGE, [BeginTransactionRecord()], 0, 1)
     assert not schedule.is_due(open_image, 10)
 
 

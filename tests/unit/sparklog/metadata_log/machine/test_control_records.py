@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from sparklog.metadata_log.control_records import (
+from sparklog.metadata_log.machine.control_records import (
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     control_record,

@@ -6,7 +6,6 @@ is a kio entity of version 0, the only one that Kafka reads from a log. `LeaderC
 (KIP-630).
 """
 
-import io
 import struct
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -20,14 +19,14 @@ from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
 from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
 from kio.schema.voters_record.v0.data import Endpoint, KRaftVersionFeature, VotersRecord
 from kio.schema.voters_record.v0.data import Voter as VotersRecordVoter
-from kio.serial import entity_reader, entity_writer
 
 from sparklog.endpoints import CONTROLLER_LISTENER
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 from sparklog.records.batch import CorruptBatchError
 from sparklog.records.builder import SimpleRecord
 from sparklog.types import BrokerId, TimestampMs
-from sparklog.wire.guard import check_entity
+from sparklog.wire.encoder import encode_to_bytes
+from sparklog.wire.guard import decode_entity
 
 __all__ = [
     "ControlRecordType",
@@ -70,16 +69,12 @@ _ENTITIES: Final[Mapping[ControlRecordType, type[Any]]] = MappingProxyType(
     }
 )
 _TYPES: Final = MappingProxyType({entity: control_type for control_type, entity in _ENTITIES.items()})
-_ENCODINGS: Final = MappingProxyType({entity: entity_writer(entity) for entity in _TYPES})
-_DECODINGS: Final = MappingProxyType({entity: entity_reader(entity) for entity in _TYPES})
 
 
 def control_record(entity: Any, timestamp_ms: TimestampMs) -> SimpleRecord:
     """Return the record that holds `entity`, one of the five kinds; it belongs into a control batch."""
-    value = io.BytesIO()
-    _ENCODINGS[type(entity)](value, entity)
     key = _KEY.pack(_KEY_VERSION, _TYPES[type(entity)])
-    return SimpleRecord(key=key, value=value.getvalue(), timestamp_ms=timestamp_ms)
+    return SimpleRecord(key=key, value=encode_to_bytes(entity), timestamp_ms=timestamp_ms)
 
 
 def read_control_record(record: SimpleRecord) -> Any | None:
@@ -95,10 +90,7 @@ def read_control_record(record: SimpleRecord) -> Any | None:
     number = _KEY.unpack_from(key)[1]
     if number not in _ENTITIES:
         return None
-    entity_type = _ENTITIES[ControlRecordType(number)]
-    view = memoryview(value).toreadonly()
-    check_entity(entity_type, view, 0)
-    entity, _ = _DECODINGS[entity_type](view, 0)
+    entity, _ = decode_entity(_ENTITIES[ControlRecordType(number)], value)
     return entity
 
 
