@@ -186,7 +186,7 @@ class _Sparklog:
 
     def __init__(self, topic: str, configuration: dict[str, object]) -> None:
         addresses = client.parse_bootstrap_servers(str(configuration["bootstrap.servers"]))
-        cluster = client.Cluster(client.ClientConfig(bootstrap_servers=addresses))
+        cluster = client.ClusterClient(client.ClientConfig(bootstrap_servers=addresses))
         self._topic = topic
         self._producer = client.Producer(cluster, client.ProducerConfig())
         self._producer.start()

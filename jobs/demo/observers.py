@@ -72,7 +72,7 @@ class AcknowledgedObserver(Observer):
         addresses = client.parse_bootstrap_servers(self._bootstrap_servers)
         high_watermarks = dict.fromkeys(self._partitions, 0)
         latest = dict.fromkeys(self._partitions, client.SpecialOffset.LATEST)
-        with client.Cluster(client.ClientConfig(bootstrap_servers=addresses)) as cluster:
+        with client.ClusterClient(client.ClientConfig(bootstrap_servers=addresses)) as cluster:
             while not self._stop.wait(ACKNOWLEDGED_POLL_S):
                 try:
                     listed = client.list_offsets(cluster, latest)

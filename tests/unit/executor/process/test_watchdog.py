@@ -12,7 +12,7 @@ import pytest
 from executor.process.watchdog import Silence, is_stopped
 from tests.cluster import wait_for
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 LIMIT_MS = 400
 WATCHED = f"""
 import asyncio, sys, time

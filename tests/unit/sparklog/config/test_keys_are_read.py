@@ -8,7 +8,7 @@ from sparklog.config import BROKER_KEYS, TOPIC_KEYS
 from sparklog.config.broker import BROKER_ATTRIBUTES
 from sparklog.config.topic import STORED_ONLY, TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 
 
 @cache

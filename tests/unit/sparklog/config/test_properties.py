@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.config import BROKER_KEYS, BrokerConfig, PropertiesError, read_properties
 
-SHIPPED = Path(__file__).parents[3] / "conf" / "broker.properties"
+SHIPPED = Path(__file__).parents[4] / "conf" / "broker.properties"
 
 
 def written(directory: Path, text: str | bytes) -> Path:
