@@ -7,7 +7,7 @@ and the message into their response; nothing else translates exceptions to codes
 
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError"]
+__all__ = ["ErrorCode", "KafkaError", "kafka_error"]
 
 
 class KafkaError(Exception):
@@ -30,3 +30,12 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.error_code.name.upper()}: {self.message}"
+
+
+def kafka_error(error: KafkaError | OSError) -> KafkaError:
+    """Return what a request is answered with for an error: of a disk that is KAFKA_STORAGE_ERROR.
+
+    >>> str(kafka_error(OSError("no space left")))
+    'KAFKA_STORAGE_ERROR: no space left'
+    """
+    return error if isinstance(error, KafkaError) else KafkaError(ErrorCode.kafka_storage_error, str(error))

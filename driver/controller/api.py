@@ -7,7 +7,6 @@ Envelope holds a client's request that a broker has passed on (KIP-590): the sam
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from datetime import timedelta
 from functools import partial
 from types import GeneratorType
 from typing import Any, Final
@@ -49,6 +48,7 @@ from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.requests import Deferred, Handler, Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["ABOUT_FEW", "Handlers", "controller_versions"]
@@ -205,8 +205,8 @@ class Handlers:
     def _heartbeat(self, request: Request) -> Response | Deferred:
         if not self._quorum.has_majority(monotonic_ms()):
             # Another driver may be giving this broker's leaderships away: its lease must not be renewed here.
-            return BrokerHeartbeatResponse(
-                throttle_time=timedelta(),
+            return unthrottled(
+                BrokerHeartbeatResponse,
                 error_code=ErrorCode.not_controller,
                 is_caught_up=False,
                 is_fenced=True,
@@ -287,8 +287,8 @@ class Handlers:
             )
         except KafkaError as error:
             logger.info("DescribeTopicPartitions is refused: %s", error)
-            return DescribeTopicPartitionsResponse(
-                throttle_time=timedelta(),
+            return unthrottled(
+                DescribeTopicPartitionsResponse,
                 topics=tuple(
                     DescribeTopicPartitionsResponseTopic(
                         error_code=error.error_code,

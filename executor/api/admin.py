@@ -7,7 +7,6 @@ asked for, which Kafka's clients take for "try again". The change may have been 
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.alter_configs.v2 import AlterConfigsResponse
@@ -28,11 +27,11 @@ from executor.control.forwarding import Forwarded, Forwarder
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request, Response
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
 __all__ = ["FORWARDED_APIS", "AdminHandlers", "refusal"]
 
-NO_THROTTLE: Final = timedelta(0)
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +60,8 @@ def refusal(api_key: ApiKey, body: Any, error_code: ErrorCode, message: str) -> 
 
 
 def _refuse_create_topics(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return CreateTopicsResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        CreateTopicsResponse,
         topics=tuple(
             CreatableTopicResult(
                 name=topic.name, topic_id=None, error_code=error_code, error_message=message, configs=None
@@ -73,8 +72,8 @@ def _refuse_create_topics(body: Any, error_code: ErrorCode, message: str) -> Any
 
 
 def _refuse_delete_topics(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return DeleteTopicsResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        DeleteTopicsResponse,
         responses=tuple(
             DeletableTopicResult(
                 name=topic.name, topic_id=topic.topic_id, error_code=error_code, error_message=message
@@ -85,8 +84,8 @@ def _refuse_delete_topics(body: Any, error_code: ErrorCode, message: str) -> Any
 
 
 def _refuse_create_partitions(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return CreatePartitionsResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        CreatePartitionsResponse,
         results=tuple(
             CreatePartitionsTopicResult(name=topic.name, error_code=error_code, error_message=message)
             for topic in body.topics
@@ -95,8 +94,8 @@ def _refuse_create_partitions(body: Any, error_code: ErrorCode, message: str) ->
 
 
 def _refuse_alter_configs(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return AlterConfigsResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        AlterConfigsResponse,
         responses=tuple(
             AlterConfigsResourceResponse(
                 error_code=error_code,
@@ -110,8 +109,8 @@ def _refuse_alter_configs(body: Any, error_code: ErrorCode, message: str) -> Any
 
 
 def _refuse_incremental_alter_configs(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return IncrementalAlterConfigsResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        IncrementalAlterConfigsResponse,
         responses=tuple(
             IncrementalAlterConfigsResourceResponse(
                 error_code=error_code,
@@ -125,7 +124,7 @@ def _refuse_incremental_alter_configs(body: Any, error_code: ErrorCode, message:
 
 
 def _refuse_elect_leaders(body: Any, error_code: ErrorCode, message: str) -> Any:
-    return ElectLeadersResponse(throttle_time=NO_THROTTLE, error_code=error_code, replica_election_results=())
+    return unthrottled(ElectLeadersResponse, error_code=error_code, replica_election_results=())
 
 
 _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {

@@ -19,17 +19,17 @@ from kio.schema.delete_records.v2.response import (
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.slices import SLICE_ITEMS
 from sparklog.types import Offset
 from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
-_NO_THROTTLE: Final = datetime.timedelta(0)
 
 
 class _Deletion:
@@ -194,10 +194,8 @@ class DeleteRecordsHandler:
                 None if asked.offset == _HIGH_WATERMARK else asked.offset
             )
             deletion.replica = replica
-        except KafkaError as error:
-            deletion.error_code = error.error_code
-        except OSError:
-            deletion.error_code = ErrorCode.kafka_storage_error
+        except (KafkaError, OSError) as error:
+            deletion.error_code = kafka_error(error).error_code
         return deletion
 
 
@@ -212,8 +210,8 @@ def _response(deletions: Sequence[_Deletion]) -> Steps:
             )
         )
         yield
-    return DeleteRecordsResponse(
-        throttle_time=_NO_THROTTLE,
+    return unthrottled(
+        DeleteRecordsResponse,
         topics=tuple(
             DeleteRecordsTopicResult(name=name, partitions=tuple(rows)) for name, rows in topics.items()
         ),

@@ -1,7 +1,6 @@
 """DescribeCluster, DescribeTopicPartitions, DescribeConfigs: answered from the metadata image."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from kio.schema.describe_topic_partitions.v0.response import (
     DescribeTopicPartitionsResponse,
@@ -16,6 +15,7 @@ from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["DescribeHandlers"]
@@ -63,8 +63,8 @@ class DescribeHandlers:
                 )
             )
         except KafkaError as error:
-            return DescribeTopicPartitionsResponse(
-                throttle_time=timedelta(0),
+            return unthrottled(
+                DescribeTopicPartitionsResponse,
                 topics=tuple(
                     DescribeTopicPartitionsResponseTopic(
                         error_code=error.error_code, name=topic.name, topic_id=None, partitions=()

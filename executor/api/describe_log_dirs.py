@@ -3,8 +3,7 @@
 A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions.
 """
 
-import datetime
-from typing import Any, Final
+from typing import Any
 
 from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsPartition,
@@ -19,9 +18,8 @@ from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
-
-_NO_THROTTLE: Final = datetime.timedelta(0)
 
 
 def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) -> Steps:
@@ -36,8 +34,8 @@ def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) 
         if wanted is None or tuple(replica.topic_partition) in wanted:
             topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
             topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
-    return DescribeLogDirsResponse(
-        throttle_time=_NO_THROTTLE,
+    return unthrottled(
+        DescribeLogDirsResponse,
         error_code=ErrorCode.none,
         results=tuple(
             DescribeLogDirsResult(

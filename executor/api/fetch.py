@@ -22,7 +22,7 @@ from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.partition_reads import read_failed, read_partition
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.table import PartitionTable
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.requests import Deferred, Request, Steps
 
 _PARTITIONS_AT_ONCE: Final = 100
@@ -134,10 +134,8 @@ class DelayedFetch:
             if self._context.session_id != NO_SESSION_ID and asked.replica is None:
                 asked.watch(replica)
             read_partition(replica, fetched, progress, self._services.executor)
-        except KafkaError as error:
-            fetched.error = error
-        except OSError as error:
-            fetched.error = KafkaError(ErrorCode.kafka_storage_error, str(error))
+        except (KafkaError, OSError) as error:
+            fetched.error = kafka_error(error)
         progress.add(fetched)
 
     def _settle(self, progress: FetchProgress) -> Any:

@@ -4,7 +4,6 @@ The one place where a fetch's errors become codes. An error carries the offsets 
 they are known: a follower that is out of range needs the leader's log start offset.
 """
 
-import datetime
 import importlib
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -15,10 +14,10 @@ from kio.index import load_response_schema
 from executor.api.machine.fetch_progress import FetchedPartition
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
+from sparklog.wire.throttling import unthrottled
 
 _FETCH: Final = 1
 _UNKNOWN: Final = -1
-_NO_THROTTLE: Final = datetime.timedelta(0)
 _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
@@ -68,8 +67,8 @@ def fetch_response(
         extra["session_id"] = session_id
     if leaders:
         extra["node_endpoints"] = tuple(leaders.values())
-    return types.response(
-        throttle_time=_NO_THROTTLE,
+    return unthrottled(
+        types.response,
         responses=tuple(
             types.topic(**{name_field: topic}, partitions=tuple(rows)) for topic, rows in topics.items()
         ),

@@ -7,7 +7,6 @@ each came with a version, and is UNSUPPORTED_VERSION before it (Kafka's ReplicaM
 """
 
 import asyncio
-import datetime
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ from kio.schema.list_offsets.v11.response import (
 from executor.partitions.machine.leader import PartitionLeader
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -30,6 +29,7 @@ from sparklog.storage.results import (
 )
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
 _UNKNOWN: Final = -1
@@ -46,7 +46,6 @@ _FIRST_VERSIONS: Final = {
     _EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 """Since when a negative time may be asked for."""
-_NO_THROTTLE: Final = datetime.timedelta(0)
 
 
 class _Found(NamedTuple):
@@ -65,7 +64,7 @@ class _LookUp(NamedTuple):
     is_client: bool
 
 
-_Outcome = _Found | KafkaError | OSError
+_Outcome = _Found | KafkaError
 
 
 class ListOffsetsHandler:
@@ -93,7 +92,7 @@ class ListOffsetsHandler:
                     _check_supported(partition.timestamp, request.api_version)
                     found = self._find(topic.name, partition, body)
                 except (KafkaError, OSError) as error:
-                    found = error
+                    found = kafka_error(error)
                 if isinstance(found, _LookUp):
                     by_time.append((rows, len(rows), found))
                     rows.append(partition.partition_index)
@@ -114,7 +113,7 @@ class ListOffsetsHandler:
             try:
                 found = await self._find_time(*look_up)
             except (KafkaError, OSError) as error:
-                found = error
+                found = kafka_error(error)
             rows[place] = _row(rows[place], found, version)
         return _response(topics)
 
@@ -177,12 +176,10 @@ def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPart
     found = outcome if isinstance(outcome, _Found) else _Found()
     if isinstance(outcome, _Found):
         error_code = ErrorCode.none
-    elif isinstance(outcome, KafkaError):
+    else:
         error_code = outcome.error_code
         if error_code == ErrorCode.offset_not_available and api_version < _FIRST_OFFSET_NOT_AVAILABLE_VERSION:
             error_code = ErrorCode.leader_not_available
-    else:
-        error_code = ErrorCode.kafka_storage_error
     return ListOffsetsPartitionResponse(
         partition_index=partition,
         error_code=error_code,
@@ -193,8 +190,8 @@ def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPart
 
 
 def _response(topics: list[tuple[str, list[Any]]]) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        throttle_time=_NO_THROTTLE,
+    return unthrottled(
+        ListOffsetsResponse,
         topics=tuple(ListOffsetsTopicResponse(name=name, partitions=tuple(rows)) for name, rows in topics),
     )
 

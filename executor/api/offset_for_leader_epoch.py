@@ -1,7 +1,6 @@
 """OffsetForLeaderEpoch: where a leader epoch ends in this log (KIP-101, KIP-320). Versions 2 to 4."""
 
-import datetime
-from typing import Any, Final
+from typing import Any
 
 from kio.schema.offset_for_leader_epoch.v4.response import (
     EpochEndOffset,
@@ -12,9 +11,8 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
-
-_NO_THROTTLE: Final = datetime.timedelta(0)
 
 
 class OffsetForLeaderEpochHandler:
@@ -34,7 +32,7 @@ class OffsetForLeaderEpochHandler:
                 yield
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
             yield
-        return OffsetForLeaderEpochResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+        return unthrottled(OffsetForLeaderEpochResponse, topics=tuple(topics))
 
     def _end(self, topic: str, asked: Any) -> EpochEndOffset:
         try:

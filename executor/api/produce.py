@@ -29,11 +29,12 @@ from executor.partitions.settings import PartitionSettings
 from executor.partitions.table import PartitionTable
 from executor.records.examination import Demands, examine
 from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.records.batch import CODEC_BITS, BatchHeader, validate_produced
 from sparklog.records.codecs import DecompressionLimitError
 from sparklog.types import LeaderEpoch, Offset
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.turns import in_one_go
 
 ACKS_NONE: Final = 0
@@ -49,7 +50,6 @@ _EXAMINED_AT_ONCE_RECORDS: Final = 4_000
 _EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
 """and to how much each batch may expand there: one that is found to be larger begins anew on a thread."""
 _PRODUCE: Final = 0
-_NO_THROTTLE: Final = datetime.timedelta(0)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NONE: Final = ErrorCode.none
@@ -252,10 +252,8 @@ class ProduceHandler:
                         )
                     else:
                         _append(replica, records, header, produced, now_ms, wall_ms, watched)
-                except KafkaError as error:
-                    produced.fail(error)
-                except OSError as error:
-                    produced.fail(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+                except (KafkaError, OSError) as error:
+                    produced.fail(kafka_error(error))
                 yield
         if unexamined:
             return self._examined(request, unexamined, waiting, partitions, watched, now_ms)
@@ -288,10 +286,8 @@ class ProduceHandler:
                         f"{replica.topic_partition} got another leader epoch while its records were examined",
                     )
                 _append(replica, *result, produced, now_ms, wall_ms, watched)
-            except KafkaError as error:
-                produced.fail(error)
-            except OSError as error:
-                produced.fail(KafkaError(ErrorCode.kafka_storage_error, str(error)))
+            except (KafkaError, OSError) as error:
+                produced.fail(kafka_error(error))
         return self._answer(request, waiting, partitions, watched, arrived_ms)
 
     def _answer(
@@ -346,12 +342,12 @@ class ProduceHandler:
             yield
         name_field = "topic_id" if version >= 13 else "name"
         extra = {"node_endpoints": tuple(leaders.values())} if leaders else {}
-        return types.response(
+        return unthrottled(
+            types.response,
             responses=tuple(
                 types.topic(**{name_field: topic}, partition_responses=tuple(rows))
                 for topic, rows in topics.items()
             ),
-            throttle_time=_NO_THROTTLE,
             **extra,
         )
 

@@ -6,7 +6,6 @@ a majority's votes then say what of it counts. Nothing is held open; a candidate
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,6 +28,7 @@ from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.requests import Api, Handler, Request, Steps
+from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["QuorumHandlers"]
@@ -163,7 +163,7 @@ class QuorumHandlers:
                 list_offsets_response.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))
             )
             yield
-        return list_offsets_response.ListOffsetsResponse(throttle_time=timedelta(), topics=tuple(topics))
+        return unthrottled(list_offsets_response.ListOffsetsResponse, topics=tuple(topics))
 
     def _latest_offset(self, topic: str, partition: Any) -> Any:
         number = partition.partition_index

@@ -8,7 +8,6 @@ Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
 
 import re
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.describe_configs.v4.response import (
@@ -25,6 +24,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import ResourceType
 from sparklog.metadata.topic_names import check_topic_name
+from sparklog.wire.throttling import unthrottled
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
 STATIC_BROKER_CONFIG: Final = 4
@@ -51,7 +51,7 @@ def describe_configs_response(
         if key not in results:
             results[key] = _describe(image, broker_config, resource, request, described)
         yield
-    return DescribeConfigsResponse(throttle_time=timedelta(0), results=tuple(results.values()))
+    return unthrottled(DescribeConfigsResponse, results=tuple(results.values()))
 
 
 _Described = dict[Hashable, tuple[DescribeConfigsResourceResult, ...]]

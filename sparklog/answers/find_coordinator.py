@@ -6,7 +6,6 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED: the retriable code would have `init_trans
 until its time is up, this one fails it at once. The message of version 4 and later says why.
 """
 
-from datetime import timedelta
 from enum import IntEnum
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["handle_find_coordinator"]
 
@@ -40,8 +40,8 @@ def handle_find_coordinator(request: Request) -> Response | Steps:
     # Version 0 knows groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
     error_code, message = _refusal(key_type, request.api_version)
-    return SingleFindCoordinatorResponse(
-        throttle_time=timedelta(0),
+    return unthrottled(
+        SingleFindCoordinatorResponse,
         error_code=error_code,
         error_message=message,
         node_id=NO_BROKER,
@@ -59,7 +59,7 @@ def _refused_keys(body: Any, error_code: ErrorCode, message: str) -> Steps:
                 key=key, node_id=NO_BROKER, host="", port=-1, error_code=error_code, error_message=message
             )
         )
-    return FindCoordinatorResponse(throttle_time=timedelta(0), coordinators=tuple(coordinators))
+    return unthrottled(FindCoordinatorResponse, coordinators=tuple(coordinators))
 
 
 def _refusal(key_type: int, api_version: int) -> tuple[ErrorCode, str]:

@@ -4,13 +4,13 @@ As in Kafka, an idempotent producer that asks again gets another id, whatever id
 is refused for good, so that the client fails at once (see `find_coordinator`).
 """
 
-from datetime import timedelta
 from typing import Any
 
 from kio.schema.init_producer_id.v5 import InitProducerIdResponse
 
 from sparklog.errors import ErrorCode
 from sparklog.types import ProducerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["init_producer_id_response", "refusal"]
 
@@ -28,8 +28,8 @@ def init_producer_id_response(
     error_code: ErrorCode, producer_id: ProducerId | None = None
 ) -> InitProducerIdResponse:
     """Return an answer with a new id, or with none."""
-    return InitProducerIdResponse(
-        throttle_time=timedelta(0),
+    return unthrottled(
+        InitProducerIdResponse,
         error_code=error_code,
         producer_id=-1 if producer_id is None else producer_id,
         producer_epoch=-1 if producer_id is None else 0,

@@ -10,7 +10,6 @@ KIP-700, KIP-919, KIP-966.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -43,6 +42,7 @@ from sparklog.metadata.topic_names import (
     is_made_by_the_cluster,
 )
 from sparklog.types import BrokerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = [
     "ControllerNode",
@@ -54,7 +54,6 @@ __all__ = [
 ]
 
 NO_NODE: Final = -1
-NO_THROTTLE: Final = timedelta(0)
 OPERATIONS_OMITTED: Final = -(2**31)
 # Without an authorizer everybody may do everything: one bit an AclOperation that the resource has.
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -107,8 +106,8 @@ def metadata_response(
             topics.append(
                 (yield from _metadata_topic(image, topic, listener_name, request_version, operations))
             )
-    return MetadataResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        MetadataResponse,
         brokers=tuple(
             MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
@@ -204,8 +203,8 @@ def describe_cluster_response(
         )
         if controller_id is None:
             controller_id = controllers[0].controller_id
-    return DescribeClusterResponse(
-        throttle_time=NO_THROTTLE,
+    return unthrottled(
+        DescribeClusterResponse,
         error_code=error_code,
         error_message=error_message,
         endpoint_type=request.endpoint_type,
@@ -270,9 +269,7 @@ def describe_topic_partitions_response(
         if end < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=end)
             break
-    return DescribeTopicPartitionsResponse(
-        throttle_time=NO_THROTTLE, topics=tuple(described), next_cursor=next_cursor
-    )
+    return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(described), next_cursor=next_cursor)
 
 
 class _MissingTopic(NamedTuple):

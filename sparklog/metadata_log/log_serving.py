@@ -6,7 +6,6 @@ a leader epoch must mean this replica's.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +25,7 @@ from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset, SnapshotId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["ServedLog", "fetch_refusal"]
 
@@ -44,8 +44,8 @@ class ServedLog:
 
     def answer(self, request: FetchRequest) -> FetchResponse:
         """Return the answer to a request for this replica's cluster: its records up to the log's end."""
-        return FetchResponse(
-            throttle_time=timedelta(),
+        return unthrottled(
+            FetchResponse,
             error_code=ErrorCode.none,
             responses=tuple(
                 FetchableTopicResponse(
@@ -139,7 +139,7 @@ class ServedLog:
 
 def fetch_refusal(error_code: ErrorCode) -> FetchResponse:
     """Return the answer to a request that is refused as a whole."""
-    return FetchResponse(throttle_time=timedelta(), error_code=error_code, responses=())
+    return unthrottled(FetchResponse, error_code=error_code, responses=())
 
 
 def _known(leader_epoch: LeaderEpoch) -> LeaderEpoch | None:

@@ -5,7 +5,6 @@ are stretches of the file, not batches, and are sent from it without being read.
 """
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
@@ -20,6 +19,7 @@ from kio.schema.fetch_snapshot.v1.response import SnapshotId as WireSnapshotId
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.file_region import FileRegion
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, SnapshotId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["fetch_snapshot_response"]
 
@@ -93,4 +93,4 @@ def _check_addressee(
 
 
 def _response(error_code: ErrorCode, topics: tuple[TopicSnapshot, ...]) -> FetchSnapshotResponse:
-    return FetchSnapshotResponse(throttle_time=timedelta(), error_code=error_code, topics=topics)
+    return unthrottled(FetchSnapshotResponse, error_code=error_code, topics=topics)

@@ -6,7 +6,6 @@ ApiVersions itself, and the connection is kept, so that a newer client can ask a
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.api_versions.v0 import response as v0
@@ -15,6 +14,7 @@ from kio.schema.api_versions.v4 import response as newest
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.requests import Features, Request
+from sparklog.wire.throttling import unthrottled
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What client software names and versions look like from v3 on; others are INVALID_REQUEST (KIP-511)."""
@@ -51,14 +51,12 @@ class ApiVersionsHandler:
             _SOFTWARE_NAME.fullmatch(body.client_software_name)
             and _SOFTWARE_NAME.fullmatch(body.client_software_version)
         ):
-            return newest.ApiVersionsResponse(
-                error_code=ErrorCode.invalid_request, api_keys=(), throttle_time=timedelta(0)
-            )
+            return unthrottled(newest.ApiVersionsResponse, error_code=ErrorCode.invalid_request, api_keys=())
         features = _NO_FEATURES if self._features is None else self._features()
-        return newest.ApiVersionsResponse(
+        return unthrottled(
+            newest.ApiVersionsResponse,
             error_code=ErrorCode.none,
             api_keys=self._api_keys,
-            throttle_time=timedelta(0),
             supported_features=tuple(
                 newest.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
                 for name, (lowest, highest) in features.supported.items()

@@ -19,7 +19,7 @@ from time import perf_counter
 from types import GeneratorType
 from typing import Any, Final, Protocol
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.admission import Admission
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.frames import (
@@ -345,13 +345,14 @@ class Dispatcher:
         name = route.api_key.name
         what = f"{name} v{route.codec.api_version} (correlation id {request.correlation_id})"
         exchange.is_error = True
-        if isinstance(error, KafkaError) and route.refuse is not None and request.body is not None:
+        if isinstance(error, KafkaError | OSError) and route.refuse is not None and request.body is not None:
+            refusal = kafka_error(error)
             try:
-                self._answer(exchange, route.refuse(request, error))
+                self._answer(exchange, route.refuse(request, refusal))
             except Exception as mistake:
                 error = mistake
             else:
-                connection.note(f"{name} {error.error_code.name}", f"{what}: {error}")
+                connection.note(f"{name} {refusal.error_code.name}", f"{what}: {refusal}")
                 return
         self._measure(exchange)
         if isinstance(error, KafkaError):

@@ -11,7 +11,6 @@ The rules this module keeps:
 """
 
 import logging
-from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
@@ -27,6 +26,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import LeaderRecoveryState, PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChangeRecord
 from sparklog.types import BrokerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["alter_partition"]
 
@@ -167,7 +167,7 @@ def _directories(
 
 
 def _answer(error_code: ErrorCode, topics: tuple[TopicAnswer, ...]) -> AlterPartitionResponse:
-    return AlterPartitionResponse(throttle_time=timedelta(), error_code=error_code, topics=topics)
+    return unthrottled(AlterPartitionResponse, error_code=error_code, topics=topics)
 
 
 def _accepted(number: int, partition: PartitionRegistration) -> PartitionAnswer:

@@ -11,7 +11,6 @@ The rules this module keeps:
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
@@ -29,6 +28,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord
 from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["assign_directories"]
 
@@ -145,6 +145,4 @@ def _not_last_known(
 
 
 def _answer(error_code: ErrorCode, directories: tuple[DirectoryData, ...]) -> AssignReplicasToDirsResponse:
-    return AssignReplicasToDirsResponse(
-        throttle_time=timedelta(), error_code=error_code, directories=directories
-    )
+    return unthrottled(AssignReplicasToDirsResponse, error_code=error_code, directories=directories)

@@ -21,7 +21,6 @@ Source: KIP-631, KIP-841 (fenced brokers and the ISR), KIP-903.
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -51,6 +50,7 @@ from sparklog.metadata.schemas import (
     RegisterBrokerRecord,
 )
 from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["begin_controlled_shutdown", "fence", "fence_expired", "heartbeat", "register"]
 
@@ -377,16 +377,14 @@ def _offline_directories(
 
 
 def _registered(error_code: ErrorCode, broker_epoch: BrokerEpoch = -1) -> BrokerRegistrationResponse:
-    return BrokerRegistrationResponse(
-        throttle_time=timedelta(), error_code=error_code, broker_epoch=broker_epoch
-    )
+    return unthrottled(BrokerRegistrationResponse, error_code=error_code, broker_epoch=broker_epoch)
 
 
 def _beaten(
     error_code: ErrorCode, caught_up: bool = False, fenced: bool = True, shut_down: bool = False
 ) -> BrokerHeartbeatResponse:
-    return BrokerHeartbeatResponse(
-        throttle_time=timedelta(),
+    return unthrottled(
+        BrokerHeartbeatResponse,
         error_code=error_code,
         is_caught_up=caught_up,
         is_fenced=fenced,

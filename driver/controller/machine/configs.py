@@ -7,7 +7,6 @@ Brokers' own configuration is given at start and not changed here.
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from driver.controller.machine.eligible_replicas import forget_eligible_replicas
 from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["alter_configs", "incremental_alter_configs"]
 
@@ -60,7 +60,7 @@ def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterCo
     records, answers = _alter(
         cluster, request.resources, request.validate_only, new_values, IncrementallyAlteredResource
     )
-    return Decision(records, IncrementalAlterConfigsResponse(throttle_time=timedelta(), responses=answers))
+    return Decision(records, unthrottled(IncrementalAlterConfigsResponse, responses=answers))
 
 
 def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decision:
@@ -73,7 +73,7 @@ def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decisi
         return {config.name: config.value for config in resource.configs}
 
     records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
-    return Decision(records, AlterConfigsResponse(throttle_time=timedelta(), responses=answers))
+    return Decision(records, unthrottled(AlterConfigsResponse, responses=answers))
 
 
 _Answer = TypeVar("_Answer")

@@ -2,7 +2,6 @@
 
 import logging
 from collections import Counter
-from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -21,6 +20,7 @@ from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import BrokerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["create_partitions"]
 
@@ -50,7 +50,7 @@ def create_partitions(cluster: ClusterState, request: CreatePartitionsRequest) -
         results[wanted.name] = CreatePartitionsTopicResult(
             name=wanted.name, error_code=error_code, error_message=message
         )
-    reply = CreatePartitionsResponse(throttle_time=timedelta(), results=tuple(results.values()))
+    reply = unthrottled(CreatePartitionsResponse, results=tuple(results.values()))
     return Decision([] if request.validate_only else records, reply)
 
 

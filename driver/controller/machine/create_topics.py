@@ -7,7 +7,6 @@ answered with their own error and keep no other from being created.
 import logging
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType, TopicRecord
 from sparklog.metadata.topic_names import check_topic_name, collision_key, is_made_by_the_cluster
 from sparklog.types import BrokerId
+from sparklog.wire.throttling import unthrottled
 
 __all__ = [
     "LOGGED_TOPICS",
@@ -92,7 +92,7 @@ def create_topics(
     if records and not request.validate_only and not log_each:
         created = sum(isinstance(record, TopicRecord) for record in records)
         logger.info("%d topics are created", created)
-    reply = CreateTopicsResponse(throttle_time=timedelta(), topics=tuple(results.values()))
+    reply = unthrottled(CreateTopicsResponse, topics=tuple(results.values()))
     return Decision([] if request.validate_only else records, reply)
 
 
@@ -127,9 +127,7 @@ def refused_topics(request: CreateTopicsRequest, error: KafkaError) -> CreateTop
     """Return the reply to a request none of whose topics is created."""
     logger.info("%d topics are not created: %s", len(request.topics), error)
     names = dict.fromkeys(topic.name for topic in request.topics)
-    return CreateTopicsResponse(
-        throttle_time=timedelta(), topics=tuple(_refused(name, error) for name in names)
-    )
+    return unthrottled(CreateTopicsResponse, topics=tuple(_refused(name, error) for name in names))
 
 
 def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:

@@ -2,7 +2,6 @@
 
 import logging
 from collections import Counter
-from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
@@ -14,6 +13,7 @@ from driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["delete_topics"]
 
@@ -49,7 +49,7 @@ def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest) -> Decisi
             logger.info("Topic %s with id %s is deleted", topic.name, topic.topic_id)
     if len(times_named) > LOGGED_TOPICS:
         logger.info("%d topics are deleted", len(records))
-    return Decision(records, DeleteTopicsResponse(throttle_time=timedelta(), responses=tuple(results)))
+    return Decision(records, unthrottled(DeleteTopicsResponse, responses=tuple(results)))
 
 
 def _find(cluster: ClusterState, name: str | None, topic_id: UUID | None) -> TopicImage:

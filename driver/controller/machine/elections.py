@@ -7,7 +7,6 @@ looked for again and again, and are few: the index knows them (`topic_index`).
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from datetime import timedelta
 from uuid import UUID
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -25,6 +24,7 @@ from sparklog.metadata.schemas import (
     PartitionChangeRecord,
 )
 from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.wire.throttling import unthrottled
 
 __all__ = [
     "elect_leaders",
@@ -226,9 +226,7 @@ def _elect_one(cluster: ClusterState, name: str, number: int, election: Election
 
 
 def _elections(error_code: ErrorCode, results: tuple[ReplicaElectionResult, ...]) -> ElectLeadersResponse:
-    return ElectLeadersResponse(
-        throttle_time=timedelta(), error_code=error_code, replica_election_results=results
-    )
+    return unthrottled(ElectLeadersResponse, error_code=error_code, replica_election_results=results)
 
 
 def _without(

@@ -8,7 +8,6 @@ topic stays together, since naming it twice is a mistake. A request of few topic
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
@@ -20,6 +19,7 @@ from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 
 from driver.controller.machine.create_topics import refused_topics, too_many_partitions
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
 
@@ -114,8 +114,8 @@ def refused(part: Any) -> Any:
     """Return the reply to a part of a request that creates more partitions than one request may."""
     error = too_many_partitions()
     if isinstance(part, CreatePartitionsRequest):
-        return CreatePartitionsResponse(
-            throttle_time=timedelta(),
+        return unthrottled(
+            CreatePartitionsResponse,
             results=tuple(
                 CreatePartitionsTopicResult(
                     name=name, error_code=error.error_code, error_message=error.message

@@ -4,7 +4,6 @@ The controller's own listener is a client's first address, and Java clients ask 
 too; it allocates those one by one, each a record, which a producer asks for once in its life.
 """
 
-from datetime import timedelta
 from typing import Final
 
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
@@ -16,6 +15,7 @@ from driver.controller.machine.decision import Decision
 from sparklog.answers.init_producer_id import init_producer_id_response, refusal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ProducerIdsRecord
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["PRODUCER_ID_BLOCK_SIZE", "allocate_producer_ids", "init_producer_id"]
 
@@ -57,6 +57,6 @@ def init_producer_id(cluster: ClusterState, request: InitProducerIdRequest) -> D
 
 
 def _allocated(error_code: ErrorCode, start: int, length: int) -> AllocateProducerIdsResponse:
-    return AllocateProducerIdsResponse(
-        throttle_time=timedelta(), error_code=error_code, producer_id_start=start, producer_id_len=length
+    return unthrottled(
+        AllocateProducerIdsResponse, error_code=error_code, producer_id_start=start, producer_id_len=length
     )

@@ -21,6 +21,7 @@ from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.results import LATEST_TIMESTAMP
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID, LeaderEpoch
+from sparklog.wire.throttling import unthrottled
 
 __all__ = [
     "BrokerAnswerError",
@@ -64,7 +65,7 @@ def announced_broker(request: AddRaftVoterRequest) -> AnnouncedBroker:
 
 def announcement_response(error_code: ErrorCode, message: str | None = None) -> AddRaftVoterResponse:
     """Return the answer to a broker that announces itself."""
-    return AddRaftVoterResponse(throttle_time=timedelta(), error_code=error_code, error_message=message)
+    return unthrottled(AddRaftVoterResponse, error_code=error_code, error_message=message)
 
 
 def log_end_request(
