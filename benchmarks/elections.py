@@ -187,7 +187,7 @@ class Survivor:
         )
         self._image: MetadataImage = EMPTY_IMAGE
         self.replicas = Replicas(
-            broker_id, lambda: 1, [self._directory], config, _NoIsrProposals(), BrokerSuspicions(loop), loop
+            broker_id, lambda: 1, [self._directory], config, _NoIsrProposals(), BrokerSuspicions(loop)
         )
 
     async def take(self, batch: bytes) -> dict[str, Cost]:
@@ -226,7 +226,7 @@ async def _serve(broker_id: BrokerId, directory: Path, pipe: Connection) -> None
         if not batch:
             break
         figures = await survivor.take(batch)
-        pipe.send((figures, survivor.replicas.leader_count))
+        pipe.send((figures, survivor.replicas.table.leader_count))
     await survivor.close()
 
 

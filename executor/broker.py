@@ -15,11 +15,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from executor.api.apis import BrokerServices
+from executor.api.apis import BrokerServices, partition_apis
 from executor.api.client_listeners import ClientListeners
 from executor.control.alter_partition_sender import AlterPartitionSender
 from executor.control.assign_directories_sender import AssignDirectoriesSender
@@ -36,6 +37,7 @@ from executor.control.producer_id_blocks import ProducerIdBlocks
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.logs.directories import DataDirectories
 from executor.metadata.quorum_member import QuorumMember
+from executor.partitions.log_end import log_end
 from executor.partitions.replicas import Replicas
 from executor.process.concurrency import end, result_of, until_first_ends
 from sparklog.clocks import monotonic_ms
@@ -172,8 +174,6 @@ class Broker:
                 config,
                 proposals,
                 suspicions,
-                asyncio.get_running_loop(),
-                inter_broker_listener_name=config.inter_broker_listener,
                 assign=assignments.assign,
                 on_directory_failed=lambda directory: self._directory_failed(directory, directories),
                 holds_lease=self._holds_lease,
@@ -183,7 +183,7 @@ class Broker:
                 self._image = image
                 suspicions.image_changed(image)
                 await replicas.apply(image, delta)
-                self._image_applied(image, has_undeclared_damage=replicas.undeclared_damage > 0)
+                self._image_applied(image, has_undeclared_damage=replicas.reports.undeclared > 0)
 
             def services(cluster_id: str) -> BrokerServices:
                 return BrokerServices(
@@ -191,7 +191,7 @@ class Broker:
                     node_id=self.node_id,
                     config=config,
                     image=lambda: self._image,
-                    replicas=replicas,
+                    partition_apis=partition_apis(replicas, config),
                     suspicions=suspicions,
                     forwarder=Forwarder(link, config.request_timeout_ms),
                     auto_topic_creation=creation,
@@ -208,7 +208,7 @@ class Broker:
                 broker_epoch=self._registered_epoch,
                 publish=publish,
                 on_caught_up=self._caught_up,
-                log_end=replicas.log_end,
+                log_end=partial(log_end, replicas.table),
                 descriptors=self._descriptors,
                 now_ms=monotonic_ms,
             )

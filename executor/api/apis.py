@@ -1,12 +1,21 @@
 """What a broker's listener serves: which handler answers which API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from random import SystemRandom
 
 from executor.api.admin import FORWARDED_APIS, AdminHandlers
+from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe import DescribeHandlers
+from executor.api.describe_log_dirs import describe_log_dirs
+from executor.api.fetch import FetchHandler
 from executor.api.init_producer_id import ProducerIdHandler
+from executor.api.list_offsets import ListOffsetsHandler
+from executor.api.machine.fetch_sessions import LARGEST, FetchSessions
 from executor.api.metadata import MetadataHandler
+from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from executor.api.produce import ProduceHandler
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
@@ -19,7 +28,7 @@ from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.requests import Api, Handler
 
-__all__ = ["BrokerServices", "broker_apis"]
+__all__ = ["BrokerServices", "broker_apis", "partition_apis"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +39,8 @@ class BrokerServices:
     node_id: BrokerId
     config: BrokerConfig
     image: Callable[[], MetadataImage]
-    replicas: Replicas
+    partition_apis: Mapping[ApiKey, Api]
+    """See `partition_apis`."""
     suspicions: BrokerSuspicions
     forwarder: Forwarder
     auto_topic_creation: AutoTopicCreation
@@ -39,7 +49,6 @@ class BrokerServices:
 
 def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Api]:
     """Return the table for one listener; addresses in answers are those of that listener."""
-    replicas = services.replicas
     metadata = MetadataHandler(
         services.image,
         listener_name,
@@ -59,12 +68,6 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
     )
     admin = AdminHandlers(services.forwarder)
     handlers: dict[ApiKey, Handler] = {
-        ApiKey.PRODUCE: replicas.handle_produce,
-        ApiKey.FETCH: replicas.handle_fetch,
-        ApiKey.LIST_OFFSETS: replicas.handle_list_offsets,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: replicas.handle_offset_for_leader_epoch,
-        ApiKey.DELETE_RECORDS: replicas.handle_delete_records,
-        ApiKey.DESCRIBE_LOG_DIRS: replicas.handle_describe_log_dirs,
         ApiKey.METADATA: metadata.handle,
         ApiKey.DESCRIBE_CLUSTER: describe.cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
@@ -73,4 +76,36 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }
-    return {api_key: Api(*versions, handlers[api_key]) for api_key, versions in CLIENT_VERSIONS.items()}
+    apis = {api_key: Api(*CLIENT_VERSIONS[api_key], handler) for api_key, handler in handlers.items()}
+    return {**services.partition_apis, **apis}
+
+
+def partition_apis(replicas: Replicas, config: BrokerConfig) -> dict[ApiKey, Api]:
+    """Return what the tables of all listeners share, for a broker whose replicas have no image yet."""
+    table, delayed, executor = replicas.table, replicas.delayed, replicas.executor
+    sessions = FetchSessions(
+        lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots
+    )
+    delete_records = DeleteRecordsHandler(table, delayed)
+    replicas.listeners.append(delete_records)
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.PRODUCE: ProduceHandler(
+            table,
+            delayed,
+            replicas.examiners,
+            max_decompressed_bytes=config.message_max_decompressed_bytes,
+        ).handle,
+        ApiKey.FETCH: FetchHandler(
+            table, delayed, sessions, executor, max_response_bytes=config.fetch_max_bytes
+        ).handle,
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,
+        ApiKey.DELETE_RECORDS: delete_records.handle,
+    }
+    apis = {
+        api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
+        for api_key, handler in handlers.items()
+    }
+    describe = partial(describe_log_dirs, table=table, store=replicas.store)
+    apis[ApiKey.DESCRIBE_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.DESCRIBE_LOG_DIRS], describe)
+    return apis

@@ -18,6 +18,7 @@ from kio.schema.delete_records.v2.response import (
 
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.topic_names import is_internal_topic
@@ -146,7 +147,7 @@ class _Deletions:
         self.deferred.complete(_response(self._all))
 
 
-class DeleteRecordsHandler:
+class DeleteRecordsHandler(RoleListener[Replica]):
     """Answers DeleteRecords requests."""
 
     def __init__(self, table: PartitionTable, delayed: DelayedOperations) -> None:
@@ -171,14 +172,11 @@ class DeleteRecordsHandler:
         return answer if isinstance(answer, Deferred) else (yield from answer)
 
     def low_watermark_moved(self, replica: Replica) -> None:
-        """A follower of `replica` has reported another log start offset, or it leads no more."""
+        """Followers may have deleted too, or it leads no more."""
         for deletions in self.waiting.get(replica, ()):
             deletions.low_watermark_moved(replica)
 
-    def brokers_changed(self) -> None:
-        """A broker is fenced, and waited for no more; or another one is live."""
-        for replica in self.waiting:
-            self.low_watermark_moved(replica)
+    became_leader = became_follower = stopped = deleted = low_watermark_moved
 
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetcher import Fetcher, FetcherSettings
 from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.metadata.image import PartitionRegistration
 from sparklog.types import BrokerEpoch, BrokerId
 
 _FIRST_BACKOFF_MS: Final = 20
@@ -26,8 +26,8 @@ class _Slot(NamedTuple):
     number: int
 
 
-class Fetchers:
-    """The fetchers of one broker."""
+class Fetchers(RoleListener[Replica]):
+    """The fetchers of one broker: they fetch for whichever of its replicas follow."""
 
     def __init__(
         self,
@@ -94,10 +94,22 @@ class Fetchers:
         if slot is not None:
             self._fetchers[slot].remove(replica)
 
-    def remove_if_changed(self, replica: Replica, registration: PartitionRegistration) -> None:
-        """Stop fetching for `replica` if `registration` is another leadership than it follows."""
-        if replica.leader_epoch != registration.leader_epoch:
-            self.remove(replica)
+    def became_leader(self, replica: Replica) -> None:
+        """It follows nobody."""
+        self.remove(replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        """It follows another leader, or the same in a new epoch."""
+        self.remove(replica)
+        self.add(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        """It follows nobody."""
+        self.remove(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        """It is gone."""
+        self.remove(replica)
 
     async def reconcile(self) -> None:
         """Bring the fetchers in line with the partitions they have and the brokers' addresses."""

@@ -7,7 +7,7 @@ everything in it (`on_failed` is told); the others go on.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +53,11 @@ class LogStore:
         """The directories that can be used."""
         return [directory for directory in self.directories if directory.failure is None]
 
+    @property
+    def online_ids(self) -> tuple[UUID, ...]:
+        """The ids of the directories that can be used."""
+        return tuple(directory.meta.directory_id for directory in self.online if directory.meta is not None)
+
     async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
         """Open every log of every directory, recovering what an unclean stop left.
 
@@ -95,7 +100,7 @@ class LogStore:
         chosen = max(
             of_topic,
             key=lambda loaded: (
-                self._directory_id(loaded.log) == told_directory,
+                self.directory_id_of(loaded.log) == told_directory,
                 loaded.log.log_end_offset,
             ),
             default=None,
@@ -134,6 +139,10 @@ class LogStore:
         directory = self._let_go(log)
         await self._beside_loop(directory, lambda: directory.delete_log(log, wall_clock_ms()))
 
+    async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
+        """Do work of which each waits for a disk."""
+        await asyncio.gather(*work)
+
     async def remove_strays(self) -> None:
         """Remove the logs that were loaded and that no image has asked for."""
         strays, self._loaded = self._loaded, {}
@@ -152,7 +161,8 @@ class LogStore:
         """Return the directory a log lies in, or lay in: a log that is deleted stays there to the end."""
         return self._by_path[log.directory.parent]
 
-    def _directory_id(self, log: Log) -> UUID | None:
+    def directory_id_of(self, log: Log) -> UUID | None:
+        """Return the id of the directory a log lies in."""
         meta = self.directory_of(log).meta
         return None if meta is None else meta.directory_id
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
@@ -26,7 +27,7 @@ __all__ = ["ProducerLoads"]
 _RETRY_S: Final = 1.0
 
 
-class ProducerLoads:
+class ProducerLoads(RoleListener[Replica]):
     """The loads of one broker's logs."""
 
     def __init__(
@@ -56,12 +57,21 @@ class ProducerLoads:
         self._tasks[task] = replica
         task.add_done_callback(self._tasks.pop)
 
+    def stopped(self, replica: Replica) -> None:
+        """A log that can no longer be used needs no producers."""
+        if replica.offline:
+            self.deleted(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        """Give up what is being loaded."""
+        if replica.log.loading is not None:
+            replica.log.loading.cancel()
+
     async def stop(self) -> None:
         """Give up what is under way; returns when nothing reads any log any more."""
         self._stopping.set()
         for replica in self._tasks.values():
-            if replica.log.loading is not None:
-                replica.log.loading.cancel()
+            self.deleted(replica)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, replica: Replica) -> None:

@@ -10,8 +10,9 @@ nothing and answers KAFKA_STORAGE_ERROR.
 
 import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 from uuid import UUID
 
 from executor.partitions.following import Following
@@ -19,6 +20,7 @@ from executor.partitions.machine.damage import Damage, RepeatedFetches, Unreadab
 from executor.partitions.machine.events import (
     AdvanceHighWatermark,
     Appended,
+    BrokersChanged,
     BrokerStatus,
     FailWaitingAppends,
     IsrProposalAnswered,
@@ -31,6 +33,7 @@ from executor.partitions.machine.events import (
 )
 from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
 from executor.partitions.machine.leader import PartitionLeader
+from executor.partitions.role_listener import RoleListener
 from executor.partitions.settings import PartitionSettings
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
@@ -82,23 +85,24 @@ class PartitionReader(Protocol):
         """The replica is no more: look for the partition again."""
 
 
-class ReplicaHost(Protocol):
-    """What a replica asks of the broker around it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHost:
+    """What the replicas of one broker have in common: who it is, who hears of them, and whom they ask."""
 
-    def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
-        """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
-
-    def low_watermark_moved(self, replica: "Replica") -> None:
-        """A follower of this leader deleted records; DeleteRecords may be complete."""
-
-    def went_offline(self, replica: "Replica", error: BaseException) -> None:
-        """The replica's log failed."""
-
-    def load_producers(self, replica: "Replica") -> None:
-        """Have `replica.log.loading` run beside the loop; report with `Replica.producers_loaded`."""
-
-    def gave_up_leading(self, replica: "Replica") -> None:
-        """The replica's log is damaged, and others in sync have what it has not: another one is to lead."""
+    broker_id: BrokerId
+    broker_epoch: Callable[[], BrokerEpoch | None]
+    replica_lag_time_max_ms: int
+    now_ms: Callable[[], int]
+    """The monotonic time in milliseconds."""
+    listeners: Sequence[RoleListener["Replica"]]
+    """In the order in which they are told."""
+    propose_isr: Callable[["Replica", ProposeIsr], None]
+    """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
+    load_producers: Callable[["Replica"], None]
+    """Have `replica.log.loading` run beside the loop; report with `Replica.producers_loaded`."""
+    log_failed: Callable[["Replica", BaseException], None]
+    log_damaged: Callable[["Replica"], None]
+    """Others in sync have what this log has not: one of them is to lead."""
 
 
 class Replica:
@@ -112,7 +116,6 @@ class Replica:
         host: ReplicaHost,
         *,
         high_watermark: Offset,
-        broker_id: BrokerId,
     ) -> None:
         self.topic_id = topic_id
         self.topic_partition: TopicPartition = log.topic_partition
@@ -138,7 +141,7 @@ class Replica:
         self.consumer_readers: dict[PartitionReader, None] = {}
         self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
         self._host = host
-        self._broker_id = broker_id
+        self._listeners = host.listeners
 
     # --- roles ----------------------------------------------------------------------------------
 
@@ -147,12 +150,10 @@ class Replica:
         registration: PartitionRegistration,
         settings: PartitionSettings,
         brokers: Mapping[BrokerId, BrokerStatus],
-        own_broker_epoch: BrokerEpoch | None,
-        replica_lag_time_max_ms: int,
-        now_ms: int,
     ) -> None:
         """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
-        isr = frozenset(registration.isr)
+        host, isr = self._host, frozenset(registration.isr)
+        now_ms = host.now_ms()
         self._adopt(settings)
         if self.leader is not None and self.leader_epoch == registration.leader_epoch:
             self.handle(
@@ -165,10 +166,11 @@ class Replica:
                     registration.directories,
                 )
             )
+            self._low_watermark_moved()
             return
         self._leave_role(registration)
         self.leader = PartitionLeader(
-            broker_id=self._broker_id,
+            broker_id=host.broker_id,
             leader_epoch=registration.leader_epoch,
             partition_epoch=registration.partition_epoch,
             replicas=registration.replicas,
@@ -176,13 +178,15 @@ class Replica:
             leader_epoch_start_offset=self.log.log_end_offset,
             high_watermark=self.high_watermark,
             min_insync_replicas=self.settings.min_insync_replicas,
-            replica_lag_time_max_ms=replica_lag_time_max_ms,
+            replica_lag_time_max_ms=host.replica_lag_time_max_ms,
             brokers=brokers,
-            own_broker_epoch=own_broker_epoch,
+            own_broker_epoch=host.broker_epoch(),
             started_ms=now_ms,
             directories=registration.directories,
         )
         self.handle(Ticked(now_ms))
+        for listener in self._listeners:
+            listener.became_leader(self)
 
     def follow(self, registration: PartitionRegistration, settings: PartitionSettings) -> None:
         """Follow the leader that `registration` names (it may name none), or go on following it.
@@ -197,31 +201,55 @@ class Replica:
         self.follower = Following(
             self.log, registration.leader, registration.leader_epoch, self.high_watermark
         )
+        for listener in self._listeners:
+            listener.became_follower(self)
 
-    def resign(self) -> None:
+    def stop(self) -> None:
         """Lead and follow nothing; whoever waits or reads here is told so."""
-        self.leader = self.follower = None
-        if self._waiting_appends:
-            self._fail_waiting(self._not_leader())
-        self._wake_all_readers()
+        self._end_role()
+        for listener in self._listeners:
+            listener.stopped(self)
+
+    def delete(self) -> None:
+        """Be no replica of this broker's any more; who reads here looks for the partition again."""
+        self._end_role()
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.unwatch()
+        listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            listener.deleted(self)
 
     def suspend(self) -> None:
         """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
         if not self.suspended:
             self.suspended = True
-            if self._waiting_appends:
-                self._fail_waiting(self._not_leader())
-            self._wake_all_readers()
+            self._turn_away()
+            for listener in self._listeners:
+                listener.suspended(self)
 
     def resume(self) -> None:
         """Serve again."""
-        self.suspended = False
+        if self.suspended:
+            self.suspended = False
+            for listener in self._listeners:
+                listener.resumed(self)
 
     def _leave_role(self, registration: PartitionRegistration) -> None:
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
-        self.resign()
+        self._end_role()
+
+    def _end_role(self) -> None:
+        self.leader = self.follower = None
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Answer who waits here with why this broker does not serve."""
+        if self._waiting_appends:
+            self._fail_waiting(self._not_leader())
+        for reader in (*self.follower_readers, *self.consumer_readers):
+            reader.wake()
 
     # --- leading --------------------------------------------------------------------------------
 
@@ -236,6 +264,12 @@ class Replica:
             effects = leader.handle(event)
             if effects:
                 self._carry_out_as_leader(effects)
+
+    def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
+        """Count those brokers, and as they are now."""
+        if self.leader is not None:
+            self.handle(BrokersChanged(brokers, self._host.now_ms()))
+            self._low_watermark_moved()
 
     def append(
         self,
@@ -357,19 +391,23 @@ class Replica:
 
     def follower_log_start_offset_moved(self) -> None:
         """A follower of this leader let go of records, or was heard of for the first time."""
-        self._host.low_watermark_moved(self)
+        self._low_watermark_moved()
+
+    def _low_watermark_moved(self) -> None:
+        for listener in self._listeners:
+            listener.low_watermark_moved(self)
 
     def log_start_offset_moved(self) -> None:
         """The log start offset is another one than before (retention may have moved it)."""
         for reader in (*self.follower_readers, *self.consumer_readers):
             reader.touch()
 
-    def reconfigure(self, settings: PartitionSettings, now_ms: int) -> None:
+    def reconfigure(self, settings: PartitionSettings) -> None:
         """Obey the topic's new configuration, in a role that goes on as it was."""
         changed = settings.min_insync_replicas != self.settings.min_insync_replicas
         self._adopt(settings)
         if changed:
-            self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, now_ms))
+            self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, self._host.now_ms()))
 
     def _adopt(self, settings: PartitionSettings) -> None:
         if settings is not self.settings:
@@ -458,28 +496,26 @@ class Replica:
         if not self.offline:
             logger.error("%s: offline after an I/O error in %s: %s", self, self.log.directory, error)
             self.go_offline()
-            self._host.went_offline(self, error)
+            self._host.log_failed(self, error)
 
     def go_offline(self) -> None:
         """Lead and follow nothing until the broker starts anew: the log can no longer be used."""
         self.offline = True
-        if self.log.loading is not None:
-            self.log.loading.cancel()
-        self.resign()
+        self.stop()
 
     def found_damage(self, damage: Damage) -> None:
         """Stop serving damaged records: let somebody else lead who has them, or refuse them."""
         leader = self.leader
         if leader is None:
             return
-        if leader.isr == {self._broker_id}:
+        if leader.isr == {self._host.broker_id}:
             logger.error("%s: nobody else has these records, they are refused: %s", self, damage.reason)
             self.unreadable.add(damage)
             return
         logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
         self.damage = damage
-        self.resign()
-        self._host.gave_up_leading(self)
+        self.stop()
+        self._host.log_damaged(self)
 
     def repair(self) -> None:
         """Cut the log where its damage begins; the leader has what is missing then.
@@ -502,7 +538,9 @@ class Replica:
     def _not_leader(self) -> KafkaError:
         if self.offline:
             return KafkaError(ErrorCode.kafka_storage_error, f"{self} is offline after an I/O error")
-        return KafkaError(ErrorCode.not_leader_or_follower, f"broker {self._broker_id} does not lead {self}")
+        return KafkaError(
+            ErrorCode.not_leader_or_follower, f"broker {self._host.broker_id} does not lead {self}"
+        )
 
     def add_reader(self, reader: PartitionReader) -> None:
         """Tell `reader` of changes from now on."""
@@ -512,20 +550,10 @@ class Replica:
         """Tell it nothing more."""
         (self.follower_readers if reader.is_follower else self.consumer_readers).pop(reader, None)
 
-    def close_readers(self) -> None:
-        """Let go of who reads here; they look for the partition again when they next ask."""
-        for reader in (*self.follower_readers, *self.consumer_readers):
-            reader.wake()
-            reader.unwatch()
-
     def _fail_waiting(self, error: KafkaError) -> None:
         waiting_appends, self._waiting_appends = self._waiting_appends, deque()
         for _, waiting in waiting_appends:
             waiting.settle(error)
-
-    def _wake_all_readers(self) -> None:
-        for reader in (*self.follower_readers, *self.consumer_readers):
-            reader.wake()
 
     def __str__(self) -> str:
         return str(self.topic_partition)
@@ -542,15 +570,3 @@ class Replica:
         return (
             f"{self}: following {leader} in epoch {self.leader_epoch} from offset {self.log.log_end_offset}"
         )
-
-    def description(self) -> dict[str, Any]:
-        """Return the state worth showing to an operator."""
-        return {
-            "partition": str(self),
-            "leader_id": self.leader_id,
-            "leader_epoch": self.leader_epoch,
-            "log_start_offset": self.log.log_start_offset,
-            "log_end_offset": self.log.log_end_offset,
-            "high_watermark": self.high_watermark,
-            "offline": self.offline,
-        }

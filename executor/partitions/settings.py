@@ -1,10 +1,11 @@
-"""What replication needs of a topic's configuration, ready to use on the hot path."""
+"""What partitions need of their topics' configurations, ready to use on the hot path."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from executor.records.examination import Demands
-from sparklog.config import TopicConfig
+from sparklog.config import BrokerConfig, TopicConfig, topic_config
+from sparklog.metadata.image import MetadataImage
 from sparklog.records.codecs import Codec
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import TimestampMs
@@ -68,3 +69,27 @@ class PartitionSettings:
             or log.compacts
             or config.message_timestamp_before_max_ms < NO_LIMIT_MS,
         )
+
+
+class TopicSettings:
+    """The settings of topics by their names, made once; most topics have the broker's defaults."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.defaults: Final = PartitionSettings.of(topic_config(config, {}))
+        self._config = config
+        self._own: dict[str, PartitionSettings] = {}
+        """Of the topics with a configuration of their own."""
+
+    def of(self, image: MetadataImage, topic: str) -> PartitionSettings:
+        """Return the settings of a topic; whoever has a newer image than the last time forgets first."""
+        own = image.topic_configs(topic)
+        if not own:
+            return self.defaults
+        settings = self._own.get(topic)
+        if settings is None:
+            settings = self._own[topic] = PartitionSettings.of(topic_config(self._config, own))
+        return settings
+
+    def forget(self, topic: str) -> None:
+        """The topic is configured otherwise, or gone."""
+        self._own.pop(topic, None)

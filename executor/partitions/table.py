@@ -37,6 +37,11 @@ class PartitionTable:
     def __len__(self) -> int:
         return sum(map(len, self._by_id.values()))
 
+    @property
+    def leader_count(self) -> int:
+        """How many partitions this broker leads."""
+        return sum(replica.leader is not None for replica in self)
+
     def of_topic(self, topic_id: UUID) -> Collection[Replica]:
         """Return this broker's replicas of a topic."""
         return self._by_id.get(topic_id, {}).values()

@@ -1,7 +1,8 @@
-"""A broker's process: production lifecycle, image and replicas, and the loops that join them.
+"""A broker's process: production lifecycle, image, roles and replicas, and the loops that join them.
 
-It mirrors the shells `executor.broker`, `executor.metadata.follower` and `executor.partitions.replicas`: the
-same steps in the same order, without asyncio.
+It mirrors the shells `executor.broker` and `executor.metadata.follower`: the same steps in the same order,
+without asyncio. What it does with the metadata is `executor.partitions.roles` itself, over the logs of a
+simulated disk.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -9,25 +10,27 @@ from uuid import UUID
 
 from driver.controller.machine.unclean_recovery import LogQuestion
 from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.partitions.isr_checks import IsrChecks
+from executor.partitions.lease import Lease
 from executor.partitions.log_end import position_of
-from executor.partitions.machine.events import BrokersChanged, BrokerStatus, ProposeIsr, Ticked
-from executor.partitions.replica import Replica
-from executor.partitions.settings import PartitionSettings
-from sparklog.config import BrokerConfig, topic_config
+from executor.partitions.machine.directory_reports import DirectoryReports
+from executor.partitions.machine.events import Ticked
+from executor.partitions.replica import Replica, ReplicaHost
+from executor.partitions.role_listener import RoleListener
+from executor.partitions.roles import Roles
+from executor.partitions.settings import TopicSettings
+from executor.partitions.table import PartitionTable
+from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
-from sparklog.metadata.image import (
-    EMPTY_IMAGE,
-    FeatureRange,
-    MetadataImage,
-    ResourceType,
-)
+from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition, TopicPartition
-from tests.simulation.disk import Disk, MemoryLog
-from tests.simulation.following import FetchLoop
+from sparklog.types import BrokerEpoch, BrokerId
+from tests.simulation.disk import Disk
+from tests.simulation.following import FetchLoops
 from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
+from tests.simulation.logs import DiskLogs, at_once
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
 from tests.simulation.publishing import Publishing
@@ -37,6 +40,7 @@ from tests.simulation.voting import Voting
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
 
+LISTENER: Final = "PLAINTEXT"
 REPLICAS_TICK_MS: Final = 200
 LIFECYCLE_POLL_MS: Final = 100
 LOADING_MS: Final = 300
@@ -68,11 +72,9 @@ class BrokerProcess(Process):
         self.incarnation = incarnation
         self.incarnation_id = UUID(int=(broker_id + 1) * 10**6 + incarnation)
         self.controller_host: str = world.controller_host
-        self.image: MetadataImage = EMPTY_IMAGE
         self.applied_image: MetadataImage = EMPTY_IMAGE
         """What its replicas know all of."""
-        self.replicas: dict[TopicIdPartition, Replica] = {}
-        self.may_lead = True
+        self.replicas = PartitionTable(LISTENER)
         self.went_on_ms = 0
         """When it was last continued after a stop, in the world's time."""
         config: BrokerConfig = world.config
@@ -84,20 +86,38 @@ class BrokerProcess(Process):
         """None until it belongs to a cluster and knows a leader."""
         self._link = Link(self, self.controller_host)
         self._leading = Leading(self, world.fetch_batches)
-        self._loops: dict[BrokerId, FetchLoop] = {}
-        self._brokers: dict[BrokerId, BrokerStatus] = {}
-        self._settings: dict[str, PartitionSettings] = {}
+        self._loops = FetchLoops(self)
         self._asking = False
         self._live_due_ms: int | None = None
         self._stop_asked = False
         self.publishing = Publishing(self)
-        self._proposals = Proposals(self, self._link)
-        self.wants_tick: dict[Replica, None] = {}
-        self._isr_check_due_ms = 0
+        self._lease = Lease(self.replicas, self._holds_lease, lambda: self.now_ms)
+        self._isr_checks = IsrChecks(
+            self.replicas, Proposals(self, self._link), config.replica_lag_time_max_ms
+        )
+        host = ReplicaHost(
+            broker_id=broker_id,
+            broker_epoch=lambda: self.broker_epoch,
+            replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+            now_ms=lambda: self.now_ms,
+            listeners=(self._loops, self._isr_checks, _Watch(self)),
+            propose_isr=self._isr_checks.propose,
+            load_producers=self._begin_loading,
+            log_failed=self._log_failed,
+            log_damaged=self._log_damaged,
+        )
+        # In which of its directories a replica lies is no question here: there is one.
+        reports = DirectoryReports(broker_id, lambda key, directory_id: None)
+        self._roles = Roles(host, self.replicas, DiskLogs(disk), TopicSettings(config), reports, self._lease)
         self._ticks = random.randrange(CHECKPOINT_TICKS)
         self._link.connect()
         self.voting = Voting(self, self._link, Link(self, self.controller_host))
         self.after(REPLICAS_TICK_MS, self._tick)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The cluster as its replicas know it, or are about to."""
+        return self.replicas.image
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
@@ -116,7 +136,7 @@ class BrokerProcess(Process):
                 node_id=self.broker_id,
                 incarnation_id=self.incarnation_id,
                 rack=f"rack-{self.broker_id % world.rack_count}",
-                listeners=(Endpoint("PLAINTEXT", self.host, 9092),),
+                listeners=(Endpoint(LISTENER, self.host, 9092),),
                 features=tuple((name, FeatureRange(*levels)) for name, levels in SUPPORTED_FEATURES.items()),
                 log_directories=(disk.directory_id,),
                 previous_broker_epoch=self._previous_broker_epoch,
@@ -169,10 +189,10 @@ class BrokerProcess(Process):
 
     def _log_ends(self, question: LogQuestion) -> dict[tuple[str, int], LogPosition]:
         return {
-            (topic, key.partition): position_of(replica.log)
-            for key, replica in self.replicas.items()
+            (topic, replica.key.partition): position_of(replica.log)
+            for replica in self.replicas
             if (topic := replica.topic_partition.topic) in question.leader_epochs
-            and question.leader_epochs[topic].get(key.partition) == replica.leader_epoch
+            and question.leader_epochs[topic].get(replica.key.partition) == replica.leader_epoch
             and not replica.offline
         }
 
@@ -243,11 +263,11 @@ class BrokerProcess(Process):
         self._live()
 
     def _leave(self) -> None:
-        if any(replica.offline for replica in self.replicas.values()):
+        if any(replica.offline for replica in self.replicas):
             self.world.broker_left(self)
             return
-        for replica in self.replicas.values():
-            replica.resign()
+        for replica in self.replicas:
+            replica.stop()
             self.disk.high_watermarks[replica.key] = replica.high_watermark
         self.disk.sync()
         self.disk.running_broker_epoch = None
@@ -256,172 +276,74 @@ class BrokerProcess(Process):
         self.disk.broker_epoch_at_clean_shutdown = self._previous_broker_epoch if epoch is None else epoch
         self.world.broker_left(self)
 
-    def _obey_lease(self) -> None:
+    def _holds_lease(self, now_ms: int) -> bool:
         lifecycle = self.lifecycle
-        if lifecycle is None or lifecycle.broker_epoch is None:
-            return
-        may_lead = lifecycle.holds_lease(self.now_ms)
-        if may_lead is not self.may_lead:
-            self.may_lead = may_lead
-            self.world.tell(None, f"{self.name}'s lease {'is renewed' if may_lead else 'has run out'}")
-            for replica in self.replicas.values():
-                if may_lead:
-                    replica.resume()
-                else:
-                    replica.suspend()
+        return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
+
+    def _obey_lease(self) -> None:
+        was_held = self._lease.is_held
+        self._lease.obey()
+        if self._lease.is_held is not was_held:
+            self.world.tell(None, f"{self.name}'s lease {'has run out' if was_held else 'is renewed'}")
 
     def _tick(self) -> None:
         self._obey_lease()
         now_ms = self.now_ms
-        if now_ms >= self._isr_check_due_ms:
-            self._isr_check_due_ms = now_ms + max(1, self._config.replica_lag_time_max_ms // 2)
-            to_check = list(self.replicas.values())
-        else:
-            to_check = list(self.wants_tick)
-        self.wants_tick.clear()
-        for replica in to_check:
+        for replica in self._isr_checks.take_due(now_ms):
             replica.handle(Ticked(now_ms))
         self._ticks += 1
         if self._ticks % CHECKPOINT_TICKS == 0:
-            for key, replica in self.replicas.items():
-                self.disk.high_watermarks[key] = replica.high_watermark
+            for replica in self.replicas:
+                self.disk.high_watermarks[replica.key] = replica.high_watermark
         self.after(REPLICAS_TICK_MS, self._tick)
 
     # --- metadata -------------------------------------------------------------------------------
 
     def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Act on `image`, of which `delta` is new."""
-        self.image = image
-        self._apply(image, delta)
+        at_once(self._roles.apply(image, delta))
         self.applied_image = image
+        # Before another image has a role forget what this leader has committed.
+        self.touched()
         registration = image.brokers.get(self.broker_id)
         registered_epoch = None if registration is None else registration.broker_epoch
         self.known_lifecycle.metadata_applied(image.offset, registered_epoch, self.now_ms)
         self._wake()
 
-    def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        now_ms = self.now_ms
-        if delta.changed_brokers:
-            self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
-            for replica in self.replicas.values():
-                replica.handle(BrokersChanged(self._brokers, now_ms))
-            # Before another role forgets what this leader has committed.
-            self.touched()
-        reconfigured = sorted(name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC)
-        for name in reconfigured:
-            self._settings.pop(name, None)
-        for key in [key for key in self.replicas if key.topic_id in delta.deleted_topics]:
-            self._drop(key)
-        for topic_id, partitions in delta.changed_topics.items():
-            topic = image.topics.by_id[topic_id]
-            for partition in sorted(partitions):
-                key = TopicIdPartition(topic_id, partition)
-                registration = topic.partitions[partition]
-                if self.broker_id not in registration.replicas:
-                    if key in self.replicas:
-                        self._drop(key)
-                    continue
-                replica = self.replicas.get(key) or self._open(key, topic.name)
-                self._change_role(key, replica, registration, self._settings_of(image, topic.name))
-        for name in reconfigured:
-            for replica in self.replicas.values():
-                if replica.topic_partition.topic == name and name in image.topics.by_name:
-                    replica.reconfigure(self._settings_of(image, name), now_ms)
-            self.touched()
-
-    def _open(self, key: TopicIdPartition, topic: str) -> Replica:
-        log = self.disk.logs.get(key)
-        if log is None:
-            log = self.disk.logs[key] = MemoryLog(
-                self.disk, TopicPartition(topic, key.partition), key.topic_id
-            )
-        elif log.loading is not None:
-            # The process before this one was still at it.
-            log.reload()
-        replica = Replica(
-            key.topic_id,
-            log,  # type: ignore[arg-type]
-            self._settings_of(self.image, topic),
-            self,
-            high_watermark=self.disk.high_watermarks.get(key, 0),
-            broker_id=self.broker_id,
-        )
-        if not self.may_lead:
-            replica.suspend()
-        self.replicas[key] = replica
-        return replica
-
-    def _drop(self, key: TopicIdPartition) -> None:
-        replica = self.replicas.pop(key)
-        for loop in self._loops.values():
-            loop.remove(key)
-        self.wants_tick.pop(replica, None)
-        replica.resign()
-        replica.close_readers()
-        self.disk.drop(key)
-
-    def _change_role(
-        self, key: TopicIdPartition, replica: Replica, registration: Any, settings: PartitionSettings
-    ) -> None:
-        if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
-            return
-        if replica.leader_epoch != registration.leader_epoch:
-            for loop in self._loops.values():
-                loop.remove(key)
-        if registration.leader == self.broker_id:
-            replica.lead(
-                registration,
-                settings,
-                self._brokers,
-                self.broker_epoch,
-                self._config.replica_lag_time_max_ms,
-                self.now_ms,
-            )
-            self.world.leads(self, replica, registration)
-        else:
-            is_new = replica.leader_epoch != registration.leader_epoch or replica.follower is None
-            replica.follow(registration, settings)
-            if registration.leader is not None and is_new:
-                if registration.leader not in self._loops:
-                    self._loops[registration.leader] = FetchLoop(self, registration.leader)
-                self._loops[registration.leader].add(key, replica)
-
-    def _settings_of(self, image: MetadataImage, topic: str) -> PartitionSettings:
-        settings = self._settings.get(topic)
-        if settings is None:
-            settings = PartitionSettings.of(topic_config(self._config, image.topic_configs(topic)))
-            self._settings[topic] = settings
-        return settings
-
     # --- what replicas ask for ------------------------------------------------------------------
 
-    def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Queue a proposal."""
-        self._proposals.propose(replica, proposal)
-
-    def low_watermark_moved(self, replica: Replica) -> None:
-        """Nobody deletes records yet."""
-
-    def load_producers(self, replica: Replica) -> None:
+    def _begin_loading(self, replica: Replica) -> None:
         """Take a while over it: roles change and clients retry meanwhile."""
         self.after(LOADING_MS, self._load_producers, replica, replica.log.loading)
 
     def _load_producers(self, replica: Replica, loading: Any) -> None:
-        key = replica.key
-        if self.replicas.get(key) is not replica or replica.log.loading is not loading:
-            return
-        log = self.disk.logs[key]
-        replica.producers_loaded(loading, log.loaded_producers())
-        if replica.follower is not None and replica.follower.leader_id in self._loops:
-            self._loops[replica.follower.leader_id].add(key, replica)
+        if replica in self.replicas and replica.log.loading is loading:
+            replica.producers_loaded(loading, self.disk.logs[replica.key].loaded_producers())
+            self._loops.add(replica)
 
-    def gave_up_leading(self, replica: Replica) -> None:
+    def _log_damaged(self, replica: Replica) -> None:
         """What was written back stays as it was written, here."""
         raise AssertionError(f"{replica} is damaged")
 
-    def went_offline(self, replica: Replica, error: BaseException) -> None:
+    def _log_failed(self, replica: Replica, error: BaseException) -> None:
         """The only log directory failed."""
         self.world.tell(replica.key, f"{self.name}: {error}")
         self.disk.failed_epoch = self.broker_epoch
         self.known_lifecycle.directory_failed(self.disk.directory_id, self.now_ms, is_last=True)
         self._wake()
+
+
+class _Watch(RoleListener[Replica]):
+    """Has the world look at what a broker leads."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+
+    def became_leader(self, replica: Replica) -> None:
+        registration = self._broker.image.topics.partition(*replica.key)
+        assert registration is not None
+        self._broker.world.leads(self._broker, replica, registration)
+
+    def low_watermark_moved(self, replica: Replica) -> None:
+        """Before another role forgets what this leader has committed."""
+        self._broker.touched()

@@ -42,6 +42,7 @@ class MemoryLog:
         self.end_offsets: list[Offset] = []
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
+        self.missing: object = None
         self.loading: object = None
         """Set while the producers are not what the batches say; see `sparklog.storage.Log`."""
         self.log_start_offset: Offset = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
 from sparklog.errors import KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, TopicIdPartition
@@ -19,6 +20,32 @@ if TYPE_CHECKING:
 
 BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
 SOCKET_TIMEOUT_MS: Final = 3_000
+
+
+class FetchLoops(RoleListener[Replica]):
+    """The fetching of one broker, as `executor.fetching.fetchers` does it."""
+
+    def __init__(self, broker: "BrokerProcess") -> None:
+        self._broker = broker
+        self._loops: dict[BrokerId, FetchLoop] = {}
+
+    def add(self, replica: Replica) -> None:
+        """Fetch for `replica` from the leader that it follows now."""
+        leader_id = None if replica.follower is None else replica.follower.leader_id
+        if leader_id is not None:
+            if leader_id not in self._loops:
+                self._loops[leader_id] = FetchLoop(self._broker, leader_id)
+            self._loops[leader_id].add(replica.key, replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        self.stopped(replica)
+        self.add(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        for loop in self._loops.values():
+            loop.remove(replica.key)
+
+    became_leader = deleted = stopped
 
 
 class FetchLoop:

@@ -137,7 +137,7 @@ class StrongIsr(Invariant):
         self._check(self.world.ledger(key), after)
 
     def replica_changed(self, broker: "BrokerProcess", replica: Replica, ledger: Ledger) -> None:
-        if ledger.key in broker.replicas:
+        if replica in broker.replicas:
             self._check(ledger, self.world.decided(ledger.key))
 
     def _check(self, ledger: Ledger, registration: PartitionRegistration | None) -> None:
@@ -317,7 +317,7 @@ class DeposedLeaderIsSilent(Invariant):
         self._check(broker, key, "serves")
 
     def _check(self, broker: "BrokerProcess", key: TopicIdPartition, what: str) -> None:
-        replica = broker.replicas.get(key)
+        replica = broker.replicas.get(*key)
         if replica is None or replica.leader_epoch is None or broker.was_frozen:
             return
         deposed_ms = self.world.deposed_for_silence.get((key, replica.leader_epoch))

@@ -125,7 +125,7 @@ class Leading:
         self._fetch_batches = fetch_batches
 
     def _replica(self, key: TopicIdPartition) -> Replica:
-        replica = self._broker.replicas.get(key)
+        replica = self._broker.replicas.get(*key)
         if replica is None:
             if key.topic_id in self._broker.image.topics.by_id:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "not on this broker")
@@ -191,7 +191,7 @@ class Leading:
         answer(waiting, first=True)
         if not waiting.is_answered:
             for key, _, _ in request.partitions:
-                waiting.watch(self._broker.replicas[key].follower_readers)
+                waiting.watch(self._replica(key).follower_readers)
             self._broker.after(FETCH_WAIT_MS, lambda: answer(waiting, anyway=True))
 
     def _read_for_follower(
@@ -207,7 +207,7 @@ class Leading:
             return self._read_one(request, key, fetch, log_start_offset, first=first)
         except KafkaError as error:
             # As production does: what is told beside an error is where the log starts.
-            replica = self._broker.replicas.get(key)
+            replica = self._broker.replicas.get(*key)
             start = None if replica is None else replica.log.log_start_offset
             return FetchedPartition(key, error.error_code, None, start, None, b"")
 
@@ -284,7 +284,7 @@ class Leading:
         waiting = WaitingFetch(self._broker, answer)
         answer(waiting)
         if not waiting.is_answered:
-            waiting.watch(self._broker.replicas[request.key].consumer_readers)
+            waiting.watch(self._replica(request.key).consumer_readers)
             self._broker.after(FETCH_WAIT_MS, lambda: answer(waiting, anyway=True))
 
 

@@ -33,9 +33,9 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
             if partition.leader is None or set(partition.isr) != set(partition.replicas):
                 return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
             for broker_id in partition.replicas:
-                replica = world.brokers[broker_id].replicas[key]
+                replica = world.replica(broker_id, key)
                 ends = (replica.high_watermark, replica.log.log_end_offset)
-                leader = world.brokers[partition.leader].replicas[key]
+                leader = world.replica(partition.leader, key)
                 if ends != (leader.log.log_end_offset,) * 2:
                     return f"broker {broker_id} has {name}-{number} up to {ends}", key
     clients: list[Producer | Consumer] = [*world.producers, *world.consumers]
@@ -48,7 +48,7 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
             return f"a producer of {client.topic}-{client.partition} waits", key
         leader_id = topic.partitions[client.partition].leader
         assert leader_id is not None
-        end_offset = world.brokers[leader_id].replicas[key].log.log_end_offset
+        end_offset = world.replica(leader_id, key).log.log_end_offset
         if isinstance(client, Consumer) and client.position(key) < end_offset:
             return f"the consumer of {client.topic}-{client.partition} is behind", key
     return None

@@ -102,6 +102,12 @@ class Observer:
         """Return a partition as it is committed."""
         return self.metadata.image.topics.partition(key.topic_id, key.partition)
 
+    def replica(self, broker_id: BrokerId, key: TopicIdPartition) -> Replica:
+        """Return the replica that a broker has of a partition."""
+        replica = self.brokers[broker_id].replicas.get(*key)
+        assert replica is not None, f"broker {broker_id} has none of {key}"
+        return replica
+
     def min_insync_replicas(self, key: TopicIdPartition) -> int:
         """Return a topic's min.insync.replicas as it is decided now."""
         return int(self._topic_configs(key)[MIN_INSYNC_REPLICAS])
@@ -227,7 +233,8 @@ class Observer:
 
     def broker_acted(self, broker: BrokerProcess) -> None:
         """A broker's process did something: look at what it changed."""
-        for key, replica in broker.replicas.items():
+        for replica in broker.replicas:
+            key = replica.key
             log: Any = replica.log
             leader = replica.leader
             state = (replica.high_watermark, log.log_end_offset, log.epochs.latest)

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from executor.control.machine.waiting_proposals import WaitingProposals
+from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
-from executor.partitions.replica import Replica
+from sparklog.types import TopicIdPartition
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Proposals:
-    """The proposals of one broker."""
+    """The `IsrProposer` of one broker."""
 
     def __init__(self, broker: "BrokerProcess", link: Link) -> None:
         self._broker = broker
@@ -20,19 +21,17 @@ class Proposals:
         self._waiting = WaitingProposals()
         self._is_sending = False
 
-    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Queue a proposal; the replica is told the answer."""
+    def propose(self, partition: TopicIdPartition, proposal: ProposeIsr, answered: IsrAnswered) -> None:
+        """Queue a proposal."""
         broker, world = self._broker, self._broker.world
 
-        def answered(answer: IsrProposalAnswered) -> None:
+        def told(answer: IsrProposalAnswered) -> None:
             outcome = f"{answer.error_code.name} {tuple(sorted(answer.isr))}"
-            world.tell(replica.key, f"{broker.name}'s proposal is answered {outcome}")
-            replica.isr_proposal_answered(answer)
-            if replica.leader is not None and replica.leader.wants_tick:
-                broker.wants_tick[replica] = None
+            world.tell(partition, f"{broker.name}'s proposal is answered {outcome}")
+            answered(answer)
 
-        world.tell(replica.key, f"{broker.name} proposes {proposal}")
-        self._waiting.add(replica.key, proposal, answered)
+        world.tell(partition, f"{broker.name} proposes {proposal}")
+        self._waiting.add(partition, proposal, told)
         if not self._is_sending:
             self._is_sending = True
             broker.after(0, self._send)

@@ -65,9 +65,6 @@ class Publishing:
         if not self.has_begun and self._may_begin():
             self.has_begun = True
             broker.publish(self._replayed, difference(EMPTY_IMAGE, self._replayed))
-            for key in [key for key in broker.disk.logs if key not in broker.replicas]:
-                # A stray: set aside.
-                broker.disk.drop(key)
         if delta is not None and self._snapshots.is_due(self._replayed, broker.now_ms):
             self._snapshots.taken(broker.now_ms)
             copy.take_snapshot(self._replayed)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
+from executor.api.apis import partition_apis
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
@@ -61,6 +62,7 @@ class OneBroker:
         self.holds_lease = True
         self.suspicions = BrokerSuspicions(asyncio.get_running_loop())
         self.replicas: Replicas
+        self.apis: dict[ApiKey, Api]
         self.listener: Listener
 
 
@@ -116,7 +118,6 @@ class Brokers:
                 directory.format(MetaProperties("test", broker_id, uuid4()))
             broker.directories.append(directory)
         broker.directory = broker.directories[0]
-        loop = asyncio.get_running_loop()
         broker.replicas = Replicas(
             broker_id,
             lambda: broker.broker_epoch,
@@ -124,22 +125,13 @@ class Brokers:
             self.config,
             _Proposer(self, broker_id),
             broker.suspicions,
-            loop,
             assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
             on_directory_failed=broker.failed_directories.append,
             holds_lease=lambda now_ms: broker.holds_lease,
         )
         await broker.replicas.start()
-        replicas = broker.replicas
-        apis = {
-            ApiKey.PRODUCE: Api(3, 13, replicas.handle_produce),
-            ApiKey.FETCH: Api(4, 18, replicas.handle_fetch),
-            ApiKey.LIST_OFFSETS: Api(1, 11, replicas.handle_list_offsets),
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(2, 4, replicas.handle_offset_for_leader_epoch),
-            ApiKey.DELETE_RECORDS: Api(0, 2, replicas.handle_delete_records),
-            ApiKey.DESCRIBE_LOG_DIRS: Api(1, 5, replicas.handle_describe_log_dirs),
-        }
-        broker.listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
+        broker.apis = partition_apis(broker.replicas, self.config)
+        broker.listener = await Listener.start("127.0.0.1", 0, broker.apis, name=f"broker-{broker_id}")
         self.brokers[broker_id] = broker
         await self.commit(
             RegisterBrokerRecord(
@@ -223,7 +215,7 @@ class Brokers:
 
     def replica(self, broker_id: BrokerId, topic_id: UUID, partition: int = 0) -> Replica:
         """Return a broker's replica."""
-        found = self.brokers[broker_id].replicas.replica(topic_id, partition)
+        found = self.brokers[broker_id].replicas.table.get(topic_id, partition)
         assert found is not None
         return found
 

@@ -193,7 +193,7 @@ async def test_fetch_that_finds_too_little_after_a_look_beside_the_loop_waits_as
         assert cold.stalls == []
 
 
-@pytest.mark.parametrize("happens", ["append", "resign", "deadline"])
+@pytest.mark.parametrize("happens", ["append", "stop", "deadline"])
 @pytest.mark.parametrize("session_epoch", [0, -1])
 def test_fetch_misses_nothing_of_what_happens_while_it_is_looked_up_beside_the_loop(
     tmp_path: Path, happens: str, session_epoch: int
@@ -222,13 +222,13 @@ def test_fetch_misses_nothing_of_what_happens_while_it_is_looked_up_beside_the_l
                 if happens == "append":
                     for _ in range(5):
                         await writer.request(produce(topic_id, batch(value=bytes(100))))
-                elif happens == "resign":
-                    replica.resign()
+                elif happens == "stop":
+                    replica.stop()
                 assert not waiting.done()
             finally:
                 cold.may_warm.set()
             (row,) = rows(await asyncio.wait_for(waiting, 15))
-        if happens == "resign":
+        if happens == "stop":
             assert row.error_code is ErrorCode.not_leader_or_follower
         else:
             offsets = [header.base_offset for _, header in iterate_headers(row.records)]

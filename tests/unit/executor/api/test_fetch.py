@@ -291,7 +291,7 @@ async def test_session_whose_connection_ended_costs_the_partitions_nothing_until
         fetch(topic_id, {}, session_id=sessions[0], session_epoch=1, max_wait_ms=20_000), timeout_ms=25_000
     )
     waiting = asyncio.ensure_future(held)
-    delayed = brokers.brokers[0].replicas._delayed
+    delayed = brokers.brokers[0].replicas.delayed
     await until(lambda: len(delayed) == 1, "a fetch is held")
     assert (len(replica.consumer_readers), len(other.consumer_readers)) == (3, 3)
     assert len(replica.follower_readers) == 1

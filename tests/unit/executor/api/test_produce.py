@@ -318,7 +318,8 @@ async def test_produce_onto_a_failed_disk_takes_the_partition_offline(brokers: B
     bad, good = rows(await channel.request(produce(topic_id, batch(), batch())))
     assert bad.error_code is ErrorCode.kafka_storage_error
     assert good.error_code is ErrorCode.none
-    assert brokers.brokers[0].replicas.offline_partitions == [replica.topic_partition]
+    table = brokers.brokers[0].replicas.table
+    assert [replica.topic_partition for replica in table if replica.offline] == [replica.topic_partition]
 
 
 @with_brokers(count=1)

@@ -114,7 +114,7 @@ async def test_append_that_the_disk_refuses_takes_its_directory_offline_and_no_o
     assert sorted(map(str, await described(brokers))) == sorted(
         map(str, [(ErrorCode.kafka_storage_error, 0), (ErrorCode.none, 2)])
     )
-    assert len(brokers.brokers[0].replicas.offline_partitions) == 2
+    assert sum(replica.offline for replica in brokers.brokers[0].replicas.table) == 2
     channel = await brokers.connect(0)
     (row,) = rows(await channel.request(fetch(topic_id, {victim: 0})))
     assert row.error_code is ErrorCode.kafka_storage_error
@@ -201,7 +201,7 @@ async def test_replica_that_cannot_be_opened_is_told_to_be_lost(brokers: Brokers
     await brokers.commit()
     broker = brokers.brokers[0]
     assert broker.told_directories[0] == (TopicIdPartition(topic_id, 0), LOST_DIRECTORY)
-    assert broker.replicas.undeclared_damage == 1
+    assert broker.replicas.reports.undeclared == 1
     assert await produce_one(brokers, topic_id, partition=1) is ErrorCode.none
     await brokers.commit(
         PartitionChangeRecord(
@@ -212,7 +212,7 @@ async def test_replica_that_cannot_be_opened_is_told_to_be_lost(brokers: Brokers
             directories=(LOST_DIRECTORY, UUID(int=1000)),
         )
     )
-    assert broker.replicas.undeclared_damage == 0
+    assert broker.replicas.reports.undeclared == 0
 
 
 @with_brokers(count=2)
@@ -311,7 +311,7 @@ async def test_failure_of_a_log_that_is_told_after_its_topic_was_deleted_concern
     assert not another.offline
     broker = brokers.brokers[0]
     assert broker.failed_directories == []
-    assert broker.replicas.undeclared_damage == 0, "there is nothing left that could be damaged"
+    assert broker.replicas.reports.undeclared == 0, "there is nothing left that could be damaged"
     assert await produce_one(brokers, kept) is ErrorCode.none
 
 

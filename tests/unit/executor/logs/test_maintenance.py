@@ -200,9 +200,7 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     assert len(before) == 3
     opened = LogDirectory.open(directory)
     loop = asyncio.get_running_loop()
-    replicas = Replicas(
-        0, lambda: None, [opened], brokers.config, NoProposals(), BrokerSuspicions(loop), loop
-    )
+    replicas = Replicas(0, lambda: None, [opened], brokers.config, NoProposals(), BrokerSuspicions(loop))
     await replicas.start()
     replicas.tick(int(loop.time() * 1000) + 10**6)
     await replicas.shutdown()

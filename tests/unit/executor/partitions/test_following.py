@@ -10,6 +10,7 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
     OffsetForLeaderTopic,
 )
 
+from executor.api.delete_records import DeleteRecordsHandler
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.wire.versions import downgrade
@@ -188,10 +189,11 @@ async def test_delete_records_of_a_client_that_is_gone_waits_no_more(brokers: Br
     await brokers.stop(1)
     replicas = brokers.brokers[0].replicas
     waiting = asyncio.ensure_future(channel.request(delete_records("t", 1, timeout_ms=2**31 - 1)))
-    await until(lambda: len(replicas._delayed) == 1, "it waits for the follower")
+    handler = next(one for one in replicas.listeners if isinstance(one, DeleteRecordsHandler))
+    await until(lambda: len(replicas.delayed) == 1, "it waits for the follower")
     channel.close()
-    await until(lambda: len(replicas._delayed) == 0, "it is forgotten")
-    assert not replicas._delete_records.waiting
+    await until(lambda: len(replicas.delayed) == 0, "it is forgotten")
+    assert not handler.waiting
     await asyncio.gather(waiting, return_exceptions=True)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.partitions.log_end import position_of
+from executor.partitions.log_end import log_end, position_of
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import NO_LEADER, PartitionChangeRecord
 from sparklog.metadata_log.machine.log_position import EMPTY_LOG, LogPosition
@@ -18,9 +18,9 @@ from tests.unit.executor.brokers import Brokers, with_brokers
 async def test_partition_without_a_leader_says_where_its_log_ends(brokers: Brokers) -> None:
     """The controller names the epoch in which there is no leader: an older image may still have one."""
     topic_id = await brokers.create_topic("t", [(0,)])
-    replicas = brokers.brokers[0].replicas
+    table = brokers.brokers[0].replicas.table
     await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NO_LEADER, isr=()))
-    assert replicas.log_end("t", 0, 1) == EMPTY_LOG
+    assert log_end(table, "t", 0, 1) == EMPTY_LOG
     for topic, partition, leader_epoch, error_code in (
         ("t", 0, 0, ErrorCode.fenced_leader_epoch),
         ("t", 0, 2, ErrorCode.unknown_leader_epoch),
@@ -28,11 +28,11 @@ async def test_partition_without_a_leader_says_where_its_log_ends(brokers: Broke
         ("u", 0, 1, ErrorCode.unknown_topic_or_partition),
     ):
         with pytest.raises(KafkaError) as raised:
-            replicas.log_end(topic, partition, leader_epoch)
+            log_end(table, topic, partition, leader_epoch)
         assert raised.value.error_code is error_code
     brokers.replica(0, topic_id).go_offline()
     with pytest.raises(KafkaError) as raised:
-        replicas.log_end("t", 0, 1)
+        log_end(table, "t", 0, 1)
     assert raised.value.error_code is ErrorCode.kafka_storage_error
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.partitions.replicas import OPENED_TOGETHER
+from executor.partitions.roles import OPENED_TOGETHER
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.slices import SLICE_ITEMS
@@ -122,7 +122,7 @@ async def test_topics_deleted_together_wait_for_the_disk_side_by_side(brokers: B
     deleting = asyncio.create_task(brokers.commit(*removals))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert brokers.brokers[0].replicas.leader_count == 0
+    assert brokers.brokers[0].replicas.table.leader_count == 0
     await deleting
     assert all(log.directory.name.endswith("-delete") for log in logs)
 
@@ -151,7 +151,7 @@ async def test_deletion_of_records_that_waits_for_many_partitions_looks_at_those
         topic_id = await brokers.create_topic(f"t-{partitions}", [(0, 1)] * partitions)
         body = delete_records(f"t-{partitions}", 0, partitions=partitions)
         request = Request(ApiKey.DELETE_RECORDS, 2, 1, "test", body, memoryview(b""), Client(), "PLAINTEXT")
-        waiting = in_one_go(brokers.brokers[0].replicas.handle_delete_records(request))
+        waiting = in_one_go(brokers.brokers[0].apis[ApiKey.DELETE_RECORDS].handler(request))
         assert isinstance(waiting, Deferred)
         with counted_calls() as calls:
             await brokers.elect(topic_id, 0, leader=0, isr=[0])

@@ -112,7 +112,7 @@ async def test_directory_that_fails_while_producers_are_loaded_stays_offline(bro
     async with cut_and_held(brokers) as (topic_id, may_go_on):
         replica = brokers.replica(0, topic_id)
         broker = brokers.brokers[0]
-        broker.replicas.directory_failed(broker.directory, OSError(5, "Input/output error"))
+        broker.replicas.failures.directory_failed(broker.directory, OSError(5, "Input/output error"))
         may_go_on.set()
     await brokers.stop(0)
     assert (replica.offline, replica.follower, replica.leader) == (True, None, None)

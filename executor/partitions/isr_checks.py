@@ -1,0 +1,74 @@
+"""The ISRs of this broker's leaders: when they are looked at, and how a proposal finds its way back.
+
+All are looked at twice in `replica.lag.time.max.ms`, those whose proposal is to be sent again at every tick.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from executor.partitions.isr_proposer import IsrProposer
+from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, Ticked
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from executor.partitions.table import PartitionTable
+from sparklog.slices import in_slices
+
+__all__ = ["IsrChecks"]
+
+logger = logging.getLogger(__name__)
+
+
+class IsrChecks(RoleListener[Replica]):
+    """Lets time pass for the leaders of one broker."""
+
+    def __init__(self, table: PartitionTable, proposer: IsrProposer, replica_lag_time_max_ms: int) -> None:
+        self._table = table
+        self._proposer = proposer
+        self._interval_ms = max(1, replica_lag_time_max_ms // 2)
+        self._due_ms = 0
+        self._to_send_again: dict[Replica, None] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """Send a leader's proposal to the controller."""
+
+        def answered(answer: IsrProposalAnswered) -> None:
+            replica.isr_proposal_answered(answer)
+            if replica.leader is not None and replica.leader.wants_tick:
+                self._to_send_again[replica] = None
+
+        logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
+        self._proposer.propose(replica.key, proposal, answered)
+
+    def deleted(self, replica: Replica) -> None:
+        """Nothing is left to propose."""
+        self._to_send_again.pop(replica, None)
+
+    def take_due(self, now_ms: int) -> Sequence[Replica]:
+        """Return the replicas that are to be told `Ticked` now."""
+        is_due = now_ms >= self._due_ms
+        if is_due:
+            self._due_ms = now_ms + self._interval_ms
+        due = tuple(self._table if is_due else self._to_send_again)
+        self._to_send_again.clear()
+        return due
+
+    def tick(self, now_ms: int) -> None:
+        """Begin to look at what is due, unless the last look has not ended."""
+        if self._running is not None and self._running.done():
+            self._running.result()
+            self._running = None
+        if self._running is None and (due := self.take_due(now_ms)):
+            self._running = asyncio.get_running_loop().create_task(_check(due, now_ms))
+
+    async def stop(self) -> None:
+        """Wait for the look under way."""
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+
+
+async def _check(replicas: Sequence[Replica], now_ms: int) -> None:
+    async for part in in_slices(replicas):
+        for replica in part:
+            replica.handle(Ticked(now_ms))

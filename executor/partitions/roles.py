@@ -1,0 +1,251 @@
+"""Which logs this broker has and what it does with them, as the metadata says.
+
+Order for the caller: `apply` for every image, in order, one call at a time. The first image must
+have caught up with the controller: a log that it does not give to this broker is set aside as stray.
+
+Logs are opened and deleted off the loop; roles change on it. Whatever is done for many replicas is done in
+slices, so that requests and heartbeats are served in between, by replicas some of which obey the new image
+already. What must keep together is one replica's (its role and settings of one image), and what must not come
+early comes after all slices of what goes before (`_apply_configs`).
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+from executor.partitions.lease import Lease
+from executor.partitions.machine.directory_reports import DirectoryReports
+from executor.partitions.machine.events import BrokerStatus
+from executor.partitions.replica import Replica, ReplicaHost
+from executor.partitions.settings import PartitionSettings, TopicSettings
+from executor.partitions.table import PartitionTable
+from sparklog.errors import KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import (
+    EMPTY_IMAGE,
+    MetadataImage,
+    PartitionRegistration,
+    ResourceType,
+    TopicImage,
+)
+from sparklog.slices import in_slices
+from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
+from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
+
+__all__ = ["PartitionLogs", "Roles"]
+
+logger = logging.getLogger(__name__)
+
+OPENED_TOGETHER: Final = 64
+"""How many logs are opened or deleted side by side: enough for the threads that do it."""
+_LOGGED_ROLES: Final = 100
+"""The most partitions of one metadata change whose new roles are logged one by one."""
+
+
+class PartitionLogs(Protocol):
+    """Where the logs come from and go to."""
+
+    @property
+    def online_ids(self) -> tuple[UUID, ...]:
+        """The ids of the directories that can be used."""
+
+    def directory_id_of(self, log: Log) -> UUID | None:
+        """Return the id of the directory a log lies in."""
+
+    async def open(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        told_directory: UUID | None,
+    ) -> tuple[Log, Offset]:
+        """Return the log of a partition and its last known high watermark.
+
+        Raises:
+            KafkaError, OSError: it cannot be opened.
+        """
+
+    async def delete(self, log: Log) -> None:
+        """Delete a log."""
+
+    async def remove_strays(self) -> None:
+        """Remove the logs that nobody has opened."""
+
+    async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
+        """Do work of which each waits for a disk."""
+
+
+class Roles:
+    """Opens, drops, leads and follows what one broker is to."""
+
+    def __init__(
+        self,
+        host: ReplicaHost,
+        table: PartitionTable,
+        logs: PartitionLogs,
+        settings: TopicSettings,
+        reports: DirectoryReports,
+        lease: Lease,
+    ) -> None:
+        self._host = host
+        self._table = table
+        self._logs = logs
+        self._settings = settings
+        self._reports = reports
+        self._lease = lease
+        self._brokers: dict[BrokerId, BrokerStatus] = {}
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Make this broker's replicas what `image` says; `delta` names what changed since the last call."""
+        first = self._table.image is EMPTY_IMAGE
+        self._table.image = image
+        if delta.changed_brokers or first:
+            await self._apply_brokers(image)
+        reconfigured = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        for name in reconfigured:
+            self._settings.forget(name)
+        await self._delete_topics(image, delta)
+        assigned = await self._assigned(_changed_partitions(image, delta, everything=first))
+        self._reports.own_directories = self._logs.online_ids
+        await self._open_missing(image, assigned)
+        in_new_epoch: list[Replica] = []
+        async for part in in_slices(assigned):
+            for topic, partition in part:
+                registration = topic.partitions[partition]
+                replica = self._table.get(topic.topic_id, partition)
+                if replica is not None and not replica.offline:
+                    leader_epoch = replica.leader_epoch
+                    self._change_role(replica, registration, self._settings.of(image, topic.name))
+                    if replica.leader_epoch != leader_epoch:
+                        in_new_epoch.append(replica)
+                self._reports.image_changed(TopicIdPartition(topic.topic_id, partition), registration)
+        # Not before the roles of the same image: a leader that is none any more must not obey a smaller
+        # min.insync.replicas that was decided after it.
+        await self._apply_configs(image, reconfigured)
+        _log_roles(in_new_epoch)
+        if first:
+            await self._logs.remove_strays()
+
+    async def _apply_brokers(self, image: MetadataImage) -> None:
+        self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
+        async for part in in_slices(self._table):
+            for replica in part:
+                replica.brokers_changed(self._brokers)
+
+    async def _apply_configs(self, image: MetadataImage, topics: Iterable[str]) -> None:
+        """Obey changed topic configurations; who has changed its role knows its own already."""
+        for name in topics:
+            topic = image.topics.by_name.get(name)
+            if topic is None:
+                continue
+            settings = self._settings.of(image, name)
+            async for part in in_slices(self._table.of_topic(topic.topic_id)):
+                for replica in part:
+                    if not replica.offline:
+                        replica.reconfigure(settings)
+
+    # --- which logs -----------------------------------------------------------------------------
+
+    async def _delete_topics(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        gone = (replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id))
+        async for part in in_slices(gone, OPENED_TOGETHER):
+            await self._logs.side_by_side(self._drop(replica) for replica in part)
+        async for topics in in_slices(delta.deleted_topics.items()):
+            for topic_id, name in topics:
+                self._reports.forget_topic(topic_id)
+                if name not in image.topics.by_name:
+                    self._settings.forget(name)
+
+    async def _assigned(self, changed: Iterable[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
+        """Return those of the changed partitions that are this broker's, and drop the others."""
+        assigned: list[tuple[TopicImage, int]] = []
+        async for part in in_slices(changed):
+            for topic, partition in part:
+                if self._host.broker_id in topic.partitions[partition].replicas:
+                    assigned.append((topic, partition))
+                elif (replica := self._table.get(topic.topic_id, partition)) is not None:
+                    await self._drop(replica)
+                else:
+                    self._reports.forget(TopicIdPartition(topic.topic_id, partition))
+        return assigned
+
+    async def _drop(self, replica: Replica) -> None:
+        """The replica is no longer this broker's."""
+        self._table.remove(replica)
+        replica.delete()
+        self._reports.forget(replica.key)
+        await self._logs.delete(replica.log)
+
+    async def _open_missing(self, image: MetadataImage, assigned: Iterable[tuple[TopicImage, int]]) -> None:
+        missing = [
+            (topic, partition)
+            for topic, partition in assigned
+            if self._table.get(topic.topic_id, partition) is None
+        ]
+        async for part in in_slices(missing, OPENED_TOGETHER):
+            await self._logs.side_by_side(self._open(image, topic, partition) for topic, partition in part)
+
+    async def _open(self, image: MetadataImage, topic: TopicImage, partition: int) -> None:
+        settings = self._settings.of(image, topic.name)
+        topic_partition = TopicPartition(topic.name, partition)
+        key = TopicIdPartition(topic.topic_id, partition)
+        told_directory = topic.partitions[partition].directory_of(self._host.broker_id)
+        try:
+            log, high_watermark = await self._logs.open(
+                topic_partition, topic.topic_id, settings.log, told_directory
+            )
+        except (KafkaError, OSError) as error:
+            logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
+            self._reports.lost(key)
+            return
+        directory_id = self._logs.directory_id_of(log)
+        if directory_id is not None:
+            self._reports.opened(key, directory_id, damaged=log.missing is not None)
+        replica = Replica(topic.topic_id, log, settings, self._host, high_watermark=high_watermark)
+        if not self._lease.is_held:
+            replica.suspend()
+        self._table.add(replica)
+
+    # --- which role -----------------------------------------------------------------------------
+
+    def _change_role(
+        self, replica: Replica, registration: PartitionRegistration, settings: PartitionSettings
+    ) -> None:
+        if replica.partition_epoch is not None and registration.partition_epoch < replica.partition_epoch:
+            # The controller's answer to a proposal has already told more than this image.
+            return
+        if replica.damage is not None:
+            if self._host.broker_id in (registration.leader, *registration.isr):
+                # The controller has not heard of it yet.
+                return
+            replica.repair()
+            if replica.offline:
+                return
+        if registration.leader == self._host.broker_id:
+            replica.lead(registration, settings, self._brokers)
+        else:
+            replica.follow(registration, settings)
+
+
+def _changed_partitions(
+    image: MetadataImage, delta: MetadataDelta, *, everything: bool
+) -> list[tuple[TopicImage, int]]:
+    if everything:
+        return [(topic, partition) for topic in image.topics.by_id.values() for partition in topic.partitions]
+    changed = []
+    for topic_id, partitions in delta.changed_topics.items():
+        topic = image.topics.by_id[topic_id]
+        changed += [(topic, partition) for partition in sorted(partitions) if partition in topic.partitions]
+    return changed
+
+
+def _log_roles(replicas: Sequence[Replica]) -> None:
+    """Log what replicas do in their new leader epochs; of many only how many: lines cost more than roles."""
+    if len(replicas) <= _LOGGED_ROLES:
+        for replica in replicas:
+            logger.info("%s", replica.role())
+    else:
+        led = sum(replica.leader is not None for replica in replicas)
+        logger.info("Leading %d partitions in new epochs, following %d", led, len(replicas) - led)

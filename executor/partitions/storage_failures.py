@@ -1,0 +1,74 @@
+"""What a broker does when a log or a directory of it fails, or a leader finds its log damaged.
+
+A log fails alone where the files of it are to blame, and with its directory where the disk is (KIP-112). The
+controller is told once: of a directory by the heartbeat, of a single replica by `DirectoryReports`.
+"""
+
+from collections.abc import Callable
+
+from executor.partitions.machine.directory_reports import DirectoryReports
+from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
+from sparklog.storage.log import Log
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import BrokerId
+
+__all__ = ["StorageFailures"]
+
+
+class StorageFailures:
+    """Takes offline what can no longer be used."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        table: PartitionTable,
+        reports: DirectoryReports,
+        directory_of: Callable[[Log], LogDirectory],
+        on_directory_failed: Callable[[LogDirectory], None],
+    ) -> None:
+        """`on_directory_failed` hears once of each directory that goes offline."""
+        self._broker_id = broker_id
+        self._table = table
+        self._reports = reports
+        self._directory_of = directory_of
+        self._on_directory_failed = on_directory_failed
+
+    def log_failed(self, replica: Replica, error: BaseException) -> None:
+        """The log of a replica failed; with it, if the disk is why, the directory.
+
+        Whatever worked on the log beside the loop may tell so after the replica was given up.
+        """
+        directory = self._directory_of(replica.log)
+        if replica in self._table:
+            registration = self._table.image.topics.partition(*replica.key)
+            told = None if registration is None else registration.directory_of(self._broker_id)
+            if (
+                not directory.is_failed_by(error)
+                or directory.meta is None
+                or told != directory.meta.directory_id
+            ):
+                # The controller does not learn of it by the directory.
+                self._reports.lost(replica.key)
+                self._report(replica)
+        if directory.is_failed_by(error):
+            self.directory_failed(directory, error)
+
+    def log_damaged(self, replica: Replica) -> None:
+        """A leader found its log damaged: the controller is to elect another one."""
+        self._reports.damaged(replica.key)
+        self._report(replica)
+
+    def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
+        """The disk of a directory failed; whatever lies in it is offline until the broker starts anew."""
+        if not directory.fail(error):
+            return
+        for replica in self._table:
+            if not replica.offline and self._directory_of(replica.log) is directory:
+                replica.go_offline()
+        self._on_directory_failed(directory)
+
+    def _report(self, replica: Replica) -> None:
+        registration = self._table.image.topics.partition(*replica.key)
+        if registration is not None:
+            self._reports.image_changed(replica.key, registration)
