@@ -321,7 +321,7 @@ def test_broker_notices_within_a_second_that_the_driver_is_dead(
             await reached(broker, task, BrokerState.RUNNING)
             await asyncio.to_thread(server.stop)
             async with asyncio.timeout(1):
-                while "the connection to the controller" not in caplog.text:  # noqa: ASYNC110
+                while "The connection to the controller" not in caplog.text:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             assert broker.state is BrokerState.RUNNING
 
