@@ -42,7 +42,7 @@ class LogStore:
         self._on_failed = on_failed
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
-        self._by_path = {directory.path: directory for directory in directories}
+        self._by_path = {str(directory.path): directory for directory in directories}
         self._log_counts: Counter[Path] = Counter()
         """How many logs lie in a directory."""
         self._opening: Counter[Path] = Counter()
@@ -159,7 +159,7 @@ class LogStore:
 
     def directory_of(self, log: Log) -> LogDirectory:
         """Return the directory a log lies in, or lay in: a log that is deleted stays there to the end."""
-        return self._by_path[log.directory.parent]
+        return self._by_path[log.parent]
 
     def directory_id_of(self, log: Log) -> UUID | None:
         """Return the id of the directory a log lies in."""

@@ -16,9 +16,8 @@ from uuid import UUID
 
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetchers import Fetchers
-from executor.logs.log_checkpoints import CheckpointIntervals
 from executor.logs.log_store import LogStore
-from executor.logs.maintenance import Maintenance, MaintenanceIntervals
+from executor.logs.log_upkeep import LogUpkeep
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.isr_proposer import IsrProposer
@@ -83,29 +82,15 @@ class Replicas:
         self.lease = Lease(self.table, holds_lease, self.delayed.now_ms)
         self._config = config
         self._settings = TopicSettings(config)
-        self._maintenance = Maintenance(
-            self.table,
-            directories,
-            self.store.directory_of,
-            self.failures.directory_failed,
-            MaintenanceIntervals(
-                retention_ms=config.log_retention_check_interval_ms,
-                producer_expiration_ms=config.producer_id_expiration_check_interval_ms,
-                checkpoints=CheckpointIntervals(
-                    high_watermarks_ms=config.replica_high_watermark_checkpoint_interval_ms,
-                    recovery_points_ms=config.log_flush_offset_checkpoint_interval_ms,
-                    log_start_offsets_ms=config.log_flush_start_offset_checkpoint_interval_ms,
-                ),
-                flush_by_time_ms=config.flush_check_interval_ms,
-            ),
-            self.executor,
+        self._upkeep = LogUpkeep(
+            self.table, directories, self.store.directory_of, self.failures.directory_failed, config
         )
         self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
         self._fetchers = Fetchers(node_id, broker_epoch, self.table, config, suspicions)
         self._producer_loads = ProducerLoads(
             self.table,
             self.store.directory_of,
-            self._maintenance.lower_recovery_point,
+            self._upkeep.lower_recovery_point,
             self._fetchers.add,
             self.executor,
         )
@@ -136,14 +121,14 @@ class Replicas:
         is_first = self.table.image is EMPTY_IMAGE
         await self._roles.apply(image, delta)
         if is_first:
-            self._maintenance.start(self.delayed.now_ms())
+            self._upkeep.start(self.delayed.now_ms())
         await self._fetchers.reconcile()
 
     def tick(self, now_ms: int) -> None:
-        """Check lease and ISRs, start the maintenance that is due. `now_ms` is the loop's monotonic time."""
+        """Check lease and ISRs, begin the upkeep that is due. `now_ms` is the loop's monotonic time."""
         self.lease.obey()
         self._isr_checks.tick(now_ms)
-        self._maintenance.tick(now_ms)
+        self._upkeep.tick(now_ms)
 
     async def shutdown(self) -> None:
         """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""
@@ -153,9 +138,9 @@ class Replicas:
             replica.stop()
         self.delayed.expire_all()
         await self._producer_loads.stop()
-        await self._maintenance.stop()
+        await self._upkeep.stop()
         started = time.monotonic()
-        await self._maintenance.write_checkpoints()
+        await self._upkeep.write_checkpoints()
         for replica in self.table:
             if replica.offline:
                 self.store.directory_of(replica.log).has_unclosed_logs = True
@@ -164,7 +149,8 @@ class Replicas:
             *(self.store.close(replica.log) for replica in self.table if not replica.offline),
             self.store.close_unclaimed(),
         )
-        await self._maintenance.write_checkpoints()
+        await self._upkeep.write_checkpoints()
+        self._upkeep.close()
         self.executor.shutdown(wait=False)
         self.examiners.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)

@@ -12,6 +12,7 @@ Rule kept: an append is in the log whole or not at all. On the disk for certain 
 """
 
 from pathlib import Path
+from typing import Final
 from uuid import UUID, uuid4
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -47,6 +48,8 @@ class Log:
         self.checked_bytes = loaded.checked_bytes
         """How much of it had to be read when it was opened."""
         self._state = state = LogState(directory, config, loaded)
+        self.parent: Final = str(directory.parent)
+        """The data directory it lies in, whatever becomes of its own name."""
         self.topic_partition = state.topic_partition
         self.topic_id = topic_id
         """What partition.metadata says; None while nothing does."""

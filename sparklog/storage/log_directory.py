@@ -315,6 +315,10 @@ class LogDirectory:
         self._to_delete.append((now_ms + log.config.file_delete_delay_ms, path))
         return path
 
+    def has_directories_due(self, now_ms: TimestampMs) -> bool:
+        """Whether `remove_directories_due` has something to do."""
+        return any(due_ms <= now_ms for due_ms, _ in self._to_delete)
+
     def remove_directories_due(self, now_ms: TimestampMs) -> int:
         """Remove `-delete` and `-stray` directories whose delay is over; return how many.
 

@@ -192,6 +192,10 @@ class SegmentList:
                 self._rename([segment], due_ms)
                 self._dropped.popleft()
 
+    def has_files_due(self, now_ms: TimestampMs) -> bool:
+        """Whether `delete_files_due` has something to do."""
+        return bool(self._dropped) or any(due_ms <= now_ms for due_ms, _ in self._to_delete)
+
     def delete_files_due(self, now_ms: TimestampMs) -> int:
         """Rename the files of dropped segments, unlink those whose delay is over; return how many. Blocks.
 

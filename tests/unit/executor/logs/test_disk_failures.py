@@ -21,7 +21,7 @@ from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import TopicIdPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
-from tests.unit.executor.logs.test_maintenance import Clock
+from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import batch, fetch, produce, rows
 
 SOON = {"log.flush.offset.checkpoint.interval.ms": "1000"}

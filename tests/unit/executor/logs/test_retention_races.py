@@ -16,7 +16,7 @@ from kio.schema.list_offsets.v10.request import (
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until, with_brokers
-from tests.unit.executor.logs.test_maintenance import Clock
+from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import produce, rows
 
 START_MS = 1_700_000_000_000

@@ -320,3 +320,54 @@ async def test_disk_that_takes_long_to_flush_delays_no_append_and_no_checkpoint(
         return not log.has_rolled
 
     await until(flushed, "the recovery point to catch up")
+
+
+@with_brokers(
+    config=SELDOM
+    | {
+        "log.retention.check.interval.ms": "1000",
+        "producer.id.expiration.ms": "1",
+        "producer.id.expiration.check.interval.ms": "1000",
+        "background.threads": "1",
+    },
+)
+async def test_disk_that_takes_long_to_flush_delays_no_retention_deletion_nor_expiration(
+    brokers: Brokers,
+) -> None:
+    """One after the other in one run, a disk that hung over one log kept all others from their upkeep."""
+    config = ROLLING | {"file.delete.delay.ms": "0"}
+    topic_id = await brokers.create_topic("t", [(0,)], config)
+    other_id = await brokers.create_topic("u", [(0,)], config)
+    clock = Clock(brokers)
+    log, other = brokers.replica(0, topic_id).log, brokers.replica(0, other_id).log
+    may_end, real, under_way = Event(), os.fdatasync, []
+
+    def slow(descriptor: int) -> None:
+        under_way.append(descriptor)
+        may_end.wait(20)
+        real(descriptor)
+
+    os.fdatasync = slow
+    try:
+        await roll(brokers, topic_id, 1)
+        clock.tick(1000)
+        await clock.until(lambda: bool(under_way), "a flush")
+        channel = await brokers.connect(0)
+        sent = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+        (row,) = rows(await channel.request(produce(other_id, sent)))
+        assert row.error_code is ErrorCode.none
+        await roll(brokers, other_id, 2)
+        first = other.segments.all[0].file.path
+        other.advance_log_start_offset(other.segments.active.base_offset)
+
+        def is_kept_up() -> bool:
+            clock.tick(1000)
+            gone = not list(other.directory.glob(f"{first.stem}*"))
+            return gone and len(other.segments.all) == 1 and not other.producers.producers
+
+        await until(is_kept_up, "segments dropped, their files unlinked, and the producer forgotten")
+        assert len(under_way) == 1
+        assert log.recovery_point == 0
+    finally:
+        may_end.set()
+        os.fdatasync = real

@@ -1,0 +1,148 @@
+"""The checkpoint files of the directories: when they are written, and what they say.
+
+Each kind is a job with an interval of its own. A file that says too little costs time after a crash, so that
+may wait, unless it costs a whole segment. One that says too much would have recovery trust what was never
+fsynced, or a topic that was made again begin where its predecessor did. Both are written as soon as that is
+seen (`StaleCheckpoints` compares every second): after what rolled has been flushed, after a truncation, and
+when a log came to be under a name that a file still has. A file that the disk refuses takes its directory
+offline.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from executor.logs.jobs.job import HostedLogs, HostedReplica
+from sparklog.errors import KafkaError
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import Offset, TopicPartition
+
+__all__ = ["Checkpoint", "RecoveryPointCheckpoint", "StaleCheckpoints"]
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoint:
+    """One kind of checkpoint."""
+
+    is_due_at_start = True
+    """A file may name what is gone."""
+
+    def __init__(
+        self,
+        name: str,
+        interval_ms: int,
+        logs: HostedLogs,
+        on_failed: Callable[[LogDirectory, Exception], None],
+        offset_of: Callable[[HostedReplica], Offset | None],
+        write: Callable[[LogDirectory, Mapping[TopicPartition, Offset]], None],
+    ) -> None:
+        """`offset_of` says what a file is to say of a replica; None for nothing."""
+        self.name = name
+        self.interval_ms = interval_ms
+        self._logs = logs
+        self._on_failed = on_failed
+        self._offset_of = offset_of
+        self._write_file = write
+        self._written: dict[LogDirectory, Mapping[TopicPartition, Offset]] = {}
+        """What the files say, as far as that is known."""
+        self._writing: defaultdict[LogDirectory, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One at a time: an older one must not write over what a newer one wrote."""
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Write the directory's file."""
+        async with self._writing[directory]:
+            await self._write(directory)
+
+    def is_wrong_about(self, replica: HostedReplica, directory: LogDirectory) -> bool:
+        """Whether the file has a higher offset than the replica, or one that is far too low."""
+        written = self._written.get(directory, {}).get(replica.topic_partition)
+        if written is not None:
+            offset = self._offset_of(replica)
+            if offset is None or offset < written:
+                return True
+        return self._is_far_behind(replica, written or 0)
+
+    def _is_far_behind(self, replica: HostedReplica, written: Offset) -> bool:
+        """Whether what the file says is so little that it costs much."""
+        return False
+
+    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
+        """A file may say this from now on."""
+
+    async def _write(self, directory: LogDirectory) -> None:
+        offsets: dict[TopicPartition, Offset] = {}
+        async for part in self._logs.on(directory):
+            for replica in part:
+                offset = self._offset_of(replica) if replica in self._logs else None
+                if offset is not None:
+                    offsets[replica.topic_partition] = offset
+                    self._about_to_write(replica, offset)
+        if directory.failure is not None:
+            return
+        try:
+            await self._logs.beside_loop(lambda: self._write_file(directory, offsets))
+        except (KafkaError, OSError) as error:
+            if directory.is_failed_by(error):
+                self._on_failed(directory, error)
+            else:
+                logger.warning("%s: a checkpoint is written later: %s", directory.path, error)
+        else:
+            self._written[directory] = offsets
+
+
+class RecoveryPointCheckpoint(Checkpoint):
+    """Up to where each log is on the disk: what a start after a crash need not read."""
+
+    async def lower(self, replica: HostedReplica, directory: LogDirectory) -> None:
+        """Have the file say no more of a log that was cut than what of it is on the disk.
+
+        Before that the log takes nothing in (Kafka's LogManager.truncateTo). If it cannot be done now,
+        `Log.is_checkpointed_too_high` stays.
+        """
+        log = replica.log
+        async with self._writing[directory]:
+            # One run does for all that were cut before it.
+            if log.is_checkpointed_too_high and not self._says_at_most(replica, directory):
+                await self._write(directory)
+            if self._says_at_most(replica, directory):
+                log.checkpointed_recovery_point = log.recovery_point
+
+    def _says_at_most(self, replica: HostedReplica, directory: LogDirectory) -> bool:
+        written = self._written.get(directory, {}).get(replica.topic_partition)
+        return written is not None and written <= replica.log.recovery_point
+
+    def _is_far_behind(self, replica: HostedReplica, written: Offset) -> bool:
+        # Recovery would read what is on the disk of segments that are written to no more.
+        return written < replica.log.segments.active.base_offset <= replica.log.recovery_point
+
+    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
+        log = replica.log
+        log.checkpointed_recovery_point = max(log.checkpointed_recovery_point, offset)
+
+
+class StaleCheckpoints:
+    """Holds the files against the replicas, and has those written that are wrong."""
+
+    name = "stale-checkpoints"
+    interval_ms = 1000
+    is_due_at_start = False
+
+    def __init__(self, logs: HostedLogs, checkpoints: Sequence[Checkpoint]) -> None:
+        self._logs = logs
+        self._checkpoints = checkpoints
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Write the files that must not wait."""
+        wrong: set[Checkpoint] = set()
+        async for part in self._logs.on(directory):
+            wrong |= {
+                kind
+                for kind in self._checkpoints
+                for replica in part
+                if kind.is_wrong_about(replica, directory)
+            }
+        for kind in self._checkpoints:
+            if kind in wrong:
+                await kind.run(directory, now_ms)

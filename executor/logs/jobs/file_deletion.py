@@ -1,0 +1,44 @@
+"""Deletion of files, of segments and of whole logs, `file.delete.delay.ms` after they have left.
+
+Kafka's "delete-file" and "kafka-delete-logs". Segments that were dropped get their `.deleted` names here too.
+"""
+
+import logging
+from functools import partial
+
+from executor.logs.jobs.job import HostedLogs, HostedReplica
+from sparklog.clocks import wall_clock_ms
+from sparklog.errors import KafkaError
+from sparklog.storage.log_directory import LogDirectory
+
+__all__ = ["FileDeletionJob"]
+
+logger = logging.getLogger(__name__)
+
+
+class FileDeletionJob:
+    """Renames and unlinks what nobody needs."""
+
+    name = "delete-file"
+    is_due_at_start = False
+
+    def __init__(self, logs: HostedLogs, interval_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self._logs = logs
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Remove what is due."""
+        wall_ms = wall_clock_ms()
+        due: list[HostedReplica] = []
+        async for part in self._logs.on(directory):
+            due += [replica for replica in part if replica.log.segments.has_files_due(wall_ms)]
+        for replica in due:
+            try:
+                await self._logs.beside_loop(partial(replica.log.delete_files_due, wall_ms))
+            except (KafkaError, OSError) as error:
+                replica.fail_if_storage(error)
+        if directory.has_directories_due(wall_ms):
+            try:
+                await self._logs.beside_loop(partial(directory.remove_directories_due, wall_ms))
+            except (KafkaError, OSError) as error:
+                logger.warning("%s: deleted logs were not removed: %s", directory.path, error)

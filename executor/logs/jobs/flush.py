@@ -1,0 +1,69 @@
+"""Flushing logs: what has rolled, and what flush.messages and flush.ms ask for.
+
+A segment that is written to no more is fsynced soon after it rolled, so that recovery begins at the active
+one: a start after a crash reads that much of a log, and not all of it (Kafka's "flush-log", UnifiedLog.roll,
+and "kafka-log-flusher").
+
+Rules kept: nobody who appends waits for a flush, what makes a record safe is its replicas. Nothing is queued:
+what is due is looked for anew, and can be read off a log at any time, so a disk that is too slow is behind
+with its recovery points and with nothing else. One log of a directory is flushed at a time, in turn.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from executor.logs.jobs.job import HostedLogs, HostedReplica
+from sparklog.errors import KafkaError
+from sparklog.storage.log_directory import LogDirectory
+
+__all__ = ["FlushJob"]
+
+_LOOK_INTERVAL_MS: Final = 1000
+
+
+class FlushJob:
+    """Brings logs onto the disk."""
+
+    name = "flush-log"
+    is_due_at_start = True
+
+    def __init__(self, logs: HostedLogs, by_time_interval_ms: int) -> None:
+        """`by_time_interval_ms` is how often logs are looked for that are due by flush.ms."""
+        self.interval_ms = min(_LOOK_INTERVAL_MS, by_time_interval_ms)
+        self._by_time_interval_ms = by_time_interval_ms
+        self._logs = logs
+        self._by_time_due_ms: dict[LogDirectory, int] = {}
+        self._flushed_ms: WeakKeyDictionary[HostedReplica, int] = WeakKeyDictionary()
+        """When logs were last flushed, or first seen with something to flush by flush.ms."""
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Flush what is due."""
+        by_time = now_ms >= self._by_time_due_ms.setdefault(directory, now_ms + self._by_time_interval_ms)
+        if by_time:
+            self._by_time_due_ms[directory] = now_ms + self._by_time_interval_ms
+        due: list[tuple[HostedReplica, Callable[[], None]]] = []
+        async for part in self._logs.on(directory):
+            for replica in part:
+                flush = self._due(replica, now_ms, by_time=by_time)
+                if flush is not None:
+                    self._flushed_ms[replica] = now_ms
+                    due.append((replica, flush))
+        for replica, flush in due:
+            if replica in self._logs and not self._logs.is_stopping:
+                try:
+                    await self._logs.beside_loop(flush)
+                except (KafkaError, OSError) as error:
+                    replica.fail_if_storage(error)
+
+    def _due(self, replica: HostedReplica, now_ms: int, *, by_time: bool) -> Callable[[], None] | None:
+        log, flush_ms = replica.log, replica.settings.flush_ms
+        if log.recovery_point >= log.log_end_offset:
+            return None
+        if log.flush_due:
+            return log.flush
+        if flush_ms is not None:
+            unflushed_ms = now_ms - self._flushed_ms.setdefault(replica, now_ms)
+            if by_time and unflushed_ms >= flush_ms:
+                return log.flush
+        return log.flush_rolled if log.has_rolled else None

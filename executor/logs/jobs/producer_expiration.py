@@ -1,0 +1,25 @@
+"""Forgetting producers that have written nothing for long (Kafka's "PeriodicProducerExpirationCheck")."""
+
+from executor.logs.jobs.job import HostedLogs
+from sparklog.clocks import wall_clock_ms
+from sparklog.storage.log_directory import LogDirectory
+
+__all__ = ["ProducerExpirationJob"]
+
+
+class ProducerExpirationJob:
+    """Gives the memory of idle producers back."""
+
+    name = "producer-expiration-check"
+    is_due_at_start = False
+
+    def __init__(self, logs: HostedLogs, interval_ms: int) -> None:
+        self.interval_ms = interval_ms
+        self._logs = logs
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Forget whom producer.id.expiration.ms lets go."""
+        wall_ms = wall_clock_ms()
+        async for part in self._logs.on(directory):
+            for replica in part:
+                replica.log.remove_expired_producers(wall_ms)

@@ -1,0 +1,116 @@
+"""What logs need from time to time: which jobs there are, how often each is due, who else asks for one.
+
+A further job (cleaning) is a class like those in `jobs`, and a line here.
+
+Order for the caller: `start` when every log of the directories has its replica or was set aside. Before that
+nothing is done, and the checkpoints stay as they are: written early, they would leave logs out. At the end
+`stop`, `write_checkpoints` as often as there is something to say, `close`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from executor.logs.jobs.checkpoint import Checkpoint, RecoveryPointCheckpoint, StaleCheckpoints
+from executor.logs.jobs.file_deletion import FileDeletionJob
+from executor.logs.jobs.flush import FlushJob
+from executor.logs.jobs.job import HostedLogs, HostedReplica, HostedReplicas, UpkeepJob
+from executor.logs.jobs.producer_expiration import ProducerExpirationJob
+from executor.logs.jobs.retention import RetentionJob
+from executor.logs.upkeep_scheduler import UpkeepScheduler
+from sparklog.config import BrokerConfig
+from sparklog.storage.log import Log
+from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_keep
+
+__all__ = ["LogUpkeep"]
+
+_JOBS: Final = 8
+
+
+class LogUpkeep:
+    """The upkeep of one broker's logs."""
+
+    def __init__(
+        self,
+        replicas: HostedReplicas,
+        directories: Sequence[LogDirectory],
+        directory_of: Callable[[Log], LogDirectory],
+        on_failed: Callable[[LogDirectory, Exception], None],
+        config: BrokerConfig,
+    ) -> None:
+        self._directories = directories
+        self._directory_of = directory_of
+        self._logs = logs = HostedLogs(replicas, directory_of, threads=_JOBS * len(directories))
+        self._recovery_points = RecoveryPointCheckpoint(
+            "recovery-point-checkpoint",
+            config.log_flush_offset_checkpoint_interval_ms,
+            logs,
+            on_failed,
+            lambda replica: replica.log.recovery_point,
+            LogDirectory.write_recovery_points,
+        )
+        self._checkpoints: Sequence[Checkpoint] = (
+            self._recovery_points,
+            Checkpoint(
+                "log-start-offset-checkpoint",
+                config.log_flush_start_offset_checkpoint_interval_ms,
+                logs,
+                on_failed,
+                lambda replica: log_start_offset_to_keep(replica.log),
+                LogDirectory.write_log_start_offsets,
+            ),
+            Checkpoint(
+                "highwatermark-checkpoint",
+                config.replica_high_watermark_checkpoint_interval_ms,
+                logs,
+                on_failed,
+                lambda replica: replica.high_watermark,
+                LogDirectory.write_high_watermarks,
+            ),
+        )
+        jobs: Sequence[UpkeepJob] = (
+            FlushJob(logs, config.flush_check_interval_ms),
+            RetentionJob(logs, config.log_retention_check_interval_ms),
+            FileDeletionJob(logs, config.log_retention_check_interval_ms),
+            ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),
+            *self._checkpoints,
+            StaleCheckpoints(logs, self._checkpoints),
+        )
+        assert len(jobs) == _JOBS, "every run has a thread if it wants one"
+        self._scheduler = UpkeepScheduler(jobs, directories)
+        self._is_started = False
+
+    def start(self, now_ms: int) -> None:
+        """Count the intervals from now on."""
+        self._is_started = True
+        self._scheduler.start(now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Begin what is due."""
+        self._scheduler.tick(now_ms)
+
+    async def lower_recovery_point(self, replica: HostedReplica) -> None:
+        """Have the checkpoint of recovery points say no more of a log that was cut than what is so."""
+        await self._recovery_points.lower(replica, self._directory_of(replica.log))
+
+    async def write_checkpoints(self) -> None:
+        """Write recovery points, log start offsets and high watermarks of every directory, once started."""
+        if self._is_started:
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            await asyncio.gather(
+                *(
+                    kind.run(directory, now_ms)
+                    for kind in self._checkpoints
+                    for directory in self._directories
+                    if directory.failure is None
+                )
+            )
+
+    async def stop(self) -> None:
+        """Begin nothing more, and wait for what is under way."""
+        self._logs.is_stopping = True
+        await self._scheduler.stop()
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._logs.close()

@@ -1,0 +1,56 @@
+"""Runs the jobs of the logs' upkeep when they are due; `upkeep_schedule` says when that is.
+
+Each run is a task of its own, of one job on one directory. One that takes long or raises delays its own next
+run; all others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from executor.logs.jobs.job import UpkeepJob
+from executor.logs.machine.upkeep_schedule import UpkeepSchedule
+from sparklog.storage.log_directory import LogDirectory
+
+__all__ = ["UpkeepScheduler"]
+
+logger = logging.getLogger(__name__)
+
+
+class UpkeepScheduler:
+    """The jobs over the directories of one broker."""
+
+    def __init__(self, jobs: Sequence[UpkeepJob], directories: Sequence[LogDirectory]) -> None:
+        self._jobs = jobs
+        self._directories = directories
+        self._schedule: UpkeepSchedule[tuple[UpkeepJob, LogDirectory]] = UpkeepSchedule()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, now_ms: int) -> None:
+        """Count the intervals from now on."""
+        for directory in self._directories:
+            for job in self._jobs:
+                first_due_ms = now_ms if job.is_due_at_start else now_ms + job.interval_ms
+                self._schedule.add((job, directory), interval_ms=job.interval_ms, first_due_ms=first_due_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Begin what is due."""
+        for job, directory in self._schedule.begin_due(now_ms):
+            task = asyncio.get_running_loop().create_task(self._run(job, directory, now_ms))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def stop(self) -> None:
+        """Wait for the runs under way; the caller ticks no more."""
+        await asyncio.gather(*self._running)
+
+    async def _run(self, job: UpkeepJob, directory: LogDirectory, now_ms: int) -> None:
+        try:
+            if directory.failure is None:
+                await job.run(directory, now_ms)
+        except Exception:
+            logger.exception(
+                "%s: %s failed, and is tried again in %d ms", directory.path, job.name, job.interval_ms
+            )
+        finally:
+            self._schedule.ended((job, directory))
