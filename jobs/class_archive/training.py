@@ -32,7 +32,7 @@ GENERATED = re.compile(r"\$\$Lambda|\$Proxy|GeneratedMethodAccessor|GeneratedCon
 
 def main(class_logs: Path) -> None:
     """Work; `class_logs` is where the JVMs log which classes they load."""
-    with _session("local-cluster[2,1,512]") as spark:
+    with _session("local-cluster[2,1,512]", **_broker_resource(class_logs)) as spark:
         _use(spark)
     with _session("local[2]") as spark:
         _use(spark)
@@ -40,12 +40,27 @@ def main(class_logs: Path) -> None:
 
 
 @contextlib.contextmanager
-def _session(master: str) -> Iterator[SparkSession]:
-    session = SparkSession.builder.master(master).getOrCreate()
+def _session(master: str, **properties: str) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master(master)
+    for name, value in properties.items():
+        builder = builder.config(name.replace("_", "."), value)
+    session = builder.getOrCreate()
     try:
         yield session
     finally:
         session.stop()
+
+
+def _broker_resource(scratch: Path) -> dict[str, str]:
+    """Have workers and executors look for their resources: for that alone they load a library."""
+    script = scratch / "discover"
+    script.write_text('#!/bin/sh\necho \'{"name": "broker", "addresses": ["0"]}\'\n')
+    script.chmod(0o755)
+    return {
+        f"spark_{who}_resource_broker_{what}": value
+        for who in ("worker", "executor")
+        for what, value in (("amount", "1"), ("discoveryScript", str(script)))
+    }
 
 
 def _use(spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,8 @@ def spark_session() -> SparkSession:
         "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
+        # What is kept in memory is read three times: packing it costs more than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
     }.items():
         builder = builder.config(key, value)
@@ -135,6 +138,8 @@ class Source:
 
     records: DataFrame
     carriers: dict[str, flights.Carrier]
+    month: flights.Totals
+    """Of the month that is reprocessed."""
 
     @property
     def totals(self) -> flights.Totals:
@@ -142,14 +147,29 @@ class Source:
         return flights.total(self.carriers)
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How the write went; records over seconds since it began."""
+
+    acknowledged: Sequence[tuple[float, int]]
+    consumed: Sequence[tuple[float, int]]
+    killed_s: float
+    killed: str
+
+
 def prepare(spark: SparkSession) -> Source:
     """Load the flights into the executors' memory, as the records that are written."""
-    records = flights.flight_records(spark).repartition(WRITE_TASKS).persist()
-    return Source(records, flights.carriers(records))
+    # As they come, in slices: a shuffle would cost more than all that is made of them.
+    records = flights.flight_records(spark).coalesce(WRITE_TASKS).persist()
+    return Source(
+        records.select("key", "value", "timestamp"),
+        flights.carriers(records),
+        flights.totals(flights.in_month(records)),
+    )
 
 
-def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> None:
-    """Write `source` while a consumer reads along, killing a leader on the way; draw what was seen."""
+def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Observed:
+    """Write `source` while a consumer reads along, killing a leader on the way; return what was seen."""
     expected = source.totals
     story.say(f"writing {expected.records:,} flights to {TOPIC}, {PARTITIONS} partitions, keyed by aircraft")
     observed = (bootstrap_servers, TOPIC, PARTITIONS, time.monotonic())
@@ -167,21 +187,26 @@ def write_with_kill(story: Story, source: Source, bootstrap_servers: str) -> Non
             time.sleep(0.05)
     story.expect("a leader was killed in the middle of the write", saboteur.killed is not None, True)
     story.expect("count and checksum of the consumer that read along", consumer.totals, expected)
-    PICTURE.parent.mkdir(exist_ok=True)
-    from jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
-
-    draw(PICTURE, acknowledged.timeline, consumer.timeline, saboteur.killed_s, saboteur.killed or "nobody")
     story.say(
         f"wrote {expected.records:,} records in {seconds:.1f} s; "
         f"longest pause of a partition's acknowledgements {acknowledged.longest_pause_s():.2f} s"
     )
+    return Observed(acknowledged.timeline, consumer.timeline, saboteur.killed_s, saboteur.killed or "nobody")
+
+
+def draw_picture(observed: Observed) -> None:
+    """Draw what was seen of the write."""
+    from jobs.demo.picture import draw  # not at the top: matplotlib takes a second to load
+
+    PICTURE.parent.mkdir(exist_ok=True)
+    draw(PICTURE, observed.acknowledged, observed.consumed, observed.killed_s, observed.killed)
 
 
 def read_back(story: Story, spark: SparkSession, source: Source) -> None:
     """Read the topic as DataFrames and compare with `source`."""
     topic = spark.read.format("sparklog").option("subscribe", TOPIC)
     story.say("reading the topic back as a DataFrame")
-    carriers = flights.carriers(topic.load())
+    carriers = flights.carriers(flights.parsed(topic.load()))
     story.expect("count and checksum of the DataFrame", flights.total(carriers), source.totals)
     story.expect("delays by carrier", carriers, source.carriers)
     latest, figures = max(carriers.items(), key=lambda item: item[1].mean_delay_minutes)
@@ -194,7 +219,7 @@ def read_back(story: Story, spark: SparkSession, source: Source) -> None:
     story.expect(
         "count and checksum of July",
         flights.totals(flights.in_month(rewound)),
-        flights.totals(flights.in_month(source.records)),
+        source.month,
     )
 
 
@@ -214,8 +239,10 @@ def main() -> int:
             )
             create_topic(cluster.bootstrap_servers)
             source = prepared.result()
-            write_with_kill(story, source, cluster.bootstrap_servers)
+            observed = write_with_kill(story, source, cluster.bootstrap_servers)
+            drawn = beside.submit(draw_picture, observed)
             read_back(story, spark, source)
+            drawn.result()
         spark.stop()
     story.say(f"picture: {PICTURE}")
     if story.failures:

@@ -24,7 +24,7 @@ import pyspark
 from tests.chaos.reaper import MARK
 
 REPOSITORY: Final = Path(__file__).parents[2]
-SPARK_HOME: Final = Path(pyspark.__file__).parent
+SPARK_HOME: Final = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 DISCOVERY_SCRIPT: Final = REPOSITORY / "conf" / "discover-broker.sh"
 BROKERS: Final = 3
 RESTART_DELAY_S: Final = 0.1

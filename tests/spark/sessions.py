@@ -10,7 +10,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).parent.parent.parent
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 DISCOVERY_SCRIPT = REPOSITORY / "conf" / "discover-broker.sh"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 BROKER_RESOURCE = {

@@ -1,12 +1,14 @@
 """The archive of Spark's classes, as `make` has made it, in JVMs."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.application import spark_properties_file
+from tests.cluster import wait_for
 from tests.spark.sessions import SPARK_HOME
 
 FROM_ARCHIVE = "shared objects file (top)"
@@ -21,10 +23,12 @@ def properties() -> str:
     return path
 
 
-def submit(properties: str, directory: Path, **environment: str) -> tuple[str, int]:
-    """Run an application that does nothing; return what was printed, and how many classes were archived."""
+def submit(
+    properties: str, directory: Path, code: str = "print('done')\n", **environment: str
+) -> tuple[str, int]:
+    """Run an application; return what was printed, and how many of the JVM's classes were archived."""
     script, log = directory / "application.py", directory / "classes"
-    script.write_text("print('done')\n")
+    script.write_text(code)
     done = subprocess.run(
         [
             *(str(SPARK_HOME / "bin" / "spark-submit"), "--properties-file", properties),
@@ -57,3 +61,36 @@ def test_driver_that_the_archive_does_not_fit_goes_on_without_it_and_says_nothin
     printed, archived = submit(properties, tmp_path, SPARK_CONF_DIR=str(configuration))
     assert archived == 0
     assert printed == expected
+
+
+def test_standalone_master_takes_its_classes_from_the_archive(properties: str, tmp_path: Path) -> None:
+    """Applications tell a cluster's own JVMs nothing; docs/deploy.md says how they are told."""
+    options = re.search(
+        r"^spark\.driver\.defaultJavaOptions (.*)$", Path(properties).read_text(), re.MULTILINE
+    )
+    assert options is not None
+    log = tmp_path / "classes"
+    master = subprocess.Popen(
+        [
+            *(str(SPARK_HOME / "bin" / "spark-class"), "org.apache.spark.deploy.master.Master"),
+            *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+        ],
+        env={**os.environ, "SPARK_DAEMON_JAVA_OPTS": f"{options[1]} -Xlog:class+load:file={log}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(
+            lambda: log.exists() and log.read_text().count(FROM_ARCHIVE) > 1000,
+            "the Master takes a thousand classes from the archive",
+            timeout_s=60,
+        )
+    finally:
+        master.terminate()
+        master.wait(30)
+
+
+def test_application_under_make_has_pyspark_as_it_was_installed(properties: str, tmp_path: Path) -> None:
+    """Spark's own zip of it holds sources only, which each Python process would spend a second to compile."""
+    printed, _ = submit(properties, tmp_path, "import pyspark\nprint(pyspark.__cached__)\n")
+    assert Path(printed.splitlines()[-1]).is_file()
