@@ -35,7 +35,7 @@ from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, Crea
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
 from executor.control.suspected_brokers import BrokerSuspicions
-from executor.partitions.replicas import Replicas
+from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.framing import decode_record, encode_record

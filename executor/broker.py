@@ -38,8 +38,8 @@ from executor.control.suspected_brokers import BrokerSuspicions
 from executor.logs.directories import DataDirectories
 from executor.metadata.quorum_member import QuorumMember
 from executor.partitions.log_end import log_end
-from executor.partitions.replicas import Replicas
 from executor.process.concurrency import end, result_of, until_first_ends
+from executor.replicas import Replicas
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint

@@ -20,7 +20,7 @@ from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from executor.control.suspected_brokers import BrokerSuspicions
-from executor.partitions.replicas import Replicas
+from executor.replicas import Replicas
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage

@@ -20,7 +20,7 @@ from executor.control.suspected_brokers import BrokerSuspicions
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from executor.partitions.replica import Replica
-from executor.partitions.replicas import Replicas
+from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage

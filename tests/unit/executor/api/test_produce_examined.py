@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from executor.partitions.replicas import EXAMINERS
+from executor.replicas import EXAMINERS
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import HEADER_BYTES, header_bytes, iterate_headers, read_header
 from sparklog.records.codecs import Codec

@@ -9,7 +9,7 @@ from threading import Event
 from uuid import UUID
 
 from executor.control.suspected_brokers import BrokerSuspicions
-from executor.partitions.replicas import Replicas
+from executor.replicas import Replicas
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets
