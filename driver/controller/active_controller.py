@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from driver.controller.api import Handlers
+from driver.controller.api.table import controller_handlers
 from driver.controller.broker_liveness import BrokerLiveness
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -103,7 +103,7 @@ class ActiveController:
             now_ms=monotonic_ms(),
         )
         self.fetches = MetadataFetches(cluster_id, log, self.quorum, self._fetched, self._deposed)
-        self.handlers = Handlers(
+        self.handlers = controller_handlers(
             cluster_id,
             config,
             self.controller,

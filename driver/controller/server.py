@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from driver.controller.active_controller import ActiveController
-from driver.controller.api import ABOUT_FEW, controller_versions
+from driver.controller.api.table import controller_apis
 from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
@@ -269,7 +269,7 @@ class ControllerServer:
                 on_failure=self._fail,
             )
             self._cluster_id = self._candidate.cluster_id
-            running.handlers = active_controller.handlers.table()
+            running.handlers = active_controller.handlers
             startup_grace = StartupGrace(self._expected_brokers, image.end_offset, monotonic_ms())
             try:
                 await self._tick_until_stopped(running, active_controller, startup_grace)
@@ -377,10 +377,7 @@ class _Running:
 
 def _table(running: _Running) -> dict[ApiKey, Api]:
     return {
-        **{
-            api_key: Api(*versions, running.handle, many=api_key not in ABOUT_FEW)
-            for api_key, versions in controller_versions().items()
-        },
+        **controller_apis(running.handle),
         ApiKey.ADD_RAFT_VOTER: Api(
             *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
         ),

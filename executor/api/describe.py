@@ -2,20 +2,13 @@
 
 from collections.abc import Callable
 
-from kio.schema.describe_topic_partitions.v0.response import (
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseTopic,
-)
-
 from executor.api.metadata import self_if_live
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.metadata import describe_cluster_response, describe_topic_partitions_response
 from sparklog.config import BrokerConfig
-from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
-from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["DescribeHandlers"]
@@ -53,25 +46,14 @@ class DescribeHandlers:
     def topic_partitions(self, request: Request) -> Steps:
         """Answer one page of DescribeTopicPartitions."""
         body = yield from upgrade_in_steps(request.body)
-        try:
-            return (
-                yield from describe_topic_partitions_response(
-                    self._image(),
-                    body,
-                    self._listener_name,
-                    max_partitions=self._config.max_request_partition_size_limit,
-                )
+        return (
+            yield from describe_topic_partitions_response(
+                self._image(),
+                body,
+                self._listener_name,
+                max_partitions=self._config.max_request_partition_size_limit,
             )
-        except KafkaError as error:
-            return unthrottled(
-                DescribeTopicPartitionsResponse,
-                topics=tuple(
-                    DescribeTopicPartitionsResponseTopic(
-                        error_code=error.error_code, name=topic.name, topic_id=None, partitions=()
-                    )
-                    for topic in body.topics
-                ),
-            )
+        )
 
     def configs(self, request: Request) -> Steps:
         """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""

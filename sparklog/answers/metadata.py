@@ -42,6 +42,7 @@ from sparklog.metadata.topic_names import (
     is_made_by_the_cluster,
 )
 from sparklog.types import BrokerId
+from sparklog.wire.requests import Request
 from sparklog.wire.throttling import unthrottled
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "describe_topic_partitions_response",
     "leaders_told",
     "metadata_response",
+    "refuse_topic_partitions",
     "topics_to_create",
 ]
 
@@ -213,6 +215,17 @@ def describe_cluster_response(
         brokers=nodes,
         cluster_authorized_operations=operations,
     )
+
+
+def refuse_topic_partitions(request: Request, error: KafkaError) -> DescribeTopicPartitionsResponse:
+    """Return the answer to a DescribeTopicPartitionsRequest that is refused as a whole."""
+    topics = [
+        DescribeTopicPartitionsResponseTopic(
+            error_code=error.error_code, name=topic.name, topic_id=None, partitions=()
+        )
+        for topic in request.body.topics
+    ]
+    return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(topics))
 
 
 def describe_topic_partitions_response(

@@ -195,13 +195,17 @@ def _with_prefix(prefix: bytes, chunks: list[Chunk]) -> list[Chunk]:
 def encode_response_in_steps(header: RequestHeader, response: Any) -> Generator[None, None, bytes]:
     """Return response header and body, without a length, in the version `header` asks for.
 
-    Yields after each item of an array.
+    Yields after each item of an array, where the body is not ready made.
 
     Raises:
         TypeError: the response holds a `Transferable`.
     """
     codec = request_codec(header.api_key, header.api_version)
-    chunks: list[Any] = yield from encode_response_frame_in_steps(codec, header.correlation_id, response)
+    chunks: list[Any] = []
+    if hasattr(response, "__version__"):
+        chunks += yield from encode_response_frame_in_steps(codec, header.correlation_id, response)
+    else:
+        chunks += encode_response_frame(codec, header.correlation_id, response)
     return b"".join(chunks)[LENGTH.size :]
 
 

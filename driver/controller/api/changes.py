@@ -1,0 +1,79 @@
+"""What is asked to be changed: decided by the machine, answered when the decision is committed."""
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+
+from driver.controller.commit_queue import CommitQueue
+from driver.controller.machine.controller import Controller
+from driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
+from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
+from sparklog.clocks import monotonic_ms
+from sparklog.config import BrokerConfig
+from sparklog.metadata.schemas import PartitionRecord
+from sparklog.wire.requests import Deferred, Request
+from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+__all__ = ["ChangeHandlers"]
+
+
+class ChangeHandlers:
+    """Answers the changes that brokers and clients ask for."""
+
+    def __init__(self, config: BrokerConfig, controller: Controller, commit_queue: CommitQueue) -> None:
+        self._config = config
+        self._controller = controller
+        self._commit_queue = commit_queue
+        self._creating: set[str] = set()
+
+    def for_broker(self, request: Request) -> Deferred:
+        """Decide about what a broker asks for itself."""
+        deferred = Deferred()
+        decision = self._controller.handle(upgrade(request.body), monotonic_ms())
+        self._commit_queue.submit(decision, deferred.complete)
+        return deferred
+
+    def for_client(self, request: Request) -> Generator[None, None, Deferred]:
+        """Decide about what a client asks for, which may be thousands of topics, part by part."""
+        body = yield from upgrade_in_steps(request.body)
+        deferred = Deferred()
+        new_partitions = 0
+        parts = yield from parts_of(body)
+        replies: dict[int, Any] = {}
+
+        def answer(number: int, reply: Any) -> None:
+            replies[number] = reply
+            if len(replies) == len(parts):
+                in_order = [replies[number] for number in range(len(parts))]
+                deferred.complete(in_order[0] if len(parts) == 1 else joined(body, in_order))
+
+        too_many = isinstance(body, CreateTopicsRequest) and asks_too_much(self._config, body)
+        for number, part in enumerate(parts):
+            yield
+            if too_many:
+                answer(number, refused(part))
+                continue
+            decision = self._controller.handle(part, monotonic_ms())
+            new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
+            too_many = new_partitions >= MAX_PARTITIONS_PER_REQUEST
+            self._commit_queue.submit(decision, partial(answer, number))
+        return deferred
+
+    def create_topics(self, names: tuple[str, ...]) -> None:
+        """Create topics because somebody asked for them; he asks again when he is told they are unknown."""
+        new = [name for name in names if name not in self._creating][:TOPICS_PER_PART]
+        if not new:
+            return
+        self._creating.update(new)
+        request = CreateTopicsRequest(
+            topics=tuple(
+                CreatableTopic(
+                    name=name, num_partitions=-1, replication_factor=-1, assignments=(), configs=()
+                )
+                for name in new
+            )
+        )
+        decision = self._controller.handle(request, monotonic_ms())
+        self._commit_queue.submit(decision, lambda _: self._creating.difference_update(new))

@@ -1,0 +1,66 @@
+"""Envelope: a client's request that a broker has passed on (KIP-590), answered by whoever else answers it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from types import GeneratorType
+from typing import Any
+
+from kio.schema.envelope.v0.response import EnvelopeResponse
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response_in_steps
+from sparklog.wire.requests import Deferred, Handler, Request, Steps
+
+__all__ = ["EnvelopeHandler"]
+
+logger = logging.getLogger(__name__)
+
+
+class EnvelopeHandler:
+    """Answers Envelope requests."""
+
+    def __init__(self, forwardable: Mapping[ApiKey, Handler]) -> None:
+        """Have what may be forwarded answered by these."""
+        self._forwardable = forwardable
+
+    def handle(self, request: Request) -> Steps:
+        """Answer with what the request inside is answered with, in its own version."""
+        try:
+            header, body = yield from decode_request_in_steps(request.body.request_data)
+            if header.api_key not in self._forwardable:
+                raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
+        except KafkaError as error:
+            logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
+            return EnvelopeResponse(response_data=None, error_code=error.error_code)
+        api_key = ApiKey(header.api_key)
+        forwarded = Request(
+            api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            body,
+            memoryview(request.body.request_data),
+            request.connection,
+            request.listener_name,
+        )
+        answer: Any = self._forwardable[api_key](forwarded)
+        while isinstance(answer, GeneratorType):
+            answer = yield from answer
+        if isinstance(answer, Deferred):
+            deferred = Deferred()
+            answer.bind(lambda reply: deferred.complete(_enveloped(header, reply)))
+            return deferred
+        if isinstance(answer, Awaitable):
+            awaited = asyncio.ensure_future(answer)
+            yield awaited
+            answer = awaited.result()
+        return (yield from _enveloped(header, answer))
+
+
+def _enveloped(header: RequestHeader, reply: Any) -> Steps:
+    if isinstance(reply, GeneratorType):
+        reply = yield from reply
+    frame = yield from encode_response_in_steps(header, reply)
+    return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)

@@ -1,0 +1,59 @@
+"""How brokers follow the metadata log: Fetch and FetchSnapshot; and how far they are: DescribeQuorum."""
+
+from typing import Any, Final
+
+from driver.controller.machine.controller import Controller
+from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.quorum.description import describe_quorum_response
+from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import CLUSTER_METADATA_TOPIC_ID
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.versions import upgrade
+
+__all__ = ["MetadataLogHandlers"]
+
+_FIRST_FETCH_VERSION: Final = 13
+"""Fetch by topic id; the metadata log is not fetched by name."""
+
+
+class MetadataLogHandlers:
+    """Answers who follows the metadata log."""
+
+    def __init__(self, controller: Controller, fetches: MetadataFetches, quorum: QuorumLeader) -> None:
+        self._controller = controller
+        self._fetches = fetches
+        self._quorum = quorum
+
+    def fetch(self, request: Request) -> Response | Deferred:
+        """Answer Fetch of the metadata log, at once or when there is more of it.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: it is of a version in which a client asks for records.
+        """
+        if request.api_version < _FIRST_FETCH_VERSION:
+            raise KafkaError(
+                ErrorCode.not_leader_or_follower,
+                f"{request.connection.peer} asks here for FETCH by name, which brokers serve",
+            )
+        body = upgrade(request.body)
+        self._note_position(body)
+        return self._fetches.fetch(body, monotonic_ms())
+
+    def fetch_snapshot(self, request: Request) -> Response:
+        """Answer FetchSnapshot."""
+        return self._fetches.fetch_snapshot(upgrade(request.body), monotonic_ms())
+
+    def describe_quorum(self, request: Request) -> Response:
+        """Answer DescribeQuorum."""
+        return describe_quorum_response(self._quorum, upgrade(request.body), monotonic_ms())
+
+    def _note_position(self, body: Any) -> None:
+        replica = body.replica_state
+        registration = self._controller.image.brokers.get(replica.replica_id)
+        if registration is None or registration.broker_epoch != replica.replica_epoch:
+            return
+        for topic in body.topics:
+            if topic.topic_id == CLUSTER_METADATA_TOPIC_ID and topic.partitions:
+                self._controller.metadata_fetched(replica.replica_id, topic.partitions[0].fetch_offset)

@@ -1,0 +1,106 @@
+"""What is asked about the cluster: answered from the newest committed image."""
+
+import logging
+from collections.abc import Callable
+
+from driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.answers.describe_configs import describe_configs_response
+from sparklog.answers.metadata import (
+    ControllerNode,
+    describe_cluster_response,
+    describe_topic_partitions_response,
+    metadata_response,
+    refuse_topic_partitions,
+    topics_to_create,
+)
+from sparklog.answers.whole_metadata import WholeMetadata
+from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
+
+__all__ = ["QueryHandlers"]
+
+logger = logging.getLogger(__name__)
+
+
+class QueryHandlers:
+    """Answers Metadata and the descriptions of cluster, configs and topics."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        config: BrokerConfig,
+        committed_image: Callable[[], MetadataImage],
+        endpoint: Endpoint,
+        create_topics: Callable[[tuple[str, ...]], None],
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._config = config
+        self._committed_image = committed_image
+        self._endpoint = endpoint
+        self._create_topics = create_topics
+        self._listener_name = config.listeners[0].name
+        self._whole_metadata = WholeMetadata(self._listener_name, cluster_id=cluster_id)
+
+    def metadata(self, request: Request) -> Steps:
+        """Answer Metadata; topics that are to be created are unknown for now."""
+        body = yield from upgrade_in_steps(request.body)
+        image = self._image()
+        if body.topics is None:
+            return self._whole_metadata.answer(image, body, request.api_version)
+        if self._config.auto_create_topics_enable:
+            self._create_topics((yield from topics_to_create(image, body)))
+        return (
+            yield from metadata_response(
+                image,
+                body,
+                self._listener_name,
+                cluster_id=self._cluster_id,
+                request_version=request.api_version,
+            )
+        )
+
+    def cluster(self, request: Request) -> Response:
+        """Answer DescribeCluster."""
+        return describe_cluster_response(
+            self._image(),
+            upgrade(request.body),
+            self._listener_name,
+            cluster_id=self._cluster_id,
+            controllers=[ControllerNode(CONTROLLER_ID, self._endpoint)],
+        )
+
+    def configs(self, request: Request) -> Steps:
+        """Answer DescribeConfigs."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from describe_configs_response(self._image(), self._config, body))
+
+    def topic_partitions(self, request: Request) -> Steps:
+        """Answer one page of DescribeTopicPartitions."""
+        try:
+            return (
+                yield from describe_topic_partitions_response(
+                    self._image(),
+                    request.body,
+                    self._listener_name,
+                    max_partitions=self._config.max_request_partition_size_limit,
+                )
+            )
+        except KafkaError as error:
+            logger.info("DescribeTopicPartitions is refused: %s", error)
+            return refuse_topic_partitions(request, error)
+
+    def _image(self) -> MetadataImage:
+        """Return what queries are answered from.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER: nothing is known to be committed yet. An empty answer would tell
+                clients that their topics are gone, and they would give up records that wait for them.
+        """
+        image = self._committed_image()
+        if image.offset is None:
+            raise KafkaError(ErrorCode.not_controller, "the beginning of its epoch is not committed yet")
+        return image

@@ -1,0 +1,121 @@
+"""The APIs of the controller's listener: their versions, and who answers each once this driver leads.
+
+Requests that change the cluster go to the machine and are answered when committed (`changes`, `brokers`);
+those that ask about it are answered from the committed image (`queries`); the metadata log is followed by
+Fetch (`metadata_log`); an Envelope holds a client's request that a broker has passed on (`envelope`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from driver.controller.api.brokers import BrokerHandlers
+from driver.controller.api.changes import ChangeHandlers
+from driver.controller.api.envelope import EnvelopeHandler
+from driver.controller.api.metadata_log import MetadataLogHandlers
+from driver.controller.api.queries import QueryHandlers
+from driver.controller.broker_liveness import BrokerLiveness
+from driver.controller.commit_queue import CommitQueue
+from driver.controller.machine.controller import Controller
+from driver.controller.metadata_fetches import MetadataFetches
+from driver.controller.quorum.machine.leader import QuorumLeader
+from sparklog.answers.find_coordinator import handle_find_coordinator
+from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
+from sparklog.wire.requests import Api, Handler, Request, Response
+
+__all__ = ["controller_apis", "controller_handlers"]
+
+_FROM_BROKERS: Final = (
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ENVELOPE,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
+)
+"""What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
+_ABOUT_MANY: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
+    }
+)
+"""The rest is asked here about one broker, about the one partition of the metadata log, or in vain."""
+
+
+def controller_apis(handle: Handler) -> dict[ApiKey, Api]:
+    """Return the listener's rows; `handle` hands each request on to the handlers of who leads."""
+    versions = {**CLIENT_VERSIONS, **{api_key: known_versions(api_key) for api_key in _FROM_BROKERS}}
+    return {api_key: Api(*versions[api_key], handle, many=api_key in _ABOUT_MANY) for api_key in versions}
+
+
+def controller_handlers(
+    cluster_id: str,
+    config: BrokerConfig,
+    controller: Controller,
+    commit_queue: CommitQueue,
+    fetches: MetadataFetches,
+    broker_liveness: BrokerLiveness,
+    quorum: QuorumLeader,
+    committed_image: Callable[[], MetadataImage],
+    endpoint: Endpoint,
+) -> Mapping[ApiKey, Handler]:
+    """Return who answers what of `controller_apis` while this driver leads."""
+    changes = ChangeHandlers(config, controller, commit_queue)
+    brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
+    queries = QueryHandlers(cluster_id, config, committed_image, endpoint, changes.create_topics)
+    metadata_log = MetadataLogHandlers(controller, fetches, quorum)
+    forwardable: dict[ApiKey, Handler] = {
+        ApiKey.CREATE_TOPICS: changes.for_client,
+        ApiKey.DELETE_TOPICS: changes.for_client,
+        ApiKey.CREATE_PARTITIONS: changes.for_client,
+        ApiKey.ALTER_CONFIGS: changes.for_client,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.for_client,
+        ApiKey.ELECT_LEADERS: changes.for_client,
+        ApiKey.METADATA: queries.metadata,
+        ApiKey.DESCRIBE_CLUSTER: queries.cluster,
+        ApiKey.DESCRIBE_CONFIGS: queries.configs,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,
+        ApiKey.DESCRIBE_QUORUM: metadata_log.describe_quorum,
+    }
+    return {
+        **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),
+        **forwardable,
+        ApiKey.ALTER_PARTITION: changes.for_broker,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS: changes.for_broker,
+        ApiKey.ALLOCATE_PRODUCER_IDS: changes.for_broker,
+        ApiKey.INIT_PRODUCER_ID: changes.for_broker,
+        ApiKey.BROKER_REGISTRATION: brokers.registration,
+        ApiKey.BROKER_HEARTBEAT: brokers.heartbeat,
+        ApiKey.FETCH: metadata_log.fetch,
+        ApiKey.FETCH_SNAPSHOT: metadata_log.fetch_snapshot,
+        ApiKey.ENVELOPE: EnvelopeHandler(forwardable).handle,
+        ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+    }
+
+
+def _only_brokers_serve(request: Request) -> Response:
+    """Answer what is advertised here for the brokers' sake, and no client sends here by the metadata it has.
+
+    Raises:
+        KafkaError: always; the connection is closed, and the client looks up where to turn.
+    """
+    raise KafkaError(
+        ErrorCode.not_leader_or_follower,
+        f"{request.connection.peer} asks here for {ApiKey(request.api_key).name}, which brokers serve",
+    )
