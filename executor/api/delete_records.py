@@ -20,9 +20,9 @@ from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
+from executor.process.slices import SLICE_ITEMS
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.slices import SLICE_ITEMS
 from sparklog.types import Offset
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled

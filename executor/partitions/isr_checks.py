@@ -12,7 +12,7 @@ from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, 
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
-from sparklog.slices import in_slices
+from executor.process.slices import in_slices
 
 __all__ = ["IsrChecks"]
 

@@ -20,6 +20,7 @@ from executor.partitions.machine.events import BrokerStatus
 from executor.partitions.replica import Replica, ReplicaHost
 from executor.partitions.settings import PartitionSettings, TopicSettings
 from executor.partitions.table import PartitionTable
+from executor.process.slices import in_slices
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import (
@@ -29,7 +30,6 @@ from sparklog.metadata.image import (
     ResourceType,
     TopicImage,
 )
-from sparklog.slices import in_slices
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition

@@ -11,11 +11,11 @@ loop, after `validate_produced`, and appends what comes back only if it still le
 
 from typing import NamedTuple
 
+from executor.records.counting import check_record_count
 from executor.records.recompress import recompress
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import HEADER_BYTES, BatchHeader
 from sparklog.records.codecs import Codec, decompress, decompressed_pieces
-from sparklog.records.counting import check_record_count
 from sparklog.types import TimestampMs
 
 __all__ = ["Demands", "examine"]

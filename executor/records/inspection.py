@@ -10,7 +10,8 @@ import numpy as np
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import NO_TIMESTAMP, BatchHeader
 from sparklog.records.decode import OpenedBatch, locate_records
-from sparklog.records.fields import MalformedRecordsError, record_starts
+from sparklog.records.fields import record_starts
+from sparklog.records.varints import MalformedRecordsError
 from sparklog.types import TimestampMs
 
 __all__ = ["inspect_records"]

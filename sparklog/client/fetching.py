@@ -26,7 +26,7 @@ from sparklog.client.errors import (
 )
 from sparklog.client.offsets import SpecialOffset, list_offsets
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import iterate_headers
+from sparklog.records.batch import next_fetch_offset
 from sparklog.types import AbortedTransaction, BrokerId, Offset, TopicPartition
 
 __all__ = ["FetchedBatches", "PartitionFetcher"]
@@ -149,9 +149,7 @@ class PartitionFetcher:
         records = answer.records
         if not records:
             return None
-        next_offset = self.position
-        for _, header in iterate_headers(records):
-            next_offset = max(next_offset, header.next_offset)
+        next_offset = next_fetch_offset(records, self.position)
         if next_offset == self.position:
             return None
         return FetchedBatches(

@@ -23,14 +23,3 @@ class MetadataDelta:
     changed_configs: Set[ConfigResource] = frozenset()
     changed_brokers: Set[BrokerId] = frozenset()
     changed_features: Set[str] = frozenset()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the images differ in nothing but the offset (and the next producer id)."""
-        return not (
-            self.changed_topics
-            or self.deleted_topics
-            or self.changed_configs
-            or self.changed_brokers
-            or self.changed_features
-        )

@@ -25,7 +25,6 @@ NO_LEADER_CHANGE: Final = -2
 METADATA_VERSION_FEATURE: Final = "metadata.version"
 METADATA_VERSION_LEVEL: Final = 30
 """4.3-IV0, the newest metadata version that Kafka 4.3 calls stable."""
-METADATA_VERSION_NAME: Final = "4.3-IV0"
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
 """The replica's broker has not said yet in which directory the replica lies (KIP-858)."""

@@ -6,7 +6,6 @@ Topic names become directory names, so nothing gets past this check to the disk.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -43,15 +42,6 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicNameError(f"topic name {name!r} has characters other than a-z A-Z 0-9 . _ -")
 
 
-def is_valid_topic_name(name: str) -> bool:
-    """Whether a topic may have the name."""
-    try:
-        check_topic_name(name)
-    except InvalidTopicNameError:
-        return False
-    return True
-
-
 def is_internal_topic(name: str) -> bool:
     """Whether the topic belongs to a coordinator, which makes it and alone writes it."""
     return name in INTERNAL_TOPICS
@@ -69,9 +59,3 @@ def collision_key(name: str) -> str:
     True
     """
     return name.replace(".", "_")
-
-
-def find_collision(name: str, existing: Iterable[str]) -> str | None:
-    """Return the existing topic that `name` collides with, other than one of the same name."""
-    key = collision_key(name)
-    return next((other for other in existing if other != name and collision_key(other) == key), None)

@@ -34,12 +34,7 @@ from sparklog.metadata_log.machine.snapshot_batches import (
 )
 from sparklog.metadata_log.machine.snapshot_download import SnapshotDownload
 from sparklog.metadata_log.machine.snapshot_schedule import KeptSnapshot, SegmentSize, start_after_cleaning
-from sparklog.records.batch import HEADER_BYTES, read_header
-from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
-from sparklog.storage.file_region import FileRegion, LogFile
-from sparklog.storage.files import LEADER_EPOCH_CHECKPOINT, storage_errors
-from sparklog.storage.log import Log
-from sparklog.storage.snapshot_files import (
+from sparklog.metadata_log.snapshot_files import (
     PartialSnapshot,
     delete_snapshot,
     list_snapshots,
@@ -48,6 +43,11 @@ from sparklog.storage.snapshot_files import (
     snapshot_path,
     snapshot_size_bytes,
 )
+from sparklog.records.batch import HEADER_BYTES, read_header
+from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epochs
+from sparklog.storage.file_region import FileRegion, LogFile
+from sparklog.storage.files import LEADER_EPOCH_CHECKPOINT, storage_errors
+from sparklog.storage.log import Log
 from sparklog.types import Offset, SnapshotId, TimestampMs
 
 __all__ = ["SnapshotStore", "read_snapshot"]

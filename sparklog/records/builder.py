@@ -26,6 +26,7 @@ from sparklog.records.batch import (
     header_bytes,
 )
 from sparklog.records.codecs import Codec, compress, decompress
+from sparklog.records.varints import MalformedRecordsError, append_varint, read_varint
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["SimpleRecord", "build_batch", "read_records"]
@@ -44,19 +45,11 @@ class SimpleRecord(NamedTuple):
     """Set by `read_records`; for `build_batch` None means one after the record before."""
 
 
-def _append_varint(target: bytearray, value: int) -> None:
-    remaining = (value << 1) ^ (value >> 63)
-    while remaining > 0x7F:
-        target.append(remaining & 0x7F | 0x80)
-        remaining >>= 7
-    target.append(remaining)
-
-
 def _append_bytes(target: bytearray, value: bytes | None) -> None:
     if value is None:
         target.append(1)  # -1
     else:
-        _append_varint(target, len(value))
+        append_varint(target, len(value))
         target += value
 
 
@@ -85,15 +78,15 @@ def build_batch(
         timestamp = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
         max_timestamp = max(max_timestamp, timestamp)
         body = bytearray(1)  # attributes, unused
-        _append_varint(body, timestamp - base_timestamp)
-        _append_varint(body, offset - base_offset)
+        append_varint(body, timestamp - base_timestamp)
+        append_varint(body, offset - base_offset)
         _append_bytes(body, record.key)
         _append_bytes(body, record.value)
-        _append_varint(body, len(record.headers))
+        append_varint(body, len(record.headers))
         for key, value in record.headers:
             _append_bytes(body, key.encode())
             _append_bytes(body, value)
-        _append_varint(payload, len(body))
+        append_varint(payload, len(body))
         payload += body
     compressed = bytes(payload) if codec is Codec.NONE else compress(codec, bytes(payload), level)
     header = BatchHeader(
@@ -114,24 +107,8 @@ def build_batch(
     return header_bytes(header, compressed) + compressed
 
 
-def _read_varint(buffer: bytes, position: int) -> tuple[int, int]:
-    byte = buffer[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
-    result = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (result >> 1) ^ -(result & 1), position
-        shift += 7
-        if shift > 63:
-            raise CorruptBatchError(f"the varint that ends at position {position} has more than 10 bytes")
-
-
 def _read_bytes(buffer: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(buffer, position)
+    length, position = read_varint(buffer, position)
     if length == -1:
         return None, position
     if length < 0 or position + length > end:
@@ -169,15 +146,15 @@ def read_records(
     at = 0
     try:
         for _ in range(header.record_count):
-            length, at = _read_varint(payload, at)
+            length, at = read_varint(payload, at)
             end = at + length
             if length < 0 or end > size_bytes:
                 raise CorruptBatchError(f"a record of {length} bytes at position {at} leaves its batch")
-            timestamp_delta, at = _read_varint(payload, at + 1)
-            offset_delta, at = _read_varint(payload, at)
+            timestamp_delta, at = read_varint(payload, at + 1)
+            offset_delta, at = read_varint(payload, at)
             key, at = _read_bytes(payload, at, end)
             value, at = _read_bytes(payload, at, end)
-            header_count, at = _read_varint(payload, at)
+            header_count, at = read_varint(payload, at)
             headers: tuple[tuple[str, bytes | None], ...] = ()
             if header_count:
                 if not 0 <= header_count <= end - at:
@@ -195,5 +172,7 @@ def read_records(
             )
     except IndexError:
         raise CorruptBatchError(f"the records end before {header.record_count} are read") from None
+    except MalformedRecordsError as error:
+        raise CorruptBatchError(str(error)) from None
     if at != len(payload):
         raise CorruptBatchError(f"{len(payload) - at} bytes follow the last record")

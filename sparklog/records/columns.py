@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader, TimestampType
-from sparklog.records.fields import Bytes, FieldPositions, Int64s, locate_headers
+from sparklog.records.fields import FieldPositions, locate_headers
+from sparklog.records.varint_columns import Bytes, Int64s
 from sparklog.types import TopicPartition
 
 __all__ = ["COLUMN_TYPES", "LocatedRecords", "build_column"]

@@ -24,7 +24,8 @@ from sparklog.records.batch import (
 )
 from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
 from sparklog.records.columns import COLUMN_TYPES, LocatedRecords, build_column
-from sparklog.records.fields import MalformedRecordsError, locate_fields, record_starts
+from sparklog.records.fields import locate_fields, record_starts
+from sparklog.records.varints import MalformedRecordsError
 from sparklog.types import Offset, TopicPartition
 
 __all__ = [

@@ -25,8 +25,7 @@ from sparklog.records.batch import (
     sequence_after,
 )
 from sparklog.records.codecs import Codec, compress
-from sparklog.records.fields import Int64s
-from sparklog.records.varints import VarintColumn, pack_columns
+from sparklog.records.varint_columns import Int64s, VarintColumn, pack_columns
 from sparklog.types import TimestampMs
 
 if TYPE_CHECKING:

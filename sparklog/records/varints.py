@@ -1,77 +1,42 @@
-"""Zig-zag varints of whole columns, written at computed places: the other way round of `fields`.
+"""The zig-zag varints of records, one at a time; `varint_columns` has them by the column.
 
 A varint holds seven bits a byte, the lowest first, the high bit set on all but the last byte.
 """
 
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-
-__all__ = ["VarintColumn", "pack_columns"]
+__all__ = ["MalformedRecordsError", "append_varint", "read_varint"]
 
 
-class VarintColumn(NamedTuple):
-    """Varints to be: zig-zag encoded values, and how many bytes each takes."""
-
-    raw: npt.NDArray[np.uint64]
-    sizes: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, values: npt.NDArray[np.int64]) -> "VarintColumn":
-        """Return the column of `values`."""
-        raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
-        sizes = np.ones(len(values), dtype=np.int64)
-        if len(values):
-            bound, highest = 1 << 7, int(raw.max())
-            while bound <= highest:
-                sizes += raw >= np.uint64(bound)
-                bound <<= 7
-        return cls(raw, sizes)
-
-    def write(self, target: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> None:
-        """Write each varint to its position in `target`."""
-        if not len(self.sizes):
-            return
-        shortest, longest = int(self.sizes.min()), int(self.sizes.max())
-        for index in range(longest):
-            seven_bits = (self.raw >> np.uint64(7 * index)).astype(np.uint8)
-            if index < shortest - 1:
-                target[positions + index] = seven_bits | 0x80
-            elif index < shortest and index == longest - 1:
-                target[positions + index] = seven_bits
-            else:
-                seven_bits &= 0x7F
-                seven_bits |= (self.sizes > index + 1).view(np.uint8) << 7
-                if index < shortest:
-                    target[positions + index] = seven_bits
-                else:
-                    rows = self.sizes > index
-                    target[positions[rows] + index] = seven_bits[rows]
+class MalformedRecordsError(ValueError):
+    """Lengths or counts inside a batch do not add up; the caller knows which batch it was."""
 
 
-def pack_columns(
-    columns: list[VarintColumn | int],
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the columns' bytes row after row, and where each row starts (one more than there are rows).
+def append_varint(target: bytearray, value: int) -> None:
+    """Write `value` to the end of `target`."""
+    remaining = (value << 1) ^ (value >> 63)
+    while remaining > 0x7F:
+        target.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    target.append(remaining)
 
-    An int stands for that byte in every row.
 
-    >>> data, starts = pack_columns([VarintColumn.of(np.array([1, -100])), 0])
-    >>> data.tolist(), starts.tolist()
-    ([2, 0, 199, 1, 0], [0, 2, 5])
+def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Return the varint at `position`, and the position after it.
+
+    >>> read_varint(bytes([199, 1]), 0)
+    (-100, 2)
+
+    Raises:
+        MalformedRecordsError: it has more than ten bytes.
+        IndexError: it goes on after the end of `buffer`.
     """
-    sizes = sum((column.sizes if isinstance(column, VarintColumn) else 1) for column in columns)
-    assert isinstance(sizes, np.ndarray), "at least one column gives the number of rows"
-    starts = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=starts[1:])
-    data = np.empty(int(starts[-1]), dtype=np.uint8)
-    positions = starts[:-1].copy()
-    for column in columns:
-        if isinstance(column, VarintColumn):
-            column.write(data, positions)
-            positions += column.sizes
-        else:
-            data[positions] = column
-            positions += 1
-    return data, starts
+    byte = buffer[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw = byte & 0x7F
+    for shift in range(7, 70, 7):
+        position += 1
+        byte = buffer[position]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position + 1
+    raise MalformedRecordsError(f"the varint that ends at byte {position} has more than 10 bytes")

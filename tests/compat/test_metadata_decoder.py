@@ -30,9 +30,9 @@ from sparklog.metadata.schemas import (
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
 from sparklog.metadata_log.machine.snapshot_records import snapshot_records
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
+from sparklog.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from sparklog.metadata_log.snapshot_store import read_snapshot
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.storage.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram, as_kafka_shows_it, dump_metadata
 from tests.unit.sparklog.metadata.images import image_with_partitions
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
-from sparklog.storage.snapshot_files import list_snapshots
+from sparklog.metadata_log.snapshot_files import list_snapshots
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, SnapshotId
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce

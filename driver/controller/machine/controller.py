@@ -51,7 +51,7 @@ from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["REQUEST_TYPES", "Controller"]
+__all__ = ["Controller"]
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Controller:
         return Decision(bootstrap_records(self.image, self._cluster.config), None)
 
     def handle(self, request: Any, now_ms: int) -> Decision:
-        """Decide about a request, an entity of one of `REQUEST_TYPES`.
+        """Decide about a request, an entity of one of the types in `_HANDLERS`.
 
         Raises:
             KeyError: another kind of entity.
@@ -216,6 +216,4 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         ElectLeadersRequest: _timeless(elect_leaders),
     }
 )
-
-REQUEST_TYPES: Final = frozenset(_HANDLERS)
 """The requests that `Controller.handle` decides about."""

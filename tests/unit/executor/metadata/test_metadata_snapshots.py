@@ -14,7 +14,7 @@ from sparklog.metadata.schemas import (
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot, encode_snapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.storage.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
+from sparklog.metadata_log.snapshot_files import PartialSnapshot, list_snapshots, snapshot_path
 from sparklog.types import SnapshotId
 from tests.unit.executor.metadata.metadata_scene import DRIVER, Scene, answer, batch, registration, run, topic
 

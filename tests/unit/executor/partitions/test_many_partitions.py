@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from executor.partitions.roles import OPENED_TOGETHER
+from executor.process.slices import SLICE_ITEMS
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
-from sparklog.slices import SLICE_ITEMS
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
 from sparklog.wire.turns import in_one_go

@@ -129,7 +129,7 @@ def test_broker_change_records_change_what_they_name_only() -> None:
     assert (image.brokers[1].fenced, image.brokers[1].in_controlled_shutdown) == (False, True)
     assert delta.changed_brokers == {1}
     image, delta = applied(change, image=image)
-    assert delta.is_empty
+    assert delta == MetadataDelta()
     moved = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, log_dirs=(UUID(int=5),))
     assert applied(moved, image=image)[0].brokers[1].log_directories == (UUID(int=5),)
     assert applied(FenceBrokerRecord(id=1, epoch=1), image=image)[0].brokers[1].fenced
@@ -226,7 +226,7 @@ def test_topic_created_and_removed_in_one_batch_leaves_no_trace() -> None:
     """Nobody should open and delete a log for it."""
     image, delta = applied(*TOPIC_RECORDS, RemoveTopicRecord(topic_id=FLIGHTS))
     assert image.topics.by_id == {}
-    assert delta.is_empty
+    assert delta == MetadataDelta()
 
 
 def test_topic_recreated_in_one_batch_is_deleted_and_created() -> None:
@@ -288,7 +288,7 @@ def test_no_op_record_moves_the_offset_only() -> None:
     """Brokers see from it that they are up to date."""
     image, delta = applied(NoOpRecord())
     assert image == MetadataImage(offset=0, leader_epoch=1)
-    assert delta.is_empty
+    assert delta == MetadataDelta()
 
 
 def test_apply_shares_what_the_batch_did_not_touch() -> None:
@@ -308,13 +308,13 @@ def test_transaction_takes_effect_at_its_end_even_across_batches() -> None:
     """Nobody may act on half of it."""
     begun, delta = applied(BeginTransactionRecord(), *TOPIC_RECORDS)
     assert begun.topics.by_id == {}
-    assert delta.is_empty
+    assert delta == MetadataDelta()
     ended, delta = applied(EndTransactionRecord(), image=begun)
     assert set(ended.topics.by_name) == {"flights"}
     assert (delta.created_topics, ended.open_transaction) == ({FLIGHTS}, None)
     aborted, delta = applied(AbortTransactionRecord(), image=begun)
     assert aborted.topics.by_id == {}
-    assert (delta.is_empty, aborted.open_transaction) == (True, None)
+    assert (delta, aborted.open_transaction) == (MetadataDelta(), None)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from sparklog.metadata_log.machine.snapshot_batches import (
     MetadataSnapshot,
     encode_snapshot,
 )
+from sparklog.metadata_log.snapshot_files import PartialSnapshot, snapshot_path
 from sparklog.metadata_log.snapshot_store import SnapshotStore, read_snapshot
 from sparklog.metadata_log.snapshot_taker import SnapshotTaker
 from sparklog.storage.log import Log
-from sparklog.storage.snapshot_files import PartialSnapshot, snapshot_path
 from sparklog.types import SnapshotId
 from tests.unit.sparklog.metadata_log.metadata_logs import (
     START_MS,

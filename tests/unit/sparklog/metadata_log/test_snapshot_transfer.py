@@ -14,10 +14,10 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.fetch_position import snapshot_for
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
+from sparklog.metadata_log.snapshot_files import snapshot_path
 from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage.log import Log
-from sparklog.storage.snapshot_files import snapshot_path
 from sparklog.types import SnapshotId
 from tests.unit.sparklog.metadata_log.metadata_logs import append_topics, open_log, replayed
 

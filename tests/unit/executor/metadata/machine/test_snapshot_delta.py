@@ -64,4 +64,4 @@ def test_difference_is_the_delta_of_the_records_in_between() -> None:
 def test_difference_in_offset_alone_is_empty() -> None:
     """Control records and producer ids concern nobody who holds replicas."""
     image = image_with_partitions(3)
-    assert difference(image, replace(image, offset=9, next_producer_id=1000)).is_empty
+    assert difference(image, replace(image, offset=9, next_producer_id=1000)) == MetadataDelta()

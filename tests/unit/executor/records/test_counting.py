@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from executor.records.counting import check_record_count
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import HEADER_BYTES
 from sparklog.records.builder import SimpleRecord, build_batch
-from sparklog.records.counting import check_record_count
 
 
 def payload_of(sizes: list[int]) -> bytes:

@@ -28,11 +28,9 @@ from sparklog.storage.files import storage_errors, sync_directory
 from sparklog.types import SnapshotId
 
 __all__ = [
-    "CHECKPOINT_SUFFIX",
     "PartialSnapshot",
     "delete_snapshot",
     "list_snapshots",
-    "read_snapshot_bytes",
     "remove_leftovers",
     "set_aside",
     "snapshot_path",
@@ -76,17 +74,6 @@ def snapshot_size_bytes(directory: Path, snapshot_id: SnapshotId) -> int | None:
         return None
     except OSError as error:
         raise KafkaError(ErrorCode.kafka_storage_error, f"cannot look at {path}: {error}") from error
-
-
-def read_snapshot_bytes(path: Path, position: int, max_bytes: int) -> bytes:
-    """Return up to `max_bytes` of a snapshot's file from `position` on.
-
-    Raises:
-        KafkaError: KAFKA_STORAGE_ERROR.
-    """
-    with storage_errors(f"read {path}"), path.open("rb") as file:
-        file.seek(position)
-        return file.read(max_bytes)
 
 
 def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:

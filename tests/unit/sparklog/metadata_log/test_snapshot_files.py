@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.storage.snapshot_files import (
+from sparklog.metadata_log.snapshot_files import (
     PartialSnapshot,
     delete_snapshot,
     list_snapshots,
-    read_snapshot_bytes,
     remove_leftovers,
     set_aside,
     snapshot_path,
@@ -67,7 +66,7 @@ def test_partial_snapshot_has_no_name_before_it_is_finished(tmp_path: Path) -> N
         assert snapshot.finish() == snapshot_path(tmp_path, FIRST)
     assert names(tmp_path) == {"00000000000000000010-0000000001.checkpoint"}
     assert snapshot_size_bytes(tmp_path, FIRST) == 7
-    assert read_snapshot_bytes(snapshot_path(tmp_path, FIRST), 2, 4) == b"cdef"
+    assert snapshot_path(tmp_path, FIRST).read_bytes() == b"abcdefg"
     assert snapshot_size_bytes(tmp_path, SECOND) is None
 
 
