@@ -141,7 +141,11 @@ class ClusterClient:
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
         """Ask anew who leads `topic_partition`, and its topic's other partitions, when it matters next."""
-        self._outdated.add(topic_partition.topic)
+        self.forget(topic_partition.topic)
+
+    def forget(self, topic: str) -> None:
+        """Ask anew about a topic, its partitions and who leads them, when it matters next."""
+        self._outdated.add(topic)
 
     def leader_named(
         self,

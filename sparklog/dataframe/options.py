@@ -28,22 +28,30 @@ from sparklog.dataframe.offset_limits import (
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.dataframe.trigger_limits import TriggerLimits
 from sparklog.types import TopicPartition
 
-__all__ = ["Assigned", "Pattern", "ReadOptions", "Subscribed", "Topics", "WriteOptions"]
+__all__ = [
+    "Assigned",
+    "Pattern",
+    "ReadOptions",
+    "StreamReadOptions",
+    "Subscribed",
+    "Topics",
+    "WriteOptions",
+]
 
 logger = logging.getLogger(__name__)
 
 _TOPIC_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_ENDING_OPTIONS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _READ_OPTIONS: Final = (
     *_TOPIC_OPTIONS,
+    *_ENDING_OPTIONS,
     "startingOffsets",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "startingTimestamp",
-    "endingOffsets",
-    "endingOffsetsByTimestamp",
-    "endingTimestamp",
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -53,9 +61,21 @@ _READ_OPTIONS: Final = (
     "fetchOffset.retryIntervalMs",
 )
 _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_WITHOUT_EFFECT: Final = (*_STREAMING_OPTIONS, "groupIdPrefix")
+_WITHOUT_EFFECT: Final = ("groupIdPrefix",)
 _WRITE_OPTIONS: Final = ("topic",)
 _KAFKA_PREFIX: Final = "kafka."
+_DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
+_DURATION: Final = re.compile("([0-9]{1,12}) *(us|ms|s|m|min|h|d)?")
+_UNIT_MS: Final = {
+    None: 1,
+    "us": 0.001,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +125,43 @@ class ReadOptions:
         Raises:
             DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
         """
-        given = _Given(options, known=_READ_OPTIONS, without_effect=(*_WITHOUT_EFFECT, *_WRITE_OPTIONS))
-        kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
-        retries = given.integer("fetchOffset.numRetries", 0)
-        interval_ms = given.integer("fetchOffset.retryIntervalMs", 0)
-        starting = _starting(given)
-        ending = _ending(given)
-        _check_order(starting, ending)
-        return cls(
-            client=kafka.client(
-                unknown_topic_timeout_ms=(3 if retries is None else retries)
-                * (1_000 if interval_ms is None else interval_ms)
-            ),
-            fetch=kafka.fetch(poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 1)),
-            topics=_topics(given),
-            starting=starting,
-            ending=ending,
-            latest_without_match=_strategy(given) == "latest",
-            fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
-            min_partitions=given.integer("minPartitions", 1),
-            max_records_per_partition=given.integer("maxRecordsPerPartition", 1),
-            include_headers=given.boolean("includeHeaders", default=False),
+        given = _Given(
+            options,
+            known=_READ_OPTIONS,
+            without_effect=(*_STREAMING_OPTIONS, *_WITHOUT_EFFECT, *_WRITE_OPTIONS),
         )
+        starting, ending = _starting(given), _ending(given)
+        _check_order(starting, ending)
+        return _read_options(given, default_bootstrap_servers, starting, ending)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReadOptions:
+    """What a streaming query reads, from where on, and how much of it in one micro-batch."""
+
+    read: ReadOptions
+    """As for a batch; it ends wherever the latest offsets are when it is asked."""
+    limits: TriggerLimits
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "StreamReadOptions":
+        """Return the options of a streaming read.
+
+        Raises:
+            DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
+        """
+        given = _Given(
+            options,
+            known=(*_READ_OPTIONS, *_STREAMING_OPTIONS),
+            without_effect=(*_WITHOUT_EFFECT, *_WRITE_OPTIONS),
+        )
+        for name in _ENDING_OPTIONS:
+            if given.text(name) is not None:
+                raise DataSourceOptionError(
+                    f"Option '{name}': a streaming query has no end; use spark.read, or Trigger.AvailableNow"
+                )
+        starting = _limit(given, "starting", default=LATEST)
+        return cls(_read_options(given, default_bootstrap_servers, starting, LATEST), _trigger_limits(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +226,45 @@ class _Given:
             for name, value in self._options.items()
             if name.startswith(_KAFKA_PREFIX)
         }
+
+
+def _read_options(
+    given: _Given, default_bootstrap_servers: str | None, starting: OffsetLimit, ending: OffsetLimit
+) -> ReadOptions:
+    kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
+    retries = given.integer("fetchOffset.numRetries", 0)
+    interval_ms = given.integer("fetchOffset.retryIntervalMs", 0)
+    return ReadOptions(
+        client=kafka.client(
+            unknown_topic_timeout_ms=(3 if retries is None else retries)
+            * (1_000 if interval_ms is None else interval_ms)
+        ),
+        fetch=kafka.fetch(poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 1)),
+        topics=_topics(given),
+        starting=starting,
+        ending=ending,
+        latest_without_match=_strategy(given) == "latest",
+        fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+        min_partitions=given.integer("minPartitions", 1),
+        max_records_per_partition=given.integer("maxRecordsPerPartition", 1),
+        include_headers=given.boolean("includeHeaders", default=False),
+    )
+
+
+def _trigger_limits(given: _Given) -> TriggerLimits:
+    low = given.integer("minOffsetsPerTrigger", 1)
+    high = given.integer("maxOffsetsPerTrigger", 1)
+    if low is not None and high is not None and low > high:
+        raise DataSourceOptionError(
+            f"Option 'minOffsetsPerTrigger' is {low}, more than maxOffsetsPerTrigger, which is {high}"
+        )
+    delay = given.text("maxTriggerDelay") or _DEFAULT_MAX_TRIGGER_DELAY
+    matched = _DURATION.fullmatch(delay.lower())
+    if matched is None:
+        raise DataSourceOptionError(
+            f"Option 'maxTriggerDelay' is '{delay}'; it must be a number with a unit, such as 500ms or 15m"
+        )
+    return TriggerLimits(high, low, int(int(matched[1]) * _UNIT_MS[matched[2]]))
 
 
 def _topics(given: _Given) -> Topics:

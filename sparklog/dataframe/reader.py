@@ -1,51 +1,30 @@
-"""Reading: the driver plans offset ranges, and each task turns the batches of its range into Arrow columns.
+"""Reading: the driver plans offset ranges, and each task reads one.
 
 A plan is made once for a DataFrame, when it is first used: its ends are then fixed, also for what is
 computed from it later. `load()` again to see records written since.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
-from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparklog.client.aborted import without_aborted
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
-from sparklog.client.fetching import FetchedBatches, PartitionFetcher
-from sparklog.dataframe.errors import DataLossError
 from sparklog.dataframe.options import ReadOptions
-from sparklog.dataframe.planning import OffsetRange, split_ranges
+from sparklog.dataframe.planning import split_ranges
+from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
 from sparklog.dataframe.resolution import resolve_partitions, resolve_ranges
-from sparklog.dataframe.schemas import check_read_schema
-from sparklog.records.decode import decode_batches
 
-__all__ = ["OffsetRangePartition", "SparklogReader"]
-
-logger = logging.getLogger(__name__)
-
-
-class OffsetRangePartition(InputPartition):
-    """One task's share: a range of offsets, and the id of the topic they are offsets of."""
-
-    def __init__(self, offset_range: OffsetRange, topic_id: UUID | None) -> None:
-        super().__init__(offset_range)
-        self.offset_range = offset_range
-        self.topic_id = topic_id
+__all__ = ["SparklogReader"]
 
 
 class SparklogReader(DataSourceReader):
-    """Reads the columns of `schema`; created on the driver, sent to the tasks."""
+    """Reads the columns of `schema`, once."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        check_read_schema(schema)
         self._options = options
-        self._columns = tuple(schema.fieldNames())
-        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self._ranges = RangeReader(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read: one range of offsets a task.
@@ -70,69 +49,6 @@ class SparklogReader(DataSourceReader):
         """Yield the records of one range, in order.
 
         Raises:
-            DataLossError: some of its offsets are gone, and failOnDataLoss is true.
-            KafkaError: they could not be read, or what was read is corrupt.
+            DataLossError, KafkaError: as `RangeReader.read` does.
         """
-        if isinstance(partition, OffsetRangePartition):  # Spark makes up one of its own when there are none
-            with ClusterClient(self._options.client) as cluster:
-                yield from self._read_range(cluster, partition)
-
-    def _read_range(
-        self, cluster: ClusterClient, partition: OffsetRangePartition
-    ) -> Iterator[pa.RecordBatch]:
-        offset_range = partition.offset_range
-        fetcher = PartitionFetcher(
-            cluster,
-            self._options.fetch,
-            offset_range.topic_partition,
-            offset_range.start_offset,
-            offset_range.end_offset,
-            topic_id=partition.topic_id,
-        )
-        while fetcher.position < offset_range.end_offset:
-            try:
-                for fetched in fetcher:
-                    yield from self._decode(fetched, offset_range)
-            except OffsetOutOfRangeError as error:
-                fetcher.resume_at(self._after_loss(error, offset_range))
-            except (UnknownTopicError, TopicRecreatedError) as error:
-                self._report(
-                    f"Offsets {fetcher.position} to {offset_range.end_offset} (exclusive) of "
-                    f"{offset_range.topic_partition} are gone: {error.message}",
-                    error,
-                )
-                return
-
-    def _decode(self, fetched: FetchedBatches, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-        records = fetched.records
-        if self._options.fetch.read_committed and fetched.aborted_transactions:
-            records = without_aborted(records, fetched.aborted_transactions)
-        for batch in decode_batches(
-            records,
-            columns=self._columns,
-            topic=offset_range.topic_partition.topic,
-            partition=offset_range.topic_partition.partition,
-            start_offset=offset_range.start_offset,
-            end_offset=offset_range.end_offset,
-            check_crcs=self._options.fetch.check_crcs,
-        ):
-            # Spark compares schemas, NOT NULL included; the columns are the same.
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._arrow_schema)
-
-    def _after_loss(self, error: OffsetOutOfRangeError, offset_range: OffsetRange) -> int:
-        """Return where to go on when the partition's log has moved on, or back, from the position."""
-        if error.offset < error.log_start_offset:
-            resume_at = min(error.log_start_offset, offset_range.end_offset)
-        else:
-            resume_at = offset_range.end_offset
-        self._report(
-            f"Offsets {error.offset} to {resume_at} (exclusive) of {error.topic_partition} are gone; it has "
-            f"{error.log_start_offset} to {error.log_end_offset} (exclusive)",
-            error,
-        )
-        return resume_at
-
-    def _report(self, what_was_lost: str, cause: Exception) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLossError(what_was_lost) from cause
-        logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)
+        return self._ranges.read(partition)

@@ -5,7 +5,7 @@ options name but a partition does not have are found out here, before the query 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from sparklog.client.cluster_client import ClusterClient
@@ -22,7 +22,7 @@ from sparklog.dataframe.options import Assigned, Pattern, ReadOptions, Subscribe
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
-__all__ = ["resolve_partitions", "resolve_ranges"]
+__all__ = ["listed", "resolve_partitions", "resolve_ranges", "resolve_starts"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPart
                 if not topic.is_internal and pattern.search(topic.name)
             ]
             if not found:
-                logger.warning("No topic matches subscribePattern '%s'", pattern.pattern)
+                logger.warning("no topic matches subscribePattern '%s'", pattern.pattern)
         case Subscribed(names):
             found = [cluster.topic(name) for name in names]
         case Assigned(partitions):
@@ -76,16 +76,14 @@ def resolve_ranges(
     """
     if not partitions:
         return []
-    queries: dict[TopicPartition, OffsetQuery] = dict.fromkeys(partitions, SpecialOffset.EARLIEST)
-    earliest = _offsets(cluster, options, queries)
+    earliest = listed(cluster, options, partitions, SpecialOffset.EARLIEST)
     starts = _starts(cluster, options, earliest)
     ends = _by_limit(cluster, options, "ending", options.ending, earliest)
     # Asked last: what the timestamps found lies below it.
-    queries = dict.fromkeys(partitions, SpecialOffset.LATEST)
-    latest = _offsets(cluster, options, queries)
+    latest = listed(cluster, options, partitions, SpecialOffset.LATEST)
     ranges = []
     for each in sorted(partitions):
-        first, last = _known(earliest, each), _known(latest, each)
+        first, last = earliest[each], latest[each]
         start = last if starts[each] is None else starts[each]
         end = last if ends[each] is None else ends[each]
         assert start is not None
@@ -108,11 +106,44 @@ def resolve_ranges(
     return ranges
 
 
+def resolve_starts(
+    cluster: ClusterClient, options: ReadOptions, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    """Return where a streaming query begins in each partition.
+
+    Raises:
+        DataSourceOptionError, DataLossError, ApiTimeoutError: as `resolve_ranges` does.
+    """
+    earliest = listed(cluster, options, partitions, SpecialOffset.EARLIEST)
+    starts = _starts(cluster, options, earliest)
+    latest = listed(cluster, options, partitions, SpecialOffset.LATEST)
+    resolved = {}
+    for each in sorted(partitions):
+        first, last = earliest[each], latest[each]
+        start = starts[each]
+        resolved[each] = last if start is None else max(first, min(start, last))
+        if start is not None and start != resolved[each]:
+            _report(options, f"{each} has offsets {first} to {last} (exclusive), so none starts at {start}")
+    return resolved
+
+
+def listed(
+    cluster: ClusterClient, options: ReadOptions, partitions: Collection[TopicPartition], which: SpecialOffset
+) -> dict[TopicPartition, Offset]:
+    """Return the earliest or the latest offset of each partition.
+
+    Raises:
+        ApiTimeoutError: a leader did not answer in time.
+    """
+    offsets = _offsets(cluster, options, dict.fromkeys(partitions, which))
+    return {each: _known(offsets, each) for each in partitions}
+
+
 def _starts(
-    cluster: ClusterClient, options: ReadOptions, earliest: Mapping[TopicPartition, Offset | None]
+    cluster: ClusterClient, options: ReadOptions, earliest: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, Offset | None]:
     starts = _by_limit(cluster, options, "starting", options.starting, earliest)
-    if options.latest_without_match:
+    if options.latest_without_match or isinstance(options.starting, Latest | SpecificOffsets):
         return starts
     for topic_partition, start in starts.items():
         if start is None:
@@ -128,7 +159,7 @@ def _by_limit(
     options: ReadOptions,
     side: str,
     limit: OffsetLimit,
-    earliest: Mapping[TopicPartition, Offset | None],
+    earliest: Mapping[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset | None]:
     """Return the offset of each partition that the limit means; None for its end."""
     match limit:

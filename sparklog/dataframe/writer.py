@@ -1,43 +1,27 @@
-"""Writing: each task turns the Arrow batches it is given into record batches and sends them to the leaders.
+"""Writing: Spark's tasks write the rows, and the driver says how many there were.
 
-A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. A task
-that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt wrote
-stays, for a log cannot take back.
+A task that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt
+wrote stays, for a log cannot take back.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.producer import Producer
-from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.routing import RoutedRows, RowRouter
-from sparklog.dataframe.schemas import check_write_schema
-from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.encode import encode_batches
-from sparklog.types import TopicPartition
+from sparklog.dataframe.row_writer import RowWriter, counts_of
 
-__all__ = ["SparklogWriter", "WrittenRecords"]
+__all__ = ["SparklogWriter"]
 
 logger = logging.getLogger(__name__)
 
 
-class WrittenRecords(WriterCommitMessage):
-    """How many records of each partition a task wrote, all of them acknowledged."""
-
-    def __init__(self, counts: Counter[TopicPartition]) -> None:
-        self.counts = counts
-
-
 class SparklogWriter(DataSourceArrowWriter):
-    """Writes rows of `schema`; created on the driver, sent to the tasks."""
+    """Writes rows of `schema`, once."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         """Check that rows of this schema can be written as the options say.
@@ -50,68 +34,21 @@ class SparklogWriter(DataSourceArrowWriter):
             raise DataSourceOptionError(
                 "Save mode Overwrite is not allowed: records in a log are not replaced; use mode('append')"
             )
-        check_write_schema(schema, options.topic)
-        self._options = options
+        self._rows = RowWriter(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write all rows of a task; return when all are acknowledged.
 
         Raises:
-            InvalidRowError: a row cannot become a record.
-            DeliveryError, KafkaError: the cluster did not take the rows.
+            InvalidRowError, DeliveryError, KafkaError: as `RowWriter.write` does.
         """
-        with ClusterClient(self._options.client) as cluster:
-            producer = Producer(cluster, self._options.producer)
-            router = RowRouter(
-                topic=self._options.topic,
-                partition_count=producer.partition_count,
-                batch_size_bytes=self._options.producer.batch_size_bytes,
-                buffer_bytes=self._options.producer.buffer_bytes,
-            )
-            started = False
-            for batch in iterator:
-                if not started:
-                    producer.start()
-                    started = True
-                for routed in router.add(batch):
-                    self._send(producer, routed)
-            for routed in router.drain():
-                self._send(producer, routed)
-            producer.flush()
-            return WrittenRecords(producer.acknowledged)
+        return self._rows.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say how much was written; the records have been there since they were acknowledged."""
-        counts: Counter[TopicPartition] = Counter()
-        for message in messages:
-            if isinstance(message, WrittenRecords):
-                counts.update(message.counts)
+        counts = counts_of(messages)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say what stays: records cannot be taken back."""
         logger.warning("The write failed; records that its tasks wrote before stay in the log")
-
-    def _send(self, producer: Producer, routed: RoutedRows) -> None:
-        config = self._options.producer
-        columns = {name: routed.rows.column(name) for name in routed.rows.column_names}
-        for batch in encode_batches(
-            key=columns.get("key"),
-            value=columns["value"],
-            headers=columns.get("headers"),
-            timestamp=columns.get("timestamp"),
-            default_timestamp_ms=wall_clock_ms(),
-            batch_size_bytes=config.batch_size_bytes,
-            codec=config.codec,
-            level=config.compression_level,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            base_sequence=producer.next_sequence(routed.topic_partition),
-        ):
-            if batch.size_bytes > config.max_request_bytes:
-                raise KafkaError(
-                    ErrorCode.message_too_large,
-                    f"a row for {routed.topic_partition} is {batch.size_bytes} bytes as a record, more than "
-                    f"kafka.max.request.size, which is {config.max_request_bytes}",
-                )
-            producer.send(routed.topic_partition, batch.data, batch.record_count)

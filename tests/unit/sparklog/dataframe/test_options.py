@@ -7,7 +7,14 @@ import pytest
 
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.offset_limits import EARLIEST, LATEST, SpecificOffsets, SpecificTimestamps, Timestamp
-from sparklog.dataframe.options import Assigned, Pattern, ReadOptions, Subscribed, WriteOptions
+from sparklog.dataframe.options import (
+    Assigned,
+    Pattern,
+    ReadOptions,
+    StreamReadOptions,
+    Subscribed,
+    WriteOptions,
+)
 from sparklog.records.codecs import Codec
 from sparklog.types import TopicPartition
 
@@ -214,3 +221,44 @@ def test_write_options_wrong_ones_are_refused_by_name(options: dict[str, str], m
     with pytest.raises(DataSourceOptionError) as raised:
         WriteOptions.parse(options, "own:9092")
     assert message in str(raised.value)
+
+
+def stream(**options: str) -> StreamReadOptions:
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return StreamReadOptions.parse(given, "own:9092")
+
+
+def test_stream_options_by_default_begin_at_the_end_without_limits() -> None:
+    """As with the connector: a stream is about what comes."""
+    options = stream(subscribe="flights")
+    assert (options.read.starting, options.read.ending) == (LATEST, LATEST)
+    assert (options.limits.max_offsets, options.limits.min_offsets) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("15m", 900_000), ("250", 250), ("30s", 30_000), ("1 h", 3_600_000), ("2d", 172_800_000)],
+)
+def test_stream_options_max_trigger_delay_is_a_duration_of_spark(text: str, expected_ms: int) -> None:
+    """With units as Spark has them, milliseconds without one."""
+    options = stream(subscribe="t", minOffsetsPerTrigger="5", maxTriggerDelay=text)
+    assert options.limits.max_delay_ms == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets': a streaming query has no end"),
+        ({"endingTimestamp": "5"}, "'endingTimestamp': a streaming query has no end"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be positive"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "'minOffsetsPerTrigger' is 9, more than",
+        ),
+        ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'; it must be a number with a unit"),
+    ],
+)
+def test_stream_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
+    """Before anything runs, by name."""
+    with pytest.raises(DataSourceOptionError, match=re.escape(message)):
+        stream(subscribe="t", **options)

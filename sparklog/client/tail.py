@@ -1,0 +1,116 @@
+"""Waits at the ends of partitions until something is written there.
+
+Each leader is sent one Fetch of all its partitions, which it holds open until there is a record or time is up
+(KIP-227's sessions are not needed for that). What comes is not looked at: a byte is asked for, so that a
+leader sends one batch at most.
+
+An answer that has not come when the wait is over is waited for by the next wait, if that is for the same
+offsets; so nothing is sent anew while nothing happens.
+"""
+
+import select
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+
+from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v16.response import FetchResponse
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, Offset, TopicPartition
+
+__all__ = ["Tail"]
+
+
+class Tail:
+    """The ends of some partitions; it has the connections of `cluster` to itself."""
+
+    def __init__(self, cluster: ClusterClient, *, read_committed: bool) -> None:
+        self._cluster = cluster
+        self._read_committed = read_committed
+        self._asked: dict[BrokerId, FetchRequest] = {}
+        """What each leader has not answered yet."""
+
+    def wait(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> bool:
+        """Return True as soon as a partition may have a record at its position, False when time is up.
+
+        True is also what a failure leads to: whoever then asks for the offsets learns what is the matter.
+        """
+        ends_s = time.monotonic() + timeout_ms / 1000
+        try:
+            self._ask(positions, timeout_ms)
+            while self._asked:
+                channels = {self._cluster.channel(broker_id): broker_id for broker_id in self._asked}
+                readable, _, _ = select.select(list(channels), [], [], max(ends_s - time.monotonic(), 0))
+                if not readable:
+                    return False
+                news = [self._has_news(channels[channel]) for channel in readable]
+                if any(news):
+                    return True
+        except KafkaError as error:
+            self._give_up(positions)
+            time.sleep(self._cluster.pause_ms(0, error) / 1000)
+            return True
+        return False
+
+    def _ask(self, positions: Mapping[TopicPartition, Offset], timeout_ms: int) -> None:
+        """Have each leader asked for its partitions, and nobody else."""
+        requests = self._requests(positions, timeout_ms)
+        for broker_id in list(self._asked):
+            if requests.get(broker_id) == self._asked[broker_id]:
+                del requests[broker_id]
+            else:
+                self._has_news(broker_id)
+        for broker_id, request in requests.items():
+            self._cluster.channel(broker_id).send(request)
+            self._asked[broker_id] = request
+
+    def _requests(
+        self, positions: Mapping[TopicPartition, Offset], timeout_ms: int
+    ) -> dict[BrokerId, FetchRequest]:
+        by_leader: defaultdict[BrokerId, defaultdict[str, list[FetchPartition]]]
+        by_leader = defaultdict(lambda: defaultdict(list))
+        for topic_partition, offset in sorted(positions.items()):
+            leader = self._cluster.leader(topic_partition)
+            by_leader[leader.broker_id][topic_partition.topic].append(
+                FetchPartition(
+                    partition=topic_partition.partition,
+                    current_leader_epoch=leader.leader_epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=1,
+                )
+            )
+        return {
+            broker_id: FetchRequest(
+                max_wait=timedelta(milliseconds=timeout_ms),
+                min_bytes=1,
+                max_bytes=1,
+                isolation_level=int(self._read_committed),
+                topics=tuple(
+                    FetchTopic(topic_id=self._cluster.topic(name).topic_id, partitions=tuple(partitions))
+                    for name, partitions in topics.items()
+                ),
+                forgotten_topics_data=(),
+            )
+            for broker_id, topics in by_leader.items()
+        }
+
+    def _has_news(self, broker_id: BrokerId) -> bool:
+        """Take a leader's answer in; return whether it has records."""
+        response: FetchResponse = self._cluster.channel(broker_id).receive()
+        del self._asked[broker_id]
+        partitions = [partition for topic in response.responses for partition in topic.partitions]
+        for error_code in (response.error_code, *(partition.error_code for partition in partitions)):
+            if error_code is not ErrorCode.none:
+                raise KafkaError(error_code, "a leader refused to be waited at")
+        return any(partition.records for partition in partitions)
+
+    def _give_up(self, positions: Mapping[TopicPartition, Offset]) -> None:
+        """Begin anew after a failure: an answer that still comes would be taken for the next one's."""
+        for broker_id in self._asked:
+            self._cluster.disconnect(broker_id)
+        self._asked.clear()
+        for topic in {topic_partition.topic for topic_partition in positions}:
+            self._cluster.forget(topic)

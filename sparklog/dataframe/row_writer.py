@@ -1,0 +1,105 @@
+"""What a task does: it turns the Arrow batches it is given into record batches and sends them to the leaders.
+
+A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. A task
+that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt wrote
+stays, for a log cannot take back.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.producer import Producer
+from sparklog.clocks import wall_clock_ms
+from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.routing import RoutedRows, RowRouter
+from sparklog.dataframe.schemas import check_write_schema
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.encode import encode_batches
+from sparklog.types import TopicPartition
+
+__all__ = ["RowWriter", "WrittenRecords", "counts_of"]
+
+
+class WrittenRecords(WriterCommitMessage):
+    """How many records of each partition a task wrote, all of them acknowledged."""
+
+    def __init__(self, counts: Counter[TopicPartition]) -> None:
+        self.counts = counts
+
+
+class RowWriter:
+    """Writes rows of `schema`; made on the driver, sent to the tasks."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        check_write_schema(schema, options.topic)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRecords:
+        """Write all rows of a task; return when all are acknowledged.
+
+        Raises:
+            InvalidRowError: a row cannot become a record.
+            DeliveryError, KafkaError: the cluster did not take the rows.
+        """
+        with ClusterClient(self._options.client) as cluster:
+            producer = Producer(cluster, self._options.producer)
+            router = RowRouter(
+                topic=self._options.topic,
+                partition_count=producer.partition_count,
+                batch_size_bytes=self._options.producer.batch_size_bytes,
+                buffer_bytes=self._options.producer.buffer_bytes,
+            )
+            started = False
+            for batch in iterator:
+                if not started:
+                    producer.start()
+                    started = True
+                for routed in router.add(batch):
+                    self._send(producer, routed)
+            for routed in router.drain():
+                self._send(producer, routed)
+            producer.flush()
+            return WrittenRecords(producer.acknowledged)
+
+    def _send(self, producer: Producer, routed: RoutedRows) -> None:
+        config = self._options.producer
+        columns = {name: routed.rows.column(name) for name in routed.rows.column_names}
+        for batch in encode_batches(
+            key=columns.get("key"),
+            value=columns["value"],
+            headers=columns.get("headers"),
+            timestamp=columns.get("timestamp"),
+            default_timestamp_ms=wall_clock_ms(),
+            batch_size_bytes=config.batch_size_bytes,
+            codec=config.codec,
+            level=config.compression_level,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=producer.next_sequence(routed.topic_partition),
+        ):
+            if batch.size_bytes > config.max_request_bytes:
+                raise KafkaError(
+                    ErrorCode.message_too_large,
+                    f"a row for {routed.topic_partition} is {batch.size_bytes} bytes as a record, more than "
+                    f"kafka.max.request.size, which is {config.max_request_bytes}",
+                )
+            producer.send(routed.topic_partition, batch.data, batch.record_count)
+
+
+def counts_of(messages: list[WriterCommitMessage | None]) -> Counter[TopicPartition]:
+    """Return how many records of each partition the tasks wrote; of a task that failed nothing is known."""
+    counts: Counter[TopicPartition] = Counter()
+    for message in messages:
+        if isinstance(message, WrittenRecords):
+            counts.update(message.counts)
+    return counts

@@ -1,0 +1,105 @@
+"""The streaming source as Spark calls it: `spark.readStream.format("sparklog")`.
+
+Spark keeps one object a query, in a process of its own on the driver, for everything but `read`, which runs
+in the tasks on another object. Spark loses what a constructor raises, so the options are looked at in the
+first call (and before, when Spark asks for the schema).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.dataframe.options import StreamReadOptions
+from sparklog.dataframe.planning import split_ranges
+from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
+from sparklog.dataframe.stream_positions import Document, StreamPosition
+from sparklog.dataframe.stream_source import StreamSource
+
+__all__ = ["SparklogStreamReader"]
+
+
+class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the columns of `schema`, batch after batch."""
+
+    def __init__(
+        self, options: Mapping[str, str], default_bootstrap_servers: str | None, schema: StructType
+    ) -> None:
+        self._given = dict(options)
+        self._default_bootstrap_servers = default_bootstrap_servers
+        self._schema = schema
+        self._initial: Document | None = None
+
+    @cached_property
+    def _options(self) -> StreamReadOptions:
+        return StreamReadOptions.parse(self._given, self._default_bootstrap_servers)
+
+    @cached_property
+    def _source(self) -> StreamSource:
+        return StreamSource(self._options)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return that there are limits, if there are; which they are is known here."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins."""
+        self._initial = StreamPosition(self._source.starts()).document()
+        return self._initial
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends, `start` if there is none; waits a little for something new."""
+        starts = StreamPosition.parse(start).offsets
+        ends = self._source.ends(starts, limited=not isinstance(limit, ReadAllAvailable))
+        if start == self._initial:  # Spark makes a first batch even of nothing
+            return StreamPosition(ends, starts).document()
+        return start if ends == starts else StreamPosition(ends).document()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the latest offsets as last seen, for the query's progress."""
+        latest = self._source.latest_known
+        return None if latest is None else StreamPosition(latest).document()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is there when the latest offset is next asked for, and nothing that comes later."""
+        self._source.hold_latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a batch: one range of offsets a task, none that is empty."""
+        ends = StreamPosition.parse(end)
+        starts = ends.first_starts or StreamPosition.parse(start).offsets
+        ranges = self._source.ranges(starts, ends.offsets)
+        topic_ids = {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges}
+        options = self._options.read
+        return [
+            OffsetRangePartition(each, topic_ids[each.topic_partition])
+            for each in split_ranges(
+                (offset_range for offset_range, _ in ranges),
+                min_partitions=options.min_partitions,
+                max_records_per_partition=options.max_records_per_partition,
+            )
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one range, in order; in a task."""
+        return RangeReader(self._options.read, self._schema).read(partition)
+
+    def stop(self) -> None:
+        """Let go of the connections."""
+        if "_source" in self.__dict__:
+            self._source.close()

@@ -1,0 +1,193 @@
+"""What a streaming query knows of its topics: where they end, what is new, which ranges to read.
+
+One object a query, in the process that Spark keeps for it on the driver. It asks the cluster for offsets when
+there is something new, and else waits at the ends of the partitions for at most `WAIT_MS`: Spark asks an idle
+source every few milliseconds, and a record must not wait for Spark. Other sources of the query wait as long.
+
+What was read already and is not there any more (a topic deleted or made anew, a log cut) is a loss of data:
+an error, or with failOnDataLoss=false a warning, as in the connector.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
+from sparklog.client.offsets import SpecialOffset
+from sparklog.client.tail import Tail
+from sparklog.clocks import monotonic_ms
+from sparklog.dataframe.errors import DataLossError
+from sparklog.dataframe.options import Assigned, StreamReadOptions, Subscribed
+from sparklog.dataframe.planning import OffsetRange
+from sparklog.dataframe.resolution import listed, resolve_partitions, resolve_starts
+from sparklog.dataframe.trigger_limits import NO_LIMITS, Admission
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import Offset, TopicPartition
+
+__all__ = ["WAIT_MS", "StreamSource"]
+
+logger = logging.getLogger(__name__)
+
+WAIT_MS: Final = 100
+PARTITIONS_MAX_AGE_MS: Final = 1_000
+"""How long a new topic or partition may go unseen."""
+
+Offsets = Mapping[TopicPartition, Offset]
+
+
+class StreamSource:
+    """The topics of one query."""
+
+    def __init__(self, options: StreamReadOptions) -> None:
+        self._options = options.read
+        self._cluster = ClusterClient(options.read.client)
+        self._waiting = ClusterClient(options.read.client)
+        self._tail = Tail(self._waiting, read_committed=options.read.fetch.read_committed)
+        self._limited = Admission(options.limits)
+        self._unlimited = Admission(NO_LIMITS)
+        self._partitions: dict[TopicPartition, UUID | None] = {}
+        self._partitions_known_ms: int | None = None
+        self._caught_up_at: Offsets | None = None
+        """Where the query stood when nothing was new."""
+        self._held: Offsets | None = None
+        self._holds = False
+        self.latest_known: Offsets | None = None
+        """The latest offsets when they were last asked for."""
+
+    def starts(self) -> Offsets:
+        """Return where a new query begins.
+
+        Raises:
+            UnknownTopicError, DataSourceOptionError, DataLossError, KafkaError: as `resolve_starts`, and
+                `resolve_partitions`, raise them.
+        """
+        self._refresh_partitions()
+        return resolve_starts(self._cluster, self._options, self._partitions)
+
+    def hold_latest(self) -> None:
+        """Take for the latest offsets, from now on, what they are when next asked for."""
+        self._holds = True
+
+    def ends(self, starts: Offsets, *, limited: bool) -> Offsets:
+        """Return where a micro-batch ends that begins at `starts`; `starts` itself when there is none to be.
+
+        Raises:
+            DataLossError: a topic is gone.
+            KafkaError: the cluster cannot be asked.
+        """
+        self._find_new_partitions()
+        if self._caught_up_at == starts and not self._tail.wait(starts, WAIT_MS):
+            return starts
+        latest = self._latest(starts)
+        if latest == starts:
+            self._caught_up_at = starts
+            return starts
+        self._caught_up_at = None
+        new = [each for each in latest if each not in starts]
+        known = {**listed(self._cluster, self._options, new, SpecialOffset.EARLIEST), **starts}
+        admission = self._limited if limited else self._unlimited
+        ends = admission.ends(known, latest, monotonic_ms())
+        if ends is None:
+            self._tail.wait(latest, WAIT_MS)
+            return starts
+        return ends
+
+    def ranges(self, starts: Offsets, ends: Offsets) -> list[tuple[OffsetRange, UUID | None]]:
+        """Return what lies between, each range with the id of its topic.
+
+        Raises:
+            DataLossError: some of it is known to be gone.
+            KafkaError: the cluster cannot be asked.
+        """
+        self._find_new_partitions()
+        if gone := starts.keys() - ends.keys():
+            self._report(f"{', '.join(map(str, sorted(gone)))} {'is' if len(gone) == 1 else 'are'} gone")
+        new = [each for each in ends if each not in starts and each in self._partitions]
+        earliest = listed(self._cluster, self._options, new, SpecialOffset.EARLIEST)
+        for each, offset in earliest.items():
+            if offset > 0:
+                self._report(f"{each} was added and starts at offset {offset} instead of 0")
+        ranges = []
+        for each, end in ends.items():
+            start = starts.get(each, earliest.get(each))
+            if each not in self._partitions or start is None:
+                self._report(f"{each} is gone")
+            elif start > end:
+                self._report(f"{each} was read up to offset {start}, and ends at {end} now")
+            else:
+                ranges.append((OffsetRange(each, start, end), self._partitions[each]))
+        return ranges
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._cluster.close()
+        self._waiting.close()
+
+    def _latest(self, starts: Offsets) -> Offsets:
+        if self._held is not None:
+            return self._held
+        latest = self._listed_beyond(starts)
+        self.latest_known = latest
+        if self._holds:
+            self._held = latest
+        return latest
+
+    def _listed_beyond(self, starts: Offsets) -> Offsets:
+        """Ask for the latest offsets; for a while again if one lies before where it was already.
+
+        A new leader learns how far its partition is committed a moment after it leads.
+        """
+        latest: dict[TopicPartition, Offset] = {}
+
+        def ask() -> None:
+            latest.update(listed(self._cluster, self._options, self._partitions, SpecialOffset.LATEST))
+            for each, offset in latest.items():
+                if offset < starts.get(each, 0):
+                    raise KafkaError(
+                        ErrorCode.offset_not_available, f"{each} ends at {offset}, before {starts[each]}"
+                    )
+
+        try:
+            self._cluster.retry(
+                "listing the latest offsets", ask, timeout_ms=self._options.client.unknown_topic_timeout_ms
+            )
+        except ApiTimeoutError:
+            if latest.keys() != self._partitions.keys():
+                raise
+        return latest
+
+    def _find_new_partitions(self) -> None:
+        now_ms = monotonic_ms()
+        known_ms = self._partitions_known_ms
+        if self._held is None and (known_ms is None or now_ms - known_ms >= PARTITIONS_MAX_AGE_MS):
+            self._refresh_partitions()
+
+    def _refresh_partitions(self) -> None:
+        topics = self._options.topics
+        if isinstance(topics, Subscribed):
+            for name in topics.topics:
+                self._cluster.forget(name)
+        elif isinstance(topics, Assigned):
+            for name in {each.topic for each in topics.partitions}:
+                self._cluster.forget(name)
+        try:
+            partitions = resolve_partitions(self._cluster, topics)
+        except UnknownTopicError as error:
+            if self._partitions_known_ms is None or self._options.fail_on_data_loss:
+                raise
+            logger.warning("%s (failOnDataLoss is false)", error)
+            partitions = {}
+        for each in partitions.keys() & self._partitions.keys():
+            if partitions[each] != self._partitions[each]:
+                self._report(f"topic {each.topic} was deleted and created anew")
+        if partitions != self._partitions:
+            self._partitions = partitions
+            self._caught_up_at = None
+        self._partitions_known_ms = monotonic_ms()
+
+    def _report(self, what_was_lost: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(what_was_lost)
+        logger.warning("%s; going on without it (failOnDataLoss is false)", what_was_lost)

@@ -1,0 +1,326 @@
+"""A topic as a stream: every record once in each query, whatever stops it, with the connector's options."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.java_libraries import fetch_connector, maven_at_hand
+from sparklog.dataframe import register
+from tests.cluster import LocalCluster
+from tests.spark.sessions import spark_session
+
+PARTITIONS = 3
+TIMEOUT_S = 60.0
+AVAILABLE_NOW = {"availableNow": True}
+
+topic_names = (f"stream-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def bootstrap_servers() -> Iterator[str]:
+    with LocalCluster(brokers=1) as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def spark(bootstrap_servers: str) -> Iterator[SparkSession]:
+    jars = {"spark_jars": fetch_connector()} if maven_at_hand() else {}
+    with spark_session("local[2]", **jars) as session:
+        register(session, bootstrap_servers)
+        yield session
+
+
+@pytest.fixture
+def admin(bootstrap_servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap_servers})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    return create(admin, next(topic_names))
+
+
+def create(admin: AdminClient, topic: str) -> str:
+    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(TIMEOUT_S)
+    return topic
+
+
+class Topic:
+    """Writes numbered records, round robin."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
+        self._topic = topic
+        self.written = 0
+
+    def write(self, count: int, partition: int | None = None) -> None:
+        for number in range(self.written, self.written + count):
+            to = number % PARTITIONS if partition is None else partition
+            self._producer.produce(self._topic, str(number).encode(), partition=to)
+        self.written += count
+        assert self._producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.fixture
+def records(bootstrap_servers: str, topic: str) -> Topic:
+    return Topic(bootstrap_servers, topic)
+
+
+class Seen:
+    """What a query gave, batch by batch; `fail` makes its next batch fail once.
+
+    A batch that was stopped before it was committed comes again, under the same id.
+    """
+
+    def __init__(self) -> None:
+        self._batches: dict[int, list[Row]] = {}
+        self.fail = False
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        rows = batch.collect()
+        if self.fail:
+            self.fail = False
+            raise RuntimeError("as asked")
+        self._batches[batch_id] = rows
+
+    @property
+    def batches(self) -> list[list[Row]]:
+        return list(self._batches.values())
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for batch in self.batches for row in batch]
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(int(row.value) for row in self.rows)
+
+
+def stream(spark: SparkSession, topic: str, format_name: str = "sparklog", **options: object) -> DataFrame:
+    reader = spark.readStream.format(format_name)
+    if not {"subscribePattern", "assign"} & options.keys():
+        reader = reader.option("subscribe", topic)
+    for name, value in options.items():
+        reader = reader.option(name.replace("__", "."), str(value))
+    return reader.load()
+
+
+def start(rows: DataFrame, seen: Seen, checkpoint: Path, **trigger: object) -> StreamingQuery:
+    writer = rows.writeStream.foreachBatch(seen).option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[arg-type]
+
+
+def run(rows: DataFrame, seen: Seen, checkpoint: Path) -> None:
+    """Read what is there, and end."""
+    query = start(rows, seen, checkpoint, **AVAILABLE_NOW)
+    assert query.awaitTermination(int(TIMEOUT_S)), "the query did not end"
+
+
+def until(condition: Callable[[], object], query: StreamingQuery | None = None) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, None if query is None else query.status
+        if query is not None and (failure := query.exception()) is not None:
+            raise failure
+        time.sleep(0.01)
+
+
+def test_stream_gives_every_record_once_and_in_order_over_restarts(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """What is there, what comes while it runs, and what came while it did not."""
+    seen = Seen()
+    records.write(30)
+    rows = stream(spark, topic, startingOffsets="earliest")
+    query = start(rows, seen, tmp_path)
+    until(lambda: len(seen.rows) == 30, query)
+    records.write(20)
+    until(lambda: len(seen.rows) == 50, query)
+    query.stop()
+    records.write(10)
+    query = start(rows, seen, tmp_path)
+    until(lambda: len(seen.rows) == 60, query)
+    query.stop()
+    assert seen.numbers == list(range(60))
+    for partition in range(PARTITIONS):
+        assert [row.offset for row in seen.rows if row.partition == partition] == list(range(20))
+
+
+def test_stream_from_the_latest_offset_repeats_its_first_batch_from_where_that_began(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Spark does not say where a first batch began: asked anew, the latest offset would lie behind it."""
+    seen = Seen()
+    records.write(6)
+    rows = stream(spark, topic)
+    seen.fail = True
+    query = start(rows, seen, tmp_path)
+    until(lambda: query.status["message"] == "Waiting for data to arrive" or not query.isActive)
+    records.write(6)
+    with pytest.raises(StreamingQueryException, match="as asked"):
+        query.awaitTermination(int(TIMEOUT_S))
+    records.write(3)
+    run(rows, seen, tmp_path)
+    assert seen.numbers == list(range(6, 15))
+
+
+def test_stream_available_now_reads_what_was_there_in_limited_batches_and_ends(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """maxOffsetsPerTrigger holds, and what is written meanwhile is the next run's."""
+    records.write(90)
+    seen = Seen()
+
+    def write_more(batch: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            records.write(9)
+        seen(batch, batch_id)
+
+    rows = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    writer = rows.writeStream.foreachBatch(write_more).option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(int(TIMEOUT_S))
+    assert [len(batch) for batch in seen.batches] == [30, 30, 30]
+    assert seen.numbers == list(range(90))
+
+
+def test_stream_waits_for_as_much_as_a_trigger_asks_for(
+    spark: SparkSession, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """minOffsetsPerTrigger: after the first batch, few records wait for more."""
+    seen = Seen()
+    records.write(3)
+    rows = stream(spark, topic, startingOffsets="earliest", minOffsetsPerTrigger=10, maxTriggerDelay="10m")
+    query = start(rows, seen, tmp_path)
+    until(lambda: seen.batches, query)
+    for _ in range(10):
+        records.write(1)
+    until(lambda: len(seen.batches) == 2, query)
+    query.stop()
+    assert [len(batch) for batch in seen.batches] == [3, 10]
+
+
+def test_stream_finds_new_topics_and_partitions_while_it_runs(
+    spark: SparkSession, admin: AdminClient, bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """From their first record on, without a restart."""
+    prefix = next(topic_names)
+    first = create(admin, f"{prefix}-a")
+    Topic(bootstrap_servers, first).write(3)
+    seen = Seen()
+    rows = stream(spark, "", subscribePattern=f"{prefix}-.*", startingOffsets="earliest")
+    query = start(rows, seen, tmp_path)
+    until(lambda: len(seen.rows) == 3, query)
+    second = create(admin, f"{prefix}-b")
+    Topic(bootstrap_servers, second).write(3)
+    until(lambda: len(seen.rows) == 6, query)
+    admin.create_partitions([NewPartitions(first, PARTITIONS + 1)])[first].result(TIMEOUT_S)
+    Topic(bootstrap_servers, first).write(1, partition=PARTITIONS)
+    until(lambda: len(seen.rows) == 7, query)
+    query.stop()
+    assert {(row.topic, row.partition) for row in seen.rows} == {
+        *((name, partition) for name in (first, second) for partition in range(PARTITIONS)),
+        (first, PARTITIONS),
+    }
+
+
+def test_stream_whose_records_are_gone_fails_or_goes_on_as_asked(
+    spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Deleted before they were read: an error that says so, or what is left."""
+    seen = Seen()
+    records.write(3)
+    run(stream(spark, topic, startingOffsets="earliest"), seen, tmp_path)
+    records.write(9)
+    admin.delete_records([TopicPartition(topic, 0, 3)])[TopicPartition(topic, 0)].result(TIMEOUT_S)
+    with pytest.raises(StreamingQueryException, match=r"Offsets 1 to 3 .* are gone"):
+        run(stream(spark, topic), seen, tmp_path)
+    run(stream(spark, topic, failOnDataLoss="false"), seen, tmp_path)
+    assert seen.numbers == [0, 1, 2, 4, 5, 7, 8, 9, 10, 11]
+
+
+def test_stream_of_a_topic_made_anew_says_that_data_is_lost(
+    spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """Offsets of the old topic mean nothing in the new one."""
+    seen = Seen()
+    records.write(9)
+    query = start(stream(spark, topic, startingOffsets="earliest"), seen, tmp_path)
+    until(lambda: len(seen.rows) == 9, query)
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    with pytest.raises(StreamingQueryException, match=f"{topic}"):
+        query.awaitTermination(int(TIMEOUT_S))
+
+
+def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, tmp_path: Path) -> None:
+    """lastProgress has the offsets read and the latest ones."""
+    records.write(30)
+    seen = Seen()
+    rows = stream(spark, topic, startingOffsets="earliest", maxOffsetsPerTrigger=12)
+    query = start(rows, seen, tmp_path, processingTime="1 hour")
+    until(lambda: query.lastProgress, query)
+    assert query.lastProgress is not None
+    source = query.lastProgress["sources"][0]
+    query.stop()
+    assert sum(json.loads(source["endOffset"])[topic].values()) == 12
+    assert sum(json.loads(source["latestOffset"])[topic].values()) == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "a streaming query has no end"),
+        ({"maxOffsetsPerTrigger": "none"}, "maxOffsetsPerTrigger' is 'none'; it must be a whole number"),
+        ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+    ],
+)
+def test_stream_with_bad_options_names_them(
+    spark: SparkSession, topic: str, options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    """Whether Spark asks for the schema or starts the query first, the user reads what was wrong."""
+    with pytest.raises(Exception, match=message):
+        run(stream(spark, topic, **options), Seen(), tmp_path)
+
+
+def test_stream_is_written_as_a_stream(
+    spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
+) -> None:
+    """The sink takes the batch writer's columns and options; every row is there."""
+    target = create(admin, next(topic_names))
+    records.write(50)
+    rows = stream(spark, topic, startingOffsets="earliest").selectExpr("value AS key", "value")
+    writer = rows.writeStream.format("sparklog").option("topic", target)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(int(TIMEOUT_S))
+    written = spark.read.format("sparklog").option("subscribe", target).load().collect()
+    assert sorted(int(row.value) for row in written) == list(range(50))
+
+
+@pytest.mark.skipif(not maven_at_hand(), reason="Spark's Kafka connector is fetched with Maven")
+@pytest.mark.parametrize("formats", [("kafka", "sparklog", "kafka"), ("sparklog", "kafka", "sparklog")])
+def test_stream_goes_on_where_the_other_format_stopped(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topic: str,
+    records: Topic,
+    formats: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    """A checkpoint is good for either: users move over, and back."""
+    seen = Seen()
+    for format_name in formats:
+        # Two batches: the end of the very first one is not for the other format (docs/streaming.md).
+        for _ in range(2):
+            records.write(6)
+            options = {"kafka__bootstrap__servers": bootstrap_servers, "startingOffsets": "earliest"}
+            run(stream(spark, topic, format_name, **options), seen, tmp_path)
+    assert seen.numbers == list(range(36))
