@@ -6,8 +6,8 @@
 Run it with the version whose files are to be kept, not with the one that is to open them: `stopped.tar.xz`
 and `killed.tar.xz` are of commit d590e83. In each are the directories of three brokers that were stopped in
 order, or killed at once, and `manifest.json`: what was served before that. In the logs are several segments,
-batches of every codec, snapshots of producers, leader epochs, a start that DeleteRecords moved, and beside
-them a metadata log that begins behind a snapshot.
+batches of every codec, snapshots of producers, leader epochs, a start that DeleteRecords moved; and beside
+them snapshots of the metadata.
 """
 
 import asyncio
