@@ -36,9 +36,9 @@ from executor.control.machine.broker_lifecycle import (
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from executor.control.suspected_brokers import BrokerSuspicions
 from executor.logs.directories import DataDirectories
+from executor.loop.concurrency import end, result_of, until_first_ends
 from executor.metadata.quorum_member import QuorumMember
 from executor.partitions.log_end import log_end
-from executor.process.concurrency import end, result_of, until_first_ends
 from executor.replicas import Replicas
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig

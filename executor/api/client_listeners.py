@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Self
 
 from executor.api.apis import BrokerServices, broker_apis
-from executor.process.concurrency import end
+from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES

@@ -7,12 +7,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from executor.loop.slices import in_slices
 from executor.partitions.isr_proposer import IsrProposer
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, Ticked
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
-from executor.process.slices import in_slices
 
 __all__ = ["IsrChecks"]
 

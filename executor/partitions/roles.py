@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
+from executor.loop.slices import in_slices
 from executor.partitions.lease import Lease
 from executor.partitions.machine.directory_reports import DirectoryReports
 from executor.partitions.machine.events import BrokerStatus
 from executor.partitions.replica import Replica, ReplicaHost
 from executor.partitions.settings import PartitionSettings, TopicSettings
 from executor.partitions.table import PartitionTable
-from executor.process.slices import in_slices
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import (

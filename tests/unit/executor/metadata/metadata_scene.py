@@ -18,10 +18,10 @@ from kio.schema.fetch.v18.response import (
 )
 from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
 
+from executor.loop.concurrency import until_first_ends
 from executor.metadata.follower import MetadataFollower
 from executor.metadata.metadata_replica import MetadataReplica
 from executor.metadata.publisher import MetadataPublisher
-from executor.process.concurrency import until_first_ends
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta

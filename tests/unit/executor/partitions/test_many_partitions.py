@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from executor.loop.slices import SLICE_ITEMS
 from executor.partitions.roles import OPENED_TOGETHER
-from executor.process.slices import SLICE_ITEMS
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, RemoveTopicRecord, ResourceType
 from sparklog.wire.apis import ApiKey

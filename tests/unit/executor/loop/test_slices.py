@@ -3,7 +3,7 @@
 import asyncio
 import weakref
 
-from executor.process.slices import in_slices
+from executor.loop.slices import in_slices
 from tests.counted_work import counted_turns
 
 
