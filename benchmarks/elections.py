@@ -34,7 +34,7 @@ from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, Crea
 
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.metadata.features import SUPPORTED_FEATURES

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID
 
-from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetchers import Fetchers
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
 from executor.logs.log_upkeep import LogUpkeep
 from executor.partitions.delayed_operations import DelayedOperations
@@ -38,6 +38,7 @@ from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
+TICK_MS: Final = 200
 EXAMINERS: Final = 2
 """How many threads look into batches: so many are decompressed at a time, at most."""
 
@@ -123,6 +124,12 @@ class Replicas:
         if is_first:
             self._upkeep.start(self.delayed.now_ms())
         await self._fetchers.reconcile()
+
+    async def run(self) -> None:
+        """Let time pass, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.tick(self.delayed.now_ms())
 
     def tick(self, now_ms: int) -> None:
         """Check lease and ISRs, begin the upkeep that is due. `now_ms` is the loop's monotonic time."""

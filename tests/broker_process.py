@@ -31,7 +31,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
     )
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(leave_signal, broker.stop, leave_signal.name)
+        loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
     watch = asyncio.create_task(_leave_with_parent(broker, arguments["parent"]))
     try:
         await broker.run()
@@ -42,7 +42,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
 async def _leave_with_parent(broker: Broker, parent: int) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
         await asyncio.sleep(PARENT_POLL_S)
-    broker.stop("the test run is gone")
+    broker.life.stop("the test run is gone")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ from executor.api.machine.fetch_sessions import LARGEST, FetchSessions
 from executor.api.metadata import MetadataHandler
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
-from executor.control.auto_topic_creation import AutoTopicCreation
-from executor.control.forwarding import Forwarder
-from executor.control.producer_id_blocks import ProducerIdBlocks
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.control.senders import Senders
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
@@ -42,9 +40,7 @@ class BrokerServices:
     partition_apis: Mapping[ApiKey, Api]
     """See `partition_apis`."""
     suspicions: BrokerSuspicions
-    forwarder: Forwarder
-    auto_topic_creation: AutoTopicCreation
-    producer_ids: ProducerIdBlocks
+    senders: Senders
 
 
 def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Api]:
@@ -56,7 +52,7 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         node_id=services.node_id,
         suspicions=services.suspicions,
         auto_topic_creation=(
-            services.auto_topic_creation if services.config.auto_create_topics_enable else None
+            services.senders.topic_creation if services.config.auto_create_topics_enable else None
         ),
     )
     describe = DescribeHandlers(
@@ -66,13 +62,13 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         node_id=services.node_id,
         config=services.config,
     )
-    admin = AdminHandlers(services.forwarder)
+    admin = AdminHandlers(services.senders.forwarder)
     handlers: dict[ApiKey, Handler] = {
         ApiKey.METADATA: metadata.handle,
         ApiKey.DESCRIBE_CLUSTER: describe.cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
         ApiKey.DESCRIBE_CONFIGS: describe.configs,
-        ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.producer_ids).handle,
+        ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.senders.producer_ids).handle,
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }

@@ -1,7 +1,7 @@
 """The listeners on which a broker serves clients and followers.
 
 Order for the caller: `start` binds every address, since its port goes into the registration; nobody is
-answered before `accept_connections`, for a broker without metadata would tell of an empty cluster; `close`.
+answered before the first `apply`, for a broker without metadata would tell of an empty cluster; `close`.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from executor.api.apis import BrokerServices, broker_apis
 from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
+from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.connection_quotas import ConnectionQuotas
@@ -69,8 +70,8 @@ class ClientListeners:
             raise
         return cls(listeners, config.advertised_endpoints(tuple(bound), host_name))
 
-    def accept_connections(self) -> None:
-        """Serve from now on; calling again has no effect."""
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """There is something to tell of the cluster: serve from now on."""
         for listener in self._listeners:
             listener.accept_connections()
         if self._loading is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Set
 from typing import Any, Final
 
 from executor.control.auto_topic_creation import AutoTopicCreation
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage

@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
-from executor.control.controller_link import ControllerLink
+from kio.schema.alter_partition.v3 import AlterPartitionRequest
+
+from executor.control.broker_requests import BrokerRequests
 from executor.control.machine.waiting_proposals import WaitingProposals
 from executor.control.single_flight import SingleFlight
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import ProposeIsr
 from sparklog.errors import KafkaError
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.types import TopicIdPartition
 
 __all__ = ["AlterPartitionSender"]
 
@@ -20,12 +21,8 @@ logger = logging.getLogger(__name__)
 class AlterPartitionSender:
     """The `IsrProposer` of one broker; belongs to its event loop."""
 
-    def __init__(
-        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
-    ) -> None:
-        self._link = link
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+    def __init__(self, requests: BrokerRequests) -> None:
+        self._requests = requests
         self._waiting = WaitingProposals()
         self._flight = SingleFlight(self._send_waiting)
 
@@ -36,14 +33,13 @@ class AlterPartitionSender:
 
     async def close(self) -> None:
         """Stop sending; proposals that were not answered stay so, since nobody is left to act on them."""
-        self._waiting.clear()
         await self._flight.close()
 
     async def _send_waiting(self) -> None:
         loop = asyncio.get_running_loop()
-        while (request := self._waiting.next_request(self._broker_id, self._broker_epoch())) is not None:
+        while topics := self._waiting.next_topics():
             try:
-                response = await self._link.request(request)
+                response = await self._requests.send(AlterPartitionRequest, topics=topics)
             except KafkaError as error:
                 logger.warning("ISR proposals may not have reached the controller: %s", error)
                 response = None

@@ -9,7 +9,7 @@ Source: KIP-858.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,10 +20,10 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
     TopicData,
 )
 
-from executor.control.controller_link import ControllerLink
+from executor.control.broker_requests import BrokerRequests
 from executor.control.single_flight import SingleFlight
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.types import TopicIdPartition
 
 __all__ = ["AssignDirectoriesSender"]
 
@@ -35,12 +35,8 @@ logger = logging.getLogger(__name__)
 class AssignDirectoriesSender:
     """What one broker has still to tell; belongs to its event loop."""
 
-    def __init__(
-        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
-    ) -> None:
-        self._link = link
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+    def __init__(self, requests: BrokerRequests) -> None:
+        self._requests = requests
         self._waiting: dict[TopicIdPartition, UUID] = {}
         self._flight = SingleFlight(self._send_waiting)
 
@@ -51,14 +47,15 @@ class AssignDirectoriesSender:
 
     async def close(self) -> None:
         """Stop telling."""
-        self._waiting.clear()
         await self._flight.close()
 
     async def _send_waiting(self) -> None:
         while self._waiting:
             told, self._waiting = self._waiting, {}
             try:
-                response = await self._link.request(self._request(told))
+                response = await self._requests.send(
+                    AssignReplicasToDirsRequest, directories=_directories(told)
+                )
                 if response.error_code is not ErrorCode.none:
                     raise KafkaError(response.error_code, "the controller refused it")
             except KafkaError as error:
@@ -68,25 +65,22 @@ class AssignDirectoriesSender:
             else:
                 _log_refused(response)
 
-    def _request(self, told: Mapping[TopicIdPartition, UUID]) -> AssignReplicasToDirsRequest:
-        by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}
-        for key, directory_id in told.items():
-            topics = by_directory.setdefault(directory_id, {})
-            topics.setdefault(key.topic_id, []).append(PartitionData(partition_index=key.partition))
-        return AssignReplicasToDirsRequest(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            directories=tuple(
-                DirectoryData(
-                    id_=directory_id,
-                    topics=tuple(
-                        TopicData(topic_id=topic_id, partitions=tuple(partitions))
-                        for topic_id, partitions in topics.items()
-                    ),
-                )
-                for directory_id, topics in by_directory.items()
+
+def _directories(told: Mapping[TopicIdPartition, UUID]) -> tuple[DirectoryData, ...]:
+    by_directory: dict[UUID, dict[UUID, list[PartitionData]]] = {}
+    for key, directory_id in told.items():
+        topics = by_directory.setdefault(directory_id, {})
+        topics.setdefault(key.topic_id, []).append(PartitionData(partition_index=key.partition))
+    return tuple(
+        DirectoryData(
+            id_=directory_id,
+            topics=tuple(
+                TopicData(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in topics.items()
             ),
         )
+        for directory_id, topics in by_directory.items()
+    )
 
 
 def _log_refused(response: Any) -> None:

@@ -44,8 +44,7 @@ class ControllerLink:
         self.is_refused = False
         """Whether the last attempt to connect was refused: no process listens there any more."""
         self._gone = asyncio.Event()
-        self.on_connected: Callable[[], None] = lambda: None
-        """Called on the loop whenever there is a new connection."""
+        self._when_connected: list[Callable[[], None]] = []
 
     @property
     def is_connected(self) -> bool:
@@ -58,6 +57,10 @@ class ControllerLink:
         if self._lost_at is None:
             return 0
         return int((asyncio.get_running_loop().time() - self._lost_at) * 1000)
+
+    def when_connected(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called on the loop whenever there is a new connection."""
+        self._when_connected.append(callback)
 
     async def gone(self) -> None:
         """Return when the controller was there and refuses connections now."""
@@ -91,7 +94,8 @@ class ControllerLink:
                 was_connected = True
                 self._gone.clear()
                 self._connected.set()
-                self.on_connected()
+                for callback in self._when_connected:
+                    callback()
                 await asyncio.shield(channel.closed)
                 self._channel = None
                 self._connected.clear()

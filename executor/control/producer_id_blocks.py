@@ -5,14 +5,12 @@ a broker has not handed out of its block when it ends is never used. Source: KIP
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 from kio.schema.allocate_producer_ids.v0 import AllocateProducerIdsRequest
 
-from executor.control.controller_link import ControllerLink
+from executor.control.broker_requests import BrokerRequests
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerEpoch, BrokerId, ProducerId
+from sparklog.types import ProducerId
 
 __all__ = ["ProducerIdBlocks"]
 
@@ -20,12 +18,8 @@ __all__ = ["ProducerIdBlocks"]
 class ProducerIdBlocks:
     """The blocks of one broker; belongs to its event loop."""
 
-    def __init__(
-        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch]
-    ) -> None:
-        self._link = link
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
+    def __init__(self, requests: BrokerRequests) -> None:
+        self._requests = requests
         self._block = iter(range(0))
         self._allocation = asyncio.Lock()
 
@@ -46,11 +40,8 @@ class ProducerIdBlocks:
                 self._block = iter(await self._allocate(timeout_ms))
 
     async def _allocate(self, timeout_ms: int) -> range:
-        response: Any = await self._link.request(
-            AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch()),
-            timeout_ms,
-        )
+        response = await self._requests.send(AllocateProducerIdsRequest, timeout_ms)
         if response.error_code is not ErrorCode.none:
-            raise KafkaError(response.error_code, f"no producer ids for broker {self._broker_id}")
+            raise KafkaError(response.error_code, "the controller allocates no producer ids to this broker")
         first = response.producer_id_start
         return range(first, first + response.producer_id_len)

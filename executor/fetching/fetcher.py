@@ -28,7 +28,7 @@ from kio.schema.fetch.v17.request import (
     ReplicaState,
 )
 
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
 from executor.partitions.replica import Replica
 from sparklog.clocks import wall_clock_ms

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from executor.control.suspected_brokers import BrokerSuspicions
 from executor.fetching.fetcher import Fetcher, FetcherSettings
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable

@@ -31,7 +31,7 @@ class DataDirectories:
         """Those of log.dirs."""
         self.metadata = metadata
         """The one in which the metadata log lies; often the first of `logs`."""
-        self._node_id = node_id
+        self.node_id = node_id
         self._new_ids = {
             directory.path: _new_directory_id() for directory in self._all if directory.meta is None
         }
@@ -103,6 +103,10 @@ class DataDirectories:
         first, *others = {directory.previous_broker_epoch for directory in self.logs}
         return None if others else first
 
+    def needs(self, directory: LogDirectory) -> bool:
+        """Whether the broker cannot go on without a directory that has failed."""
+        return directory is self.metadata or not self.online
+
     def format(self, cluster_id: str) -> None:
         """Give those that are blank the identity of broker `node_id` in the cluster.
 
@@ -111,7 +115,7 @@ class DataDirectories:
         """
         for directory in self._all:
             if directory.meta is None:
-                directory.format(MetaProperties(cluster_id, self._node_id, self._new_ids[directory.path]))
+                directory.format(MetaProperties(cluster_id, self.node_id, self._new_ids[directory.path]))
 
     def note_running(self, broker_epoch: BrokerEpoch) -> None:
         """Say in those of log.dirs under which broker epoch they are used from now on.
@@ -179,10 +183,10 @@ class DataDirectories:
                         f"{log} is a log, but {directory.path} has no meta.properties that says whose; "
                         "restore the file, or remove the directory if its records are not wanted"
                     )
-            elif (meta.cluster_id, meta.node_id) != (cluster_id, self._node_id):
+            elif (meta.cluster_id, meta.node_id) != (cluster_id, self.node_id):
                 raise ForeignDirectoryError(
                     f"{directory.path} belongs to broker {meta.node_id} of cluster {meta.cluster_id}; "
-                    f"broker {self._node_id} of cluster {cluster_id} cannot use it"
+                    f"broker {self.node_id} of cluster {cluster_id} cannot use it"
                 )
 
 

@@ -1,176 +1,155 @@
-"""A broker's part in the metadata quorum, put together: replica, listener, announcement, fetches.
+"""A broker's part in the metadata quorum, put together over its replica of the metadata log.
 
-Order for the caller: `start` while the directories are locked; then `announce`, `follow` and `publish`
-beside everything else; `follow` until the last of the other logs is closed, so that the quorum has this
-broker for as long as it can; `close`.
+Order for the caller: `open` while the directories are locked, and listen for candidates and leaders;
+`subscribe` whoever acts on metadata; then `run` and `follow` beside everything else; `follow` until the last
+of the other logs is closed, so that the quorum has this broker for as long as it can; `close`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Self
 
-from executor.api.quorum import QuorumHandlers
 from executor.control.controller_link import ControllerLink
+from executor.control.machine.broker_lifecycle import BrokerDiskError
 from executor.logs.directories import DataDirectories
+from executor.loop.concurrency import until_first_ends
 from executor.metadata.follower import MetadataFollower
 from executor.metadata.metadata_replica import MetadataReplica
-from executor.metadata.publisher import MetadataPublisher
+from executor.metadata.publisher import MetadataPublisher, MetadataSubscriber
 from executor.metadata.voter_announcement import VoterAnnouncement
-from sparklog.clocks import wall_clock_ms
+from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
-from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
-from sparklog.metadata.delta import MetadataDelta
+from sparklog.endpoints import Endpoint
+from sparklog.errors import KafkaError
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch
-from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.server import Listener
+from sparklog.storage.files import is_disk_error
+from sparklog.types import BrokerEpoch
 
 __all__ = ["QuorumMember"]
 
 
 class QuorumMember:
-    """The metadata log on one broker. Made by `start`."""
+    """The metadata log on one broker. Made by `open`."""
 
     def __init__(
         self,
         replica: MetadataReplica,
-        listener: Listener,
-        announcement: VoterAnnouncement,
-        follower: MetadataFollower,
-        publisher: MetadataPublisher,
+        directories: DataDirectories,
+        config: BrokerConfig,
+        link: ControllerLink,
+        broker_epoch: Callable[[], BrokerEpoch | None],
+        on_caught_up: Callable[[int], None],
     ) -> None:
-        self._replica = replica
-        self._listener = listener
-        self._announcement = announcement
-        self._follower = follower
-        self._publisher = publisher
+        self.replica = replica
+        self._directories = directories
+        self._link = link
+        self._metadata_link = ControllerLink(
+            link.host, link.port, f"broker-{directories.node_id}-metadata", name="metadata log"
+        )
+        self._request_timeout_ms = config.controller_quorum_request_timeout_ms
+        self._publisher = MetadataPublisher(replica, broker_epoch=broker_epoch, on_caught_up=on_caught_up)
+        self._follower = MetadataFollower(
+            replica,
+            self._metadata_link,
+            broker_epoch=broker_epoch,
+            on_fetched=self._publisher.fetched,
+            on_replaced=self._publisher.replaced,
+            now_ms=monotonic_ms,
+            request_timeout_ms=self._request_timeout_ms,
+        )
 
     @classmethod
-    async def start(
+    async def open(
         cls,
         directories: DataDirectories,
-        node_id: BrokerId,
         config: BrokerConfig,
-        host_name: str,
-        *,
         link: ControllerLink,
-        metadata_link: ControllerLink,
         broker_epoch: Callable[[], BrokerEpoch | None],
-        publish: Callable[[MetadataImage, MetadataDelta], Awaitable[None]],
         on_caught_up: Callable[[int], None],
-        log_end: Callable[[str, int, LeaderEpoch], LogPosition],
-        descriptors: DescriptorBudget,
-        now_ms: Callable[[], int],
     ) -> Self:
-        """Open the log and listen for candidates and leaders.
+        """Open the log; it is fetched over a link of its own, beside the one that is everybody's.
+
+        `on_caught_up` is told when a fetch was sent whose answer leaves nothing to apply.
 
         Raises:
             ForeignDirectoryError: there is a metadata log of which nothing says whose it is.
             KafkaError: KAFKA_STORAGE_ERROR.
-            OSError: the address cannot be listened on.
         """
         replica = await asyncio.to_thread(
             MetadataReplica.open,
             directories.metadata.path,
             config,
-            key=VoterKey(node_id, directories.metadata_id),
+            key=VoterKey(directories.node_id, directories.metadata_id),
             cluster_id=directories.cluster_id,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             format_directories=directories.format,
             stop=directories.metadata.previous_stop,
             now_ms=wall_clock_ms(),
         )
-        try:
-            handlers = QuorumHandlers(replica, log_end)
-            listener, endpoint = await _listen(handlers, config, host_name, descriptors)
-        except BaseException:
-            await replica.close()
-            raise
-        handlers.endpoint = endpoint
-        timeout_ms = config.controller_quorum_request_timeout_ms
-        publisher = MetadataPublisher(
-            replica,
-            node_id=node_id,
-            broker_epoch=broker_epoch,
-            publish=publish,
-            on_caught_up=on_caught_up,
-        )
-        follower = MetadataFollower(
-            replica,
-            metadata_link,
-            broker_epoch=broker_epoch,
-            on_fetched=publisher.fetched,
-            on_replaced=publisher.replaced,
-            now_ms=now_ms,
-            request_timeout_ms=timeout_ms,
-        )
-        announcement = VoterAnnouncement(replica, link, endpoint, timeout_ms, now_ms)
-        return cls(replica, listener, announcement, follower, publisher)
+        return cls(replica, directories, config, link, broker_epoch, on_caught_up)
 
     @property
-    def cluster_id(self) -> str | None:
-        """The cluster that the directories belong to; None while they are blank."""
-        return self._replica.cluster_id
+    def cluster_id(self) -> str:
+        """The cluster to which this broker belongs, once it has joined."""
+        assert self.replica.cluster_id is not None, "there is a leader, so there is a cluster"
+        return self.replica.cluster_id
+
+    def image(self) -> MetadataImage:
+        """Return the cluster as the subscribers know it, or are about to."""
+        return self._publisher.image
+
+    def subscribe(self, *subscribers: MetadataSubscriber) -> None:
+        """Have these told of every image, after those that have subscribed before."""
+        self._publisher.subscribe(*subscribers)
 
     async def joined(self) -> None:
         """Return when this broker belongs to a cluster and knows a leader with whom to register."""
-        await self._replica.until(lambda: self._replica.voter.follows and self.cluster_id is not None)
+        await self.replica.until(lambda: self.replica.voter.follows and self.replica.cluster_id is not None)
 
-    def connected(self) -> None:
-        """The link to the driver has a new connection."""
-        self._announcement.connected()
-
-    def registered(self) -> None:
-        """The broker epoch is known now."""
+    async def registered(self, broker_epoch: BrokerEpoch) -> None:
+        """The broker epoch is known now: the directories are used under it, and metadata may be acted on."""
+        await asyncio.to_thread(self._directories.note_running, broker_epoch)
         self._publisher.registered()
+
+    def check_disk(self) -> None:
+        """Refuse to go on with a metadata log whose disk has failed, for whatever else lies there.
+
+        Raises:
+            BrokerDiskError: it has.
+        """
+        directory = self._directories.metadata
+        if directory.failure is not None:
+            raise BrokerDiskError(f"the directory of the metadata log, {directory.path}: {directory.failure}")
+
+    async def run(self, endpoint: Endpoint) -> None:
+        """Tell the driver that this broker is reached at `endpoint`, and publish what is committed.
+
+        Raises:
+            ForeignDirectoryError: the directories belong to another cluster than the driver's.
+            KafkaError: the log cannot be replayed.
+        """
+        announcement = VoterAnnouncement(
+            self.replica, self._link, endpoint, self._request_timeout_ms, monotonic_ms
+        )
+        await until_first_ends(announcement.run(), self._publisher.run())
 
     async def follow(self) -> None:
         """Keep the own log a copy of the leader's until cancelled.
 
         Raises:
-            KafkaError: the disk failed, or the log parts from the leader's where it must not.
+            BrokerDiskError: the disk failed; nothing else is written there either.
+            KafkaError: the log parts from the leader's where it must not.
         """
-        await self._follower.run()
-
-    async def announce(self) -> None:
-        """Announce this broker to the driver until cancelled.
-
-        Raises:
-            ForeignDirectoryError: the directories belong to another cluster than the driver's.
-        """
-        await self._announcement.run()
-
-    async def publish(self) -> None:
-        """Publish what is committed until cancelled.
-
-        Raises:
-            KafkaError: the log cannot be replayed.
-        """
-        await self._publisher.run()
+        try:
+            await until_first_ends(self._follower.run(), self._metadata_link.run())
+        except KafkaError as error:
+            if is_disk_error(error):
+                directory = self._directories.metadata
+                directory.fail(error)
+                raise BrokerDiskError(f"the metadata log in {directory.path}: {error}") from error
+            raise
 
     async def close(self) -> None:
-        """Stop listening, flush and close the log."""
-        await self._listener.close()
-        await self._replica.close()
-
-
-async def _listen(
-    handlers: QuorumHandlers, config: BrokerConfig, host_name: str, descriptors: DescriptorBudget
-) -> tuple[Listener, Endpoint]:
-    """Listen where brokers reach each other, at a free port; return how to reach it."""
-    bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
-    (advertised,) = config.advertised_endpoints((bound,), host_name)
-    listener = await Listener.start(
-        bound.host,
-        0,
-        handlers.table(),
-        name=CONTROLLER_LISTENER,
-        settings=config.socket_settings(),
-        quotas=ConnectionQuotas(descriptors=descriptors),
-        reserved=True,
-    )
-    return listener, replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)
+        """Flush and close the log."""
+        await self.replica.close()

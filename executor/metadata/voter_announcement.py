@@ -45,10 +45,7 @@ class VoterAnnouncement:
         self._request_timeout_ms = request_timeout_ms
         self._now_ms = now_ms
         self._connected = asyncio.Event()
-
-    def connected(self) -> None:
-        """The link has a new connection."""
-        self._connected.set()
+        link.when_connected(self._connected.set)
 
     async def run(self) -> None:
         """Announce it whenever it is due, until cancelled.

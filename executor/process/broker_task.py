@@ -85,7 +85,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
     )
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(leave_signal, broker.stop, leave_signal.name)
+        loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
     # A lease may be a heartbeat old when the process is stopped.
     frozen_ms = max(config.broker_session_timeout_ms - config.broker_heartbeat_interval_ms, 1)
     watches = [
@@ -98,8 +98,8 @@ async def _serve(assignment: BrokerAssignment) -> None:
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
-    if not broker.cluster_ended:
-        reason = broker.stop_reason or "the controller told it to"
+    if not broker.life.cluster_ended:
+        reason = broker.life.stop_reason or "the controller told it to"
         raise BrokerLeftError(f"broker {broker.node_id} left alone: {reason}")
 
 
@@ -131,7 +131,7 @@ async def run_when_unlocked(broker: Broker) -> None:
             await broker.run()
             return
         except DirectoryLockedError as error:
-            if time.monotonic() > deadline_s or broker.stop_reason is not None:
+            if time.monotonic() > deadline_s or broker.life.stop_reason is not None:
                 raise
             if not waiting:
                 logger.info("Waiting for the task before this one to end: %s", error)
@@ -143,7 +143,7 @@ async def _leave_with_parent(broker: Broker) -> None:
     parent = os.getppid()
     while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
         await asyncio.sleep(PARENT_POLL_S)
-    broker.stop("the Spark daemon that started this worker is gone")
+    broker.life.stop("the Spark daemon that started this worker is gone")
 
 
 def _log_state(state: BrokerState) -> None:

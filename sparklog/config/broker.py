@@ -9,6 +9,7 @@ Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -421,6 +422,12 @@ class BrokerConfig(ControllerKeys, LogDefaults):
         """Return the configuration of one broker."""
         assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
+
+    @property
+    def metadata_directory(self) -> Path | None:
+        """Where this one of a host's brokers has its metadata log; None for its first log directory."""
+        parent = self.metadata_log_dir
+        return None if parent is None else Path(parent, f"broker-{self.node_id}")
 
     def metadata_log_config(self) -> LogConfig:
         """Return what the metadata log is to obey: what goes of it goes by its snapshots alone."""

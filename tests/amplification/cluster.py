@@ -86,18 +86,18 @@ async def _cluster(directory: Path, listening: list[Listening]) -> AsyncIterator
     running = asyncio.create_task(broker.run())
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while broker.state is not BrokerState.RUNNING:
+            while broker.life.state is not BrokerState.RUNNING:
                 assert not running.done(), running.exception()
                 await asyncio.sleep(0.01)
             channel = await Channel.connect("127.0.0.1", controller_port, "test")
             await channel.request(_CREATE)
             (topic,) = server.image.topics.by_name.values()
-            while topic.topic_id not in broker.image.topics.by_id:  # noqa: ASYNC110  (it has no event)
+            while topic.topic_id not in broker.image().topics.by_id:  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.01)
             channel.close()
         yield Target(Known(topic.name, topic.topic_id), tuple(listening))
     finally:
-        broker.stop("the attack is over")
+        broker.life.stop("the attack is over")
         await asyncio.gather(running, return_exceptions=True)
         server.stop()
 

@@ -255,7 +255,7 @@ class BrokerProcess(Process):
             if lifecycle.broker_epoch is not None:
                 self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
                 self.disk.running_broker_epoch = lifecycle.broker_epoch
-                self.publishing.replay()
+                self.publishing.go_on()
         else:
             lifecycle.heartbeat_answered(
                 response.error_code, response.is_fenced, response.should_shut_down, now_ms

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from kio.schema.alter_partition.v3 import AlterPartitionRequest
+
 from executor.control.machine.waiting_proposals import WaitingProposals
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
@@ -37,9 +39,12 @@ class Proposals:
             broker.after(0, self._send)
 
     def _send(self) -> None:
-        request = self._waiting.next_request(self._broker.broker_id, self._broker.broker_epoch)
-        self._is_sending = request is not None
+        topics = self._waiting.next_topics()
+        self._is_sending = bool(topics)
         if self._is_sending:
+            broker_id, broker_epoch = self._broker.broker_id, self._broker.broker_epoch
+            assert broker_epoch is not None, "only a registered broker leads"
+            request = AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=topics)
             timeout_ms = self._broker.world.config.controller_quorum_request_timeout_ms
             self._link.request(request, timeout_ms, self._answered)
 

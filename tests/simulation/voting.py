@@ -1,6 +1,6 @@
 """What a broker's process does as a voter: the production voter over a copy of the metadata log on its disk.
 
-It mirrors the shells `executor.metadata.metadata_replica`, `quorum_handlers`, `voter_announcement` and
+It mirrors the shells `executor.metadata.metadata_replica`, `executor.api.quorum`, `voter_announcement` and
 `executor.metadata.follower`: what was decided is on the disk before anybody learns of it, and everything
 below the fetch offset is.
 """
@@ -203,6 +203,7 @@ class Voting:
             )
             copy.begin_behind(reading.snapshot)
             self.voter.begun_at(copy.end_offset)
+            self._broker.publishing.replaced(reading.snapshot.image)
         elif reading.diverging is not None:
             end_offset = copy.truncation_offset(reading.diverging)
             if end_offset >= copy.end_offset:

@@ -3,23 +3,23 @@
 Pure. At most one request is under way; what is proposed meanwhile goes into the next. Each proposal is
 answered exactly once. Retrying is the partition leader's business: only it knows whether the proposal stands.
 
-Order for the caller: `add` at any time; `next_request`, and while it returns one, send that, report what came
+Order for the caller: `add` at any time; `next_topics`, and while it returns some, send them, report what came
 of it to `answered`, and ask again.
 
 Source: Kafka's AlterPartitionManager; KIP-497, KIP-903 (broker epochs).
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kio.schema.alter_partition.v3 import AlterPartitionRequest
 from kio.schema.alter_partition.v3.request import BrokerState, PartitionData, TopicData
 
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode
-from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.types import TopicIdPartition
 
 __all__ = ["WaitingProposals"]
 
@@ -43,13 +43,8 @@ class WaitingProposals:
         """Have the proposal go with one of the next requests."""
         self._waiting.append(_Waiting(partition, proposal, answered))
 
-    def clear(self) -> None:
-        """Forget everything: nobody is left to act on it."""
-        self._waiting.clear()
-        self._under_way.clear()
-
-    def next_request(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Any:
-        """Return an AlterPartition request with the oldest proposal of each partition; None if none waits.
+    def next_topics(self) -> Sequence[TopicData]:
+        """Return an AlterPartition request's topics, with the oldest proposal of each partition.
 
         A younger one of the same partition would only fail beside it.
         """
@@ -60,7 +55,7 @@ class WaitingProposals:
             if taken.setdefault(waiting.partition, waiting) is not waiting:
                 left.append(waiting)
         self._waiting, self._under_way = left, list(taken.values())
-        return _request(broker_id, broker_epoch, self._under_way) if taken else None
+        return _topics(self._under_way)
 
     def answered(self, response: Any, now_ms: int) -> None:
         """Tell every proposal of the last request what became of it; `response` is None if that was lost."""
@@ -97,8 +92,8 @@ def _undecided(proposal: ProposeIsr, error_code: ErrorCode, now_ms: int) -> IsrP
     return IsrProposalAnswered(proposal, error_code, frozenset(), 0, 0, now_ms)
 
 
-def _request(broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: list[_Waiting]) -> Any:
-    by_topic: dict[UUID, list[Any]] = {}
+def _topics(proposals: list[_Waiting]) -> Sequence[TopicData]:
+    by_topic: dict[UUID, list[PartitionData]] = {}
     for partition, proposal, _ in proposals:
         by_topic.setdefault(partition.topic_id, []).append(
             PartitionData(
@@ -111,11 +106,7 @@ def _request(broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: list[_Wa
                 partition_epoch=proposal.partition_epoch,
             )
         )
-    return AlterPartitionRequest(
-        broker_id=broker_id,
-        broker_epoch=broker_epoch,
-        topics=tuple(
-            TopicData(topic_id=topic_id, partitions=tuple(partitions))
-            for topic_id, partitions in by_topic.items()
-        ),
+    return tuple(
+        TopicData(topic_id=topic_id, partitions=tuple(partitions))
+        for topic_id, partitions in by_topic.items()
     )

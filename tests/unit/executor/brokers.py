@@ -16,7 +16,7 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from executor.api.apis import partition_apis
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from executor.partitions.replica import Replica
@@ -161,7 +161,7 @@ class Brokers:
         async with self._committing:
             self.image, delta = replay_records(self.image, records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
-                broker.suspicions.image_changed(self.image)
+                await broker.suspicions.apply(self.image, delta)
                 await broker.replicas.apply(self.image, delta)
 
     async def fence(self, broker_id: BrokerId) -> None:

@@ -59,7 +59,7 @@ def port_of(server: ControllerServer) -> int:
 async def reached(broker: Broker, task: "asyncio.Task[None]", state: BrokerState) -> None:
     """Return when the broker is in the state; raise what ended it before."""
     async with asyncio.timeout(20):
-        while broker.state is not state:
+        while broker.life.state is not state:
             if task.done():
                 task.result()
             await asyncio.sleep(0.002)
@@ -72,7 +72,7 @@ async def running(broker: Broker) -> Any:
     try:
         yield task
     finally:
-        broker.stop("the test is over")
+        broker.life.stop("the test is over")
         await asyncio.gather(task, return_exceptions=True)
 
 
@@ -87,10 +87,10 @@ def test_broker_runs_through_its_states_and_leaves_a_clean_directory(
         broker = new_broker(directory, port_of(controller), states)
         async with running(broker) as task:
             await reached(broker, task, BrokerState.RUNNING)
-            assert broker.image.brokers[0].listeners == broker.endpoints
-            broker.stop("enough")
+            assert broker.image().brokers[0].listeners == broker.endpoints
+            broker.life.stop("enough")
             await asyncio.wait_for(task, 20)
-            assert not broker.cluster_ended
+            assert not broker.life.cluster_ended
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(broker.endpoints[0].host, broker.endpoints[0].port)
 
@@ -122,7 +122,7 @@ def test_broker_told_by_the_controller_to_shut_down_leaves(
             await reached(broker, task, BrokerState.RUNNING)
             controller.shut_down_brokers()
             await asyncio.wait_for(asyncio.shield(task), 20)
-            assert broker.cluster_ended
+            assert broker.life.cluster_ended
 
     asyncio.run(scenario())
 
@@ -231,7 +231,7 @@ def test_broker_whose_controller_vanished_stops_when_asked(tmp_path: Path) -> No
         async with running(broker) as task:
             await reached(broker, task, BrokerState.RUNNING)
             server.stop()
-            broker.stop("the driver is gone")
+            broker.life.stop("the driver is gone")
             async with asyncio.timeout(3):
                 await asyncio.shield(task)
         assert (tmp_path / "data" / CLEAN_SHUTDOWN_MARKER).exists()
@@ -246,7 +246,7 @@ def test_broker_that_never_found_a_controller_stops_when_asked(tmp_path: Path) -
         broker = new_broker(tmp_path / "data", 1)
         async with running(broker) as task:
             await reached(broker, task, BrokerState.STARTING)
-            broker.stop("enough")
+            broker.life.stop("enough")
             async with asyncio.timeout(3):
                 await asyncio.shield(task)
 
@@ -267,7 +267,7 @@ def test_broker_whose_driver_goes_before_it_leads_leaves(tmp_path: Path) -> None
                 await asyncio.sleep(0.005)
         await asyncio.to_thread(server.stop)
         await asyncio.wait_for(task, 20)
-        assert broker.cluster_ended
+        assert broker.life.cluster_ended
 
     asyncio.run(scenario())
 
@@ -288,7 +288,7 @@ async def stopped_without_a_leader(path: Path) -> None:
     broker = new_broker(path, 1)
     async with running(broker) as task:
         await reached(broker, task, BrokerState.STARTING)
-        broker.stop("enough")
+        broker.life.stop("enough")
         await asyncio.wait_for(asyncio.shield(task), 20)
 
 
@@ -323,7 +323,7 @@ def test_broker_notices_within_a_second_that_the_driver_is_dead(
             async with asyncio.timeout(1):
                 while "The connection to the controller" not in caplog.text:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
-            assert broker.state is BrokerState.RUNNING
+            assert broker.life.state is BrokerState.RUNNING
 
     asyncio.run(scenario())
 

@@ -46,7 +46,7 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
         )
         task = asyncio.create_task(broker.run())
         try:
-            await until(lambda: broker.state is BrokerState.RUNNING, task)
+            await until(lambda: broker.life.state is BrokerState.RUNNING, task)
             port = broker.endpoints[0].port
             first = await Channel.connect("127.0.0.1", port, "test")
             await first.negotiate()
@@ -59,7 +59,7 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
                 checkpoint.unlink()
             first.close()
         finally:
-            broker.stop("the test is over")
+            broker.life.stop("the test is over")
             await asyncio.gather(task, return_exceptions=True)
 
     try:

@@ -14,6 +14,7 @@ from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 
 from executor.api.admin import AdminHandlers
 from executor.api.init_producer_id import ProducerIdHandler
+from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
@@ -84,7 +85,7 @@ def test_init_producer_id_with_transactional_id_is_refused_for_good(
 
     def handle(request: Any) -> Any:
         link = ControllerLink("127.0.0.1", 1, "test")
-        return ProducerIdHandler(ProducerIdBlocks(link, 1, lambda: 1)).handle(request)
+        return ProducerIdHandler(ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1))).handle(request)
 
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout=MINUTE)
     response = ask(ApiKey.INIT_PRODUCER_ID, handle, request)

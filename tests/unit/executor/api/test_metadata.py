@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
 from executor.api.metadata import MetadataHandler
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
+from executor.metadata.machine.snapshot_delta import difference
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
@@ -88,11 +89,18 @@ class Node:
             suspicions=self.suspicions,
             auto_topic_creation=None,
         )
-        self.publish(BEFORE)
 
-    def publish(self, image: MetadataImage) -> None:
-        self.image = image
-        self.suspicions.image_changed(image)
+    @classmethod
+    async def started(cls) -> Self:
+        """Return one that knows the beginning."""
+        node = cls()
+        await node.publish(BEFORE)
+        return node
+
+    async def publish(self, image: MetadataImage) -> None:
+        """Have it know another image."""
+        delta, self.image = difference(self.image, image), image
+        await self.suspicions.apply(image, delta)
 
     def ask(self, client: Client, *topics: str) -> Any:
         """Return the answer, or what becomes the answer."""
@@ -131,14 +139,14 @@ def test_metadata_naming_a_lost_leader_waits_for_the_image_that_names_another() 
     """A client that is told the dead leader once more may not ask again for a second."""
 
     async def scenario() -> None:
-        node = Node()
+        node = await Node.started()
         node.suspicions.connection_lost(LEADER)
         answers = [node.ask(Client(accepted_ms), "t") for accepted_ms in (LONG_AGO_MS, NEVER_MS)]
         unrelated = replace(BEFORE, offset=11)
-        node.publish(unrelated)
+        await node.publish(unrelated)
         done, _ = await asyncio.wait(answers, timeout=0.05)
         assert not done
-        node.publish(AFTER)
+        await node.publish(AFTER)
         for answer in answers:
             assert leader_in(await answer) == SUCCESSOR
 
@@ -149,12 +157,12 @@ def test_metadata_asked_amid_work_waits_for_the_loss_to_be_noticed() -> None:
     """The client's connection to the dead leader may break a moment before this broker's does."""
 
     async def scenario() -> None:
-        node = Node()
+        node = await Node.started()
         answer = node.ask(Client(LONG_AGO_MS), "t")
         node.suspicions.connection_lost(LEADER)
         done, _ = await asyncio.wait([answer], timeout=0.05)
         assert not done
-        node.publish(AFTER)
+        await node.publish(AFTER)
         assert leader_in(await answer) == SUCCESSOR
 
     run(scenario())
@@ -164,7 +172,7 @@ def test_metadata_of_a_leader_that_serves_again_is_answered() -> None:
     """A broken connection is not a dead broker."""
 
     async def scenario() -> None:
-        node = Node()
+        node = await Node.started()
         node.suspicions.connection_lost(LEADER)
         answer = node.ask(Client(LONG_AGO_MS), "t")
         node.suspicions.connection_serves(LEADER)
@@ -177,7 +185,7 @@ def test_metadata_of_a_leader_of_which_nothing_is_heard_is_answered_after_a_whil
     """If the controller does not come round to it, the old leader is the best there is to tell."""
 
     async def scenario() -> None:
-        node = Node()
+        node = await Node.started()
         node.suspicions.connection_lost(LEADER)
         assert leader_in(await node.ask(Client(LONG_AGO_MS), "t")) == LEADER
 
@@ -188,11 +196,11 @@ def test_metadata_without_doubt_is_answered_at_once() -> None:
     """Who has just connected, or asks for no leader, or for nobody else's, waits for nothing."""
 
     async def scenario() -> None:
-        node = Node()
+        node = await Node.started()
         just_now = Client(node.suspicions.now_ms())
         assert leader_in(node.ask(just_now, "t")) == LEADER
         assert brokers_in(node.ask(Client(LONG_AGO_MS))) == [NODE, LEADER, SUCCESSOR]
-        node.publish(image_led_by(NODE))
+        await node.publish(image_led_by(NODE))
         assert leader_in(node.ask(Client(LONG_AGO_MS), "t")) == NODE
 
     run(scenario())
@@ -202,8 +210,8 @@ def test_metadata_that_moves_a_partition_still_lists_its_former_leader_once() ->
     """librdkafka loses the partition, too, if the broker goes in the same answer; later it shall go."""
 
     async def scenario() -> None:
-        node = Node()
-        node.publish(AFTER)
+        node = await Node.started()
+        await node.publish(AFTER)
         client = Client(LONG_AGO_MS)
         first, second = await node.ask(client, "t"), await node.ask(client, "t")
         assert (leader_in(first), brokers_in(first)) == (SUCCESSOR, [NODE, LEADER, SUCCESSOR])

@@ -12,6 +12,7 @@ from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTop
 
 from executor.control.alter_partition_sender import AlterPartitionSender
 from executor.control.auto_topic_creation import AutoTopicCreation
+from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from executor.control.producer_id_blocks import ProducerIdBlocks
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
@@ -91,7 +92,7 @@ def test_isr_proposals_of_many_partitions_share_requests_and_get_their_own_answe
             return first if len(bodies) == 1 else accepted(request.body)
 
         async with linked_controller({ApiKey.ALTER_PARTITION: alter_partition}) as (_, link):
-            proposals = AlterPartitionSender(link, 1, lambda: 42)
+            proposals = AlterPartitionSender(BrokerRequests(link, 1, lambda: 42))
             answers = Answers()
             proposals.propose(
                 TopicIdPartition(TOPIC, 0), ProposeIsr(5, 7, ((1, 42), (2, 43))), answers.for_partition(0)
@@ -133,7 +134,7 @@ def test_isr_proposal_whose_answer_is_lost_is_reported_as_such() -> None:
             return Deferred()
 
         async with linked_controller({ApiKey.ALTER_PARTITION: lose}) as (_, link):
-            proposals = AlterPartitionSender(link, 1, lambda: 42)
+            proposals = AlterPartitionSender(BrokerRequests(link, 1, lambda: 42))
             answers = Answers()
             proposals.propose(
                 TopicIdPartition(TOPIC, 0), ProposeIsr(5, 7, ((1, 42),)), answers.for_partition(0)
@@ -155,7 +156,7 @@ def test_isr_proposals_refused_as_a_whole_all_get_the_error() -> None:
             )
 
         async with linked_controller({ApiKey.ALTER_PARTITION: refuse}) as (_, link):
-            proposals = AlterPartitionSender(link, 1, lambda: 42)
+            proposals = AlterPartitionSender(BrokerRequests(link, 1, lambda: 42))
             answers = Answers()
             for partition in range(3):
                 proposals.propose(
@@ -185,7 +186,7 @@ def test_producer_ids_are_taken_from_blocks_and_never_twice() -> None:
             )
 
         async with linked_controller({ApiKey.ALLOCATE_PRODUCER_IDS: allocate}) as (_, link):
-            producer_ids = ProducerIdBlocks(link, 1, lambda: 42)
+            producer_ids = ProducerIdBlocks(BrokerRequests(link, 1, lambda: 42))
             return await asyncio.gather(*(producer_ids.next(5_000) for _ in range(8)))
 
     assert sorted(asyncio.run(scenario())) == [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007]
@@ -205,7 +206,7 @@ def test_producer_ids_refused_raise_the_controllers_error() -> None:
 
         async with linked_controller({ApiKey.ALLOCATE_PRODUCER_IDS: refuse}) as (_, link):
             with pytest.raises(KafkaError) as raised:
-                await ProducerIdBlocks(link, 1, lambda: 42).next(5_000)
+                await ProducerIdBlocks(BrokerRequests(link, 1, lambda: 42)).next(5_000)
             assert raised.value.error_code is ErrorCode.stale_broker_epoch
 
     asyncio.run(scenario())
@@ -269,12 +270,12 @@ def test_link_reconnects_and_requests_wait_for_the_connection() -> None:
 
         script = {ApiKey.ALLOCATE_PRODUCER_IDS: allocate}
         async with linked_controller(script) as (listener, link):
-            assert await ProducerIdBlocks(link, 1, lambda: 1).next(5_000) == 5
+            assert await ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1)).next(5_000) == 5
             await listener.close()
             with pytest.raises(ControllerUnreachableError):
-                await ProducerIdBlocks(link, 1, lambda: 1).next(100)
+                await ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1)).next(100)
             assert not link.is_connected
-            waiting = asyncio.create_task(ProducerIdBlocks(link, 1, lambda: 1).next(10_000))
+            waiting = asyncio.create_task(ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1)).next(10_000))
             async with scripted_controller(script, listener.port):
                 assert await waiting == 5
                 assert link.unreachable_ms == 0
@@ -289,7 +290,7 @@ def test_link_without_a_controller_fails_requests_in_the_time_they_have() -> Non
         link = ControllerLink("127.0.0.1", 1, "broker-1")
         running = asyncio.create_task(link.run())
         with pytest.raises(ControllerUnreachableError) as raised:
-            await ProducerIdBlocks(link, 1, lambda: 1).next(150)
+            await ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1)).next(150)
         assert raised.value.error_code is ErrorCode.request_timed_out
         assert link.unreachable_ms >= 100
         assert link.is_refused

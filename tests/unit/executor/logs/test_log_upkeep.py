@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from uuid import UUID
 
-from executor.control.suspected_brokers import BrokerSuspicions
+from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch

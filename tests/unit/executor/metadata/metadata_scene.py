@@ -149,7 +149,7 @@ class Scene:
             leader_epoch=election.leader_epoch,
         )
 
-    async def publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take note of what is published."""
         self.published.append((image, delta))
 
@@ -167,11 +167,10 @@ class Scene:
         async with linked_controller(answers) as (_, link):
             publisher = MetadataPublisher(
                 self.replica,
-                node_id=BROKER,
                 broker_epoch=lambda: self.broker_epoch,
-                publish=self.publish,
                 on_caught_up=self.caught_up.append,
             )
+            publisher.subscribe(self)
             follower = MetadataFollower(
                 self.replica,
                 link,

@@ -255,10 +255,10 @@ def test_follower_fetches_on_while_an_image_is_acted_on(scene: Scene) -> None:
     async def scenario() -> None:
         acted_on = asyncio.Event()
 
-        async def publish(image: MetadataImage, delta: MetadataDelta) -> None:
+        async def apply(image: MetadataImage, delta: MetadataDelta) -> None:
             await acted_on.wait()
 
-        scene.publish = publish  # type: ignore[method-assign]
+        scene.apply = apply  # type: ignore[method-assign]
         scene.broker_epoch = 0
         scene.answers = [
             answer(batch(0, 1, registration(0)), 1),

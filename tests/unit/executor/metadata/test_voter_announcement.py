@@ -69,7 +69,6 @@ def run(scene: Scene, scenario: Callable[["asyncio.Task[None]"], Awaitable[None]
         async with scripted_controller({ApiKey.ADD_RAFT_VOTER: scene.answer}) as listener:
             link = ControllerLink("127.0.0.1", listener.port, "broker-2")
             announcement = VoterAnnouncement(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
-            link.on_connected = announcement.connected
             announcing = asyncio.create_task(announcement.run())
             linked = asyncio.create_task(link.run())
             try:

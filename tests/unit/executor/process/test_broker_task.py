@@ -55,7 +55,7 @@ def test_task_waits_until_the_one_before_it_lets_its_directory_go(
                 await asyncio.sleep(0.005)
             with pytest.raises(DirectoryLockedError):
                 LogDirectory.open(tmp_path)
-            broker.stop("enough")
+            broker.life.stop("enough")
             await task
 
     asyncio.run(scenario())

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from executor.control.machine.suspected_brokers import (
+from executor.fetching.machine.suspected_brokers import (
     JUST_FENCED_MS,
     SUSPICION_MS,
     SuspectedBrokers,

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Hashable, Set
 
-from executor.control.machine.suspected_brokers import SuspectedBrokers
+from executor.fetching.machine.suspected_brokers import SuspectedBrokers
+from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import BrokerRegistration, MetadataImage
 from sparklog.types import BrokerId
 
@@ -31,7 +32,7 @@ class BrokerSuspicions:
         if self._suspected.connection_serves(broker_id):
             self._wake()
 
-    def image_changed(self, image: MetadataImage) -> None:
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take in the image that requests are answered from now on."""
         self._suspected.image_changed(image, self.now_ms())
         self._wake()

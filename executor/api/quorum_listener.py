@@ -1,0 +1,59 @@
+"""The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from executor.api.quorum import QuorumHandlers
+from executor.metadata.metadata_replica import MetadataReplica
+from executor.partitions.log_end import log_end
+from executor.partitions.table import PartitionTable
+from sparklog.config import BrokerConfig
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.server import Listener
+
+__all__ = ["QuorumListener"]
+
+
+class QuorumListener:
+    """Answers for one broker's copy of the metadata log. Made by `start`."""
+
+    def __init__(self, listener: Listener, endpoint: Endpoint) -> None:
+        self._listener = listener
+        self.endpoint = endpoint
+        """How to reach it."""
+
+    @classmethod
+    async def start(
+        cls,
+        replica: MetadataReplica,
+        table: PartitionTable,
+        config: BrokerConfig,
+        host_name: str,
+        descriptors: DescriptorBudget,
+    ) -> Self:
+        """Listen where brokers reach each other, at a free port; the logs in `table` are told of, too.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        handlers = QuorumHandlers(replica, partial(log_end, table))
+        bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
+        (advertised,) = config.advertised_endpoints((bound,), host_name)
+        listener = await Listener.start(
+            bound.host,
+            0,
+            handlers.table(),
+            name=CONTROLLER_LISTENER,
+            settings=config.socket_settings(),
+            quotas=ConnectionQuotas(descriptors=descriptors),
+            reserved=True,
+        )
+        handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)
+        return cls(listener, handlers.endpoint)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._listener.close()

@@ -1,0 +1,38 @@
+"""Requests to the controller in which a broker names itself, by its id and by the epoch it has by then."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
+from sparklog.types import BrokerEpoch, BrokerId
+
+__all__ = ["BrokerRequests"]
+
+_UNREGISTERED: Final = -1
+
+
+class BrokerRequests:
+    """What one broker asks of the controller for itself."""
+
+    def __init__(
+        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch | None]
+    ) -> None:
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+
+    async def send(
+        self, request_type: Callable[..., Any], timeout_ms: int = REQUEST_TIMEOUT_MS, **content: Any
+    ) -> Any:
+        """Send a request of that type and content; return the response.
+
+        Raises:
+            KafkaError: see `ControllerLink.request`.
+        """
+        broker_epoch = self._broker_epoch()
+        request = request_type(
+            broker_id=self._broker_id,
+            broker_epoch=_UNREGISTERED if broker_epoch is None else broker_epoch,
+            **content,
+        )
+        return await self._link.request(request, timeout_ms)

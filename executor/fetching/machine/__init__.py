@@ -1,0 +1,1 @@
+"""What decides about what is fetched, and what connections tell of other brokers. Pure."""

@@ -1,0 +1,104 @@
+"""What of the metadata log is replayed next, and which images are published. Pure.
+
+Rules kept:
+- The first image is published when it holds everything that was committed at the first fetch and, among it,
+  the registration of this very incarnation. An older image may still name this broker as leader of
+  partitions by virtue of a process that is dead.
+- Images are published in order, each with what is different from the one before.
+- It begins with the snapshot that the replica begins with, and goes over to one that was downloaded as if
+  all that lies between had been replayed at once.
+
+Order for the caller: `fetched` and `begin_behind` as it happens. Then publish what `next_publication` gives;
+if that is nothing, read what is `unread` and `replay` it; and so on until there is neither. Last, act on
+`caught_up_ms`.
+
+Source: Kafka's MetadataLoader.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from executor.metadata.machine.snapshot_delta import difference
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.replay import replay_records
+from sparklog.metadata.schemas import MetadataRecord
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+
+__all__ = ["MetadataLoader"]
+
+
+class MetadataLoader:
+    """How far one broker has got with its copy of the metadata log."""
+
+    def __init__(self, node_id: BrokerId, image: MetadataImage) -> None:
+        self.image = image
+        """All that was replayed."""
+        self.has_published = False
+        self._node_id = node_id
+        self._published = EMPTY_IMAGE
+        self._delta: MetadataDelta | None = None
+        """What has led to `image`, if records did."""
+        self._committed: Offset = 0
+        self._target: Offset | None = None
+        self._answers: deque[tuple[Offset, int]] = deque()
+        """Up to where each answered fetch said that the log is committed, and when it was sent."""
+
+    def fetched(self, committed: Offset, leader_high_watermark: Offset, sent_ms: int) -> None:
+        """A fetch that was sent at `sent_ms` was answered: the own log is committed below `committed`."""
+        self._committed = max(self._committed, committed)
+        if self._target is None:
+            self._target = leader_high_watermark
+        self._answers.append((leader_high_watermark, sent_ms))
+
+    def begin_behind(self, image: MetadataImage) -> bool:
+        """The log begins behind a snapshot, that of `image`; return whether there is anything new in it."""
+        self._committed = max(self._committed, image.end_offset)
+        if image.end_offset <= self.image.end_offset:
+            return False
+        self.image, self._delta = image, None
+        return True
+
+    @property
+    def unread(self) -> tuple[Offset, Offset] | None:
+        """From where on the log is to be replayed, and up to where; None if there is nothing to replay."""
+        end_offset = self.image.end_offset
+        return (end_offset, self._committed) if end_offset < self._committed else None
+
+    def replay(
+        self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
+    ) -> None:
+        """Take in what is in the next batches."""
+        self.image, self._delta = replay_records(self.image, records, last_offset, leader_epoch)
+
+    def next_publication(
+        self, broker_epoch: BrokerEpoch | None
+    ) -> tuple[MetadataImage, MetadataDelta] | None:
+        """Return the image to publish now and what is different in it; None if there is none.
+
+        `broker_epoch` is that of this incarnation, None before it is registered.
+        """
+        before, delta = self._published, self._delta
+        if self.image is before or not (self.has_published or self._may_begin(broker_epoch)):
+            return None
+        if delta is None or not self.has_published:
+            delta = difference(before, self.image)
+        self._published, self.has_published = self.image, True
+        return self.image, delta
+
+    def caught_up_ms(self) -> int | None:
+        """Return when the last of the fetches was sent of whose answer nothing is left to act on; once."""
+        newest_ms = None
+        while self._answers and self._answers[0][0] <= self.image.end_offset:
+            newest_ms = self._answers.popleft()[1]
+        return newest_ms if self.has_published else None
+
+    def _may_begin(self, broker_epoch: BrokerEpoch | None) -> bool:
+        registration = self.image.brokers.get(self._node_id)
+        return (
+            self._target is not None
+            and self.image.end_offset >= self._target
+            and self.unread is None
+            and registration is not None
+            and registration.broker_epoch == broker_epoch
+        )
