@@ -5,8 +5,7 @@ broker answers itself is only that the controller could not be reached: REQUEST_
 asked for, which Kafka's clients take for "try again". The change may have been made all the same.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kio.schema.alter_configs.v2 import AlterConfigsResponse
@@ -23,17 +22,14 @@ from kio.schema.incremental_alter_configs.v1.response import (
     AlterConfigsResourceResponse as IncrementalAlterConfigsResourceResponse,
 )
 
-from executor.control.forwarding import Forwarded, Forwarder
+from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade
 
-__all__ = ["FORWARDED_APIS", "AdminHandlers", "refusal"]
-
-
-logger = logging.getLogger(__name__)
+__all__ = ["FORWARDED_APIS", "AdminHandlers", "refuse_forwarded"]
 
 
 class AdminHandlers:
@@ -42,21 +38,21 @@ class AdminHandlers:
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
 
-    def handle(self, request: Request) -> Awaitable[Response]:
-        """Forward the request as it is."""
-        return self._answer(self._forwarder.forward(request), request.api_key, request.body)
+    async def handle(self, request: Request) -> Response:
+        """Forward the request as it is.
 
-    async def _answer(self, forwarded: Forwarded, api_key: ApiKey, body: Any) -> Response:
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT: the controller has not answered.
+        """
         try:
-            return await forwarded.answer()
+            return await self._forwarder.forward(request)
         except KafkaError as error:
-            logger.warning("%s could not be forwarded: %s", api_key.name, error)
-            return refusal(api_key, upgrade(body), ErrorCode.request_timed_out, error.message)
+            raise KafkaError(ErrorCode.request_timed_out, error.message) from error
 
 
-def refusal(api_key: ApiKey, body: Any, error_code: ErrorCode, message: str) -> Any:
-    """Return the response of the newest version that refuses everything in `body` (of the newest version)."""
-    return _REFUSALS[api_key](body, error_code, message)
+def refuse_forwarded(request: Request, error: KafkaError) -> Response:
+    """Return the answer that refuses everything in a request of `FORWARDED_APIS`."""
+    return _REFUSALS[request.api_key](upgrade(request.body), error.error_code, error.message)
 
 
 def _refuse_create_topics(body: Any, error_code: ErrorCode, message: str) -> Any:

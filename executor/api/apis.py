@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
 
-from executor.api.admin import FORWARDED_APIS, AdminHandlers
+from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
 from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe import DescribeHandlers
 from executor.api.describe_log_dirs import describe_log_dirs
@@ -20,11 +20,12 @@ from executor.control.senders import Senders
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
 from sparklog.answers.find_coordinator import handle_find_coordinator
+from sparklog.answers.metadata import refuse_topic_partitions
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
-from sparklog.wire.requests import Api, Handler
+from sparklog.wire.requests import Api, Handler, Refusal
 
 __all__ = ["BrokerServices", "broker_apis", "partition_apis"]
 
@@ -72,7 +73,14 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }
-    apis = {api_key: Api(*CLIENT_VERSIONS[api_key], handler) for api_key, handler in handlers.items()}
+    refusals: dict[ApiKey, Refusal] = {
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: refuse_topic_partitions,
+        **dict.fromkeys(FORWARDED_APIS, refuse_forwarded),
+    }
+    apis = {
+        api_key: Api(*CLIENT_VERSIONS[api_key], handler, refuse=refusals.get(api_key))
+        for api_key, handler in handlers.items()
+    }
     return {**services.partition_apis, **apis}
 
 

@@ -293,8 +293,8 @@ class Connection:
         self._owner.turns.wait(self._resume)
 
     def note(self, reason: str, what: str) -> None:
-        """Log that a request was answered with an error of its own."""
-        self._log(logging.INFO, reason, f"answered {self.peer}: {what}")
+        """Log that a request was refused by an answer."""
+        self._log(logging.WARNING, reason, f"refused {self.peer}: {what}")
 
     def refuse(self, reason: str, what: str) -> None:
         """Send what was asked before, and close, because of what the other side sent."""

@@ -61,7 +61,7 @@ class Answering(Peer, Protocol):
         """Go on reading in a later turn."""
 
     def note(self, reason: str, what: str) -> None:
-        """Log that a request was answered with an error of its own."""
+        """Log that a request was refused by an answer."""
 
     def close(self) -> None:
         """Close; calling again has no effect."""

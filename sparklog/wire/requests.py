@@ -187,6 +187,10 @@ class Request:
 Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]
 
 
+Refusal: TypeAlias = Callable[[Request, KafkaError], Response]
+"""Makes the answer that an API has for a request that is refused as a whole."""
+
+
 class Api(NamedTuple):
     """One row of a listener's table: the versions it answers (inclusive), and who answers."""
 
@@ -198,9 +202,8 @@ class Api(NamedTuple):
     under: Callable[[], None] | None = None
     """Called before the handler, and after each of its steps before the next: it looks at what must hold for
     the answer (a lease), and acts on it."""
-    refuse: Callable[[Request, KafkaError], Response] | None = None
-    """Makes the answer to a request that is refused as a whole; None, where the API has none: then its
-    connection is closed."""
+    refuse: Refusal | None = None
+    """What a KafkaError of the handler is answered with; None, where its connection is to be closed."""
 
 
 class Features(NamedTuple):

@@ -12,7 +12,7 @@ from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest as Fin
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindCoordinatorV6
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 
-from executor.api.admin import AdminHandlers
+from executor.api.admin import AdminHandlers, refuse_forwarded
 from executor.api.init_producer_id import ProducerIdHandler
 from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
@@ -22,19 +22,18 @@ from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
-from sparklog.wire.requests import Api, Handler
+from sparklog.wire.requests import Api, Handler, Refusal
 from sparklog.wire.server import Listener
 
 MINUTE = timedelta(minutes=1)
 
 
-def ask(api_key: ApiKey, handler: Handler, request: Any) -> Any:
+def ask(api_key: ApiKey, handler: Handler, request: Any, refuse: Refusal | None = None) -> Any:
     """Return the answer a client gets to the request through a listener."""
 
     async def exchange() -> Any:
-        listener = await Listener.start(
-            "127.0.0.1", 0, {api_key: Api(*known_versions(api_key), handler)}, name="test"
-        )
+        row = Api(*known_versions(api_key), handler, refuse=refuse)
+        listener = await Listener.start("127.0.0.1", 0, {api_key: row}, name="test")
         channel = await Channel.connect("127.0.0.1", listener.port, "test")
         try:
             return await channel.request(request)
@@ -106,12 +105,13 @@ def test_admin_request_without_a_controller_is_refused_topic_by_topic() -> None:
         ),
         timeout=MINUTE,
     )
-    response = ask(ApiKey.CREATE_TOPICS, unreachable, request)
+    response = ask(ApiKey.CREATE_TOPICS, unreachable, request, refuse_forwarded)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("a", ErrorCode.request_timed_out),
         ("b", ErrorCode.request_timed_out),
     ]
-    response = ask(ApiKey.DELETE_TOPICS, unreachable, DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE))
+    delete = DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE)
+    response = ask(ApiKey.DELETE_TOPICS, unreachable, delete, refuse_forwarded)
     assert [(topic.name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.request_timed_out)
     ]
