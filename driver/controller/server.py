@@ -42,9 +42,9 @@ from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.listener import Listener
 from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response, Steps
-from sparklog.wire.server import Listener
 
 __all__ = ["ControllerServer"]
 

@@ -18,8 +18,8 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Features
-from sparklog.wire.server import Listener
 
 __all__ = ["ClientListeners"]
 

@@ -12,7 +12,7 @@ from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.server import Listener
+from sparklog.wire.listener import Listener
 
 __all__ = ["QuorumListener"]
 

@@ -4,6 +4,6 @@ Rule: nothing that came from a socket reaches kio's reader before `guard` has wa
 reader allocates whatever an array length claims.
 
 - `guard`, `apis`, `versions`, `frames`: bytes and entities, no I/O.
-- `requests`, `server`: the side that answers (controller and brokers).
+- `listener`, `connection`, `dispatcher`, `routes`, `requests`: the side that answers, brokers and controller.
 - `channel` (asyncio) and `blocking` (Spark tasks): the side that asks.
 """

@@ -16,8 +16,8 @@ from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.channel import Channel
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api
-from sparklog.wire.server import Listener
 from tests.amplification.shapes import Known
 
 __all__ = ["Listening", "Target", "attacked_cluster"]

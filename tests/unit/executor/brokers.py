@@ -42,7 +42,8 @@ from sparklog.storage.meta_properties import MetaProperties
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
-from sparklog.wire.server import Api, Listener
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api
 
 POLL_S = 0.005
 

@@ -14,8 +14,8 @@ from sparklog.errors import ErrorCode
 from sparklog.types import CLUSTER_METADATA_TOPIC
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Request
-from sparklog.wire.server import Listener
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]
 

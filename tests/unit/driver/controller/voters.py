@@ -31,7 +31,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
 from sparklog.wire.channel import Channel
-from sparklog.wire.server import Listener
+from sparklog.wire.listener import Listener
 
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
 MAX_WAIT_MS = 200

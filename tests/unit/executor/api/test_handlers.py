@@ -22,8 +22,8 @@ from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Handler, Refusal
-from sparklog.wire.server import Listener
 
 MINUTE = timedelta(minutes=1)
 

@@ -38,7 +38,7 @@ from sparklog.storage import ForeignDirectoryError, Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.channel import Channel
-from sparklog.wire.server import Listener
+from sparklog.wire.listener import Listener
 
 DRIVER = 1_000_000
 OURS = VoterKey(2, UUID(int=500))

@@ -16,8 +16,8 @@ from sparklog.client.config import ClientConfig
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Deferred, Request
-from sparklog.wire.server import Listener
 from tests.unit.sparklog.wire.serving import run
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -18,7 +18,8 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import decode_response, request_encoder
-from sparklog.wire.server import Api, Listener, Request
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Request
 
 DEADLINE_S = 20.0
 

@@ -18,7 +18,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.channel import Channel
-from sparklog.wire.server import Api, Deferred, Request
+from sparklog.wire.requests import Api, Deferred, Request
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     BytesRegion,

@@ -9,8 +9,8 @@ import pytest
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget, open_descriptors
-from sparklog.wire.requests import Deferred
-from sparklog.wire.server import Api, Listener
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Deferred
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,

@@ -14,6 +14,7 @@ from kio.serial import entity_writer
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
+from sparklog.wire.listener import Listener
 from sparklog.wire.requests import (
     ANONYMOUS,
     NO_RESPONSE,
@@ -24,7 +25,6 @@ from sparklog.wire.requests import (
     Request,
     Steps,
 )
-from sparklog.wire.server import Listener
 from sparklog.wire.throttling import NO_THROTTLE, unthrottled
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 from tests.unit.sparklog.wire.serving import (

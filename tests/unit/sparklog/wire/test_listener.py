@@ -15,8 +15,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import NO_RESPONSE, Api, Deferred, Features, RawResponse, Request
 from sparklog.wire.routes import Routes
-from sparklog.wire.server import NO_RESPONSE, Api, Deferred, Features, Listener, RawResponse, Request
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import in_one_go
 from tests.unit.sparklog.wire.serving import (

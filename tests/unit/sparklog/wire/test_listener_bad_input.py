@@ -13,7 +13,7 @@ from kio.schema.metadata.v12.request import MetadataRequest
 
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.encoder import encode_varint
-from sparklog.wire.server import Api
+from sparklog.wire.requests import Api
 from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,

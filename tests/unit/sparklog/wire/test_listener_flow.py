@@ -11,7 +11,7 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.outbox import _is_cached
-from sparklog.wire.server import Api, Deferred, Request
+from sparklog.wire.requests import Api, Deferred, Request
 from sparklog.wire.turns import TURN_S
 from tests.unit.sparklog.wire.serving import (
     BytesRegion,

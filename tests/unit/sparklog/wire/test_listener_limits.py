@@ -5,7 +5,7 @@ import socket
 
 from sparklog.wire.channel import Channel
 from sparklog.wire.connection_quotas import ConnectionQuotas
-from sparklog.wire.server import Listener
+from sparklog.wire.listener import Listener
 from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.sparklog.wire.open_sockets import backlog, bound_to, connected_to, listens, open_sockets
 from tests.unit.sparklog.wire.serving import HEARTBEAT_ONLY, RawClient, heartbeat, run, serving, until

@@ -7,8 +7,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Steps
-from sparklog.wire.server import Api, Deferred, Request
+from sparklog.wire.requests import Api, Deferred, Request, Steps
 from sparklog.wire.turns import MAX_LONG_REQUESTS, LongWork, Turns
 from tests.unit.sparklog.wire.serving import (
     RawClient,

@@ -16,7 +16,8 @@ from kio.schema.metadata.v13.response import (
 
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.server import Api, Listener, Request
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Request
 from sparklog.wire.versions import upgrade
 from tests.unit.sparklog.wire.serving import run, serving
 

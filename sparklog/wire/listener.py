@@ -20,31 +20,12 @@ from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
-from sparklog.wire.requests import (
-    NO_RESPONSE,
-    Api,
-    Deferred,
-    Features,
-    Handler,
-    RawResponse,
-    Request,
-    Transferable,
-)
+from sparklog.wire.requests import Api, Features
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
 from sparklog.wire.turns import Turns
 
-__all__ = [
-    "NO_RESPONSE",
-    "Api",
-    "Deferred",
-    "Features",
-    "Handler",
-    "Listener",
-    "RawResponse",
-    "Request",
-    "Transferable",
-]
+__all__ = ["Listener"]
 
 logger = logging.getLogger(__name__)
 
