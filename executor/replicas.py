@@ -132,15 +132,17 @@ class Replicas:
             self.tick(self.delayed.now_ms())
 
     def tick(self, now_ms: int) -> None:
-        """Check lease and ISRs, begin the upkeep that is due. `now_ms` is the loop's monotonic time."""
+        """Do what is due; `now_ms` is the loop's monotonic time."""
         self.lease.obey()
         self._isr_checks.tick(now_ms)
+        self._roles.tick(now_ms)
         self._upkeep.tick(now_ms)
 
     async def shutdown(self) -> None:
         """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""
         await self._fetchers.stop()
         await self._isr_checks.stop()
+        await self._roles.stop()
         for replica in self.table:
             replica.stop()
         self.delayed.expire_all()

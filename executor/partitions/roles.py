@@ -7,8 +7,12 @@ Logs are opened and deleted off the loop; roles change on it. Whatever is done f
 slices, so that requests and heartbeats are served in between, by replicas some of which obey the new image
 already. What must keep together is one replica's (its role and settings of one image), and what must not come
 early comes after all slices of what goes before (`_apply_configs`).
+
+A log that cannot be opened is told to be lost. Where the system refused it for a reason that may pass (no
+descriptors, no memory), it is tried again until it is there: `tick`, and `stop` before the logs are closed.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, Protocol
@@ -30,6 +34,7 @@ from sparklog.metadata.image import (
     ResourceType,
     TopicImage,
 )
+from sparklog.storage.files import may_pass
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.types import BrokerId, Offset, TopicIdPartition, TopicPartition
@@ -40,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 OPENED_TOGETHER: Final = 64
 """How many logs are opened or deleted side by side: enough for the threads that do it."""
+RETRY_INTERVAL_MS: Final = 1000
+"""How often logs are tried again that the system would not open."""
 _LOGGED_ROLES: Final = 100
 """The most partitions of one metadata change whose new roles are logged one by one."""
 
@@ -96,9 +103,44 @@ class Roles:
         self._reports = reports
         self._lease = lease
         self._brokers: dict[BrokerId, BrokerStatus] = {}
+        self._changing = asyncio.Lock()
+        self._refused: dict[TopicIdPartition, None] = {}
+        """Partitions whose logs the system would not open for now."""
+        self._retry_due_ms = 0
+        self._retrying: asyncio.Task[None] | None = None
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Make this broker's replicas what `image` says; `delta` names what changed since the last call."""
+        async with self._changing:
+            await self._apply(image, delta)
+
+    def tick(self, now_ms: int) -> None:
+        """Try again to open what was refused, now and then. `now_ms` is the loop's monotonic time."""
+        if self._refused and now_ms >= self._retry_due_ms and (not self._retrying or self._retrying.done()):
+            self._retry_due_ms = now_ms + RETRY_INTERVAL_MS
+            self._retrying = asyncio.get_running_loop().create_task(self._open_refused())
+
+    async def stop(self) -> None:
+        """Open nothing more."""
+        self._refused.clear()
+        if self._retrying is not None:
+            await self._retrying
+
+    async def _open_refused(self) -> None:
+        """Open what was refused, one after the other, up to the next refusal."""
+        async with self._changing:
+            while self._refused:
+                key = next(iter(self._refused))
+                image = self._table.image
+                topic = image.topics.by_id.get(key.topic_id)
+                registration = None if topic is None else topic.partitions.get(key.partition)
+                if topic is not None and registration and self._host.broker_id in registration.replicas:
+                    await self._take_up(image, [(topic, key.partition)])
+                    if key in self._refused:
+                        return
+                self._refused.pop(key, None)
+
+    async def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         first = self._table.image is EMPTY_IMAGE
         self._table.image = image
         if delta.changed_brokers or first:
@@ -109,6 +151,18 @@ class Roles:
         await self._delete_topics(image, delta)
         assigned = await self._assigned(_changed_partitions(image, delta, everything=first))
         self._reports.own_directories = self._logs.online_ids
+        in_new_epoch = await self._take_up(image, assigned)
+        # Not before the roles of the same image: a leader that is none any more must not obey a smaller
+        # min.insync.replicas that was decided after it.
+        await self._apply_configs(image, reconfigured)
+        _log_roles(in_new_epoch)
+        if first:
+            await self._logs.remove_strays()
+
+    async def _take_up(
+        self, image: MetadataImage, assigned: Sequence[tuple[TopicImage, int]]
+    ) -> list[Replica]:
+        """Open what is not open of them, lead or follow all; return the replicas that are in new epochs."""
         await self._open_missing(image, assigned)
         in_new_epoch: list[Replica] = []
         async for part in in_slices(assigned):
@@ -121,12 +175,7 @@ class Roles:
                     if replica.leader_epoch != leader_epoch:
                         in_new_epoch.append(replica)
                 self._reports.image_changed(TopicIdPartition(topic.topic_id, partition), registration)
-        # Not before the roles of the same image: a leader that is none any more must not obey a smaller
-        # min.insync.replicas that was decided after it.
-        await self._apply_configs(image, reconfigured)
-        _log_roles(in_new_epoch)
-        if first:
-            await self._logs.remove_strays()
+        return in_new_epoch
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
         self._brokers = {broker.broker_id: BrokerStatus.of(broker) for broker in image.brokers.values()}
@@ -197,9 +246,17 @@ class Roles:
                 topic_partition, topic.topic_id, settings.log, told_directory
             )
         except (KafkaError, OSError) as error:
-            logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
-            self._reports.lost(key)
+            if key not in self._refused:
+                logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
+                self._reports.lost(key)
+            if may_pass(error):
+                self._refused[key] = None
+            else:
+                self._refused.pop(key, None)
             return
+        if key in self._refused:
+            del self._refused[key]
+            logger.info("%s: its log could be opened at last", topic_partition)
         directory_id = self._logs.directory_id_of(log)
         if directory_id is not None:
             self._reports.opened(key, directory_id, damaged=log.missing is not None)

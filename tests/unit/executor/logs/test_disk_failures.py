@@ -345,6 +345,31 @@ async def test_refusal_that_says_nothing_of_the_disk_leaves_replica_and_director
     assert row.error_code is ErrorCode.none
 
 
+@with_brokers(count=2)
+async def test_log_that_cannot_be_made_for_lack_of_descriptors_is_made_when_there_are_some(
+    brokers: Brokers,
+) -> None:
+    """The controller hears that it is lost, so that others lead; but that must not be for ever."""
+    clock, broker = Clock(brokers), brokers.brokers[0]
+    with failing("open", errno.EMFILE, of="broker-0/t-") as refused:
+        topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+        told = {(TopicIdPartition(topic_id, number), LOST_DIRECTORY) for number in (0, 1)}
+        assert set(broker.told_directories) == told
+        tried = len(refused)
+        clock.tick(1000)
+        await clock.until(lambda: len(refused) > tried, "another try")
+    assert len(broker.replicas.table) == 0
+
+    def there() -> bool:
+        clock.tick(1000)
+        return len(broker.replicas.table) == 2 and broker.replicas.reports.undeclared == 0
+
+    await until(there, "both logs, and nothing that the controller would have to hear")
+    assert broker.failed_directories == []
+    for partition in (0, 1):
+        assert await produce_one(brokers, topic_id, partition=partition) is ErrorCode.none
+
+
 @with_brokers(directories_each=2)
 async def test_directory_that_has_gone_altogether_is_offline_and_the_other_is_not(brokers: Brokers) -> None:
     """A volume that was unmounted says ENOENT, as a file does that somebody else took."""
