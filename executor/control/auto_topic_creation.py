@@ -1,54 +1,39 @@
-"""Creates topics because a client asked for their metadata (auto.create.topics.enable).
-
-The client is answered at once that the topic is unknown, and asks again; the controller is asked once a
-topic however many clients ask meanwhile. Source: Kafka's AutoTopicCreationManager.
-"""
+"""Asks the controller for the topics whose metadata clients have asked for; see `AutoCreatedTopics`."""
 
 import asyncio
 import logging
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
-from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
 from executor.control.controller_link import ControllerLink
+from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = ["AutoTopicCreation"]
 
-UNSPECIFIED: Final = -1
-"""The controller takes num.partitions and default.replication.factor."""
 MAX_TOPICS_UNDER_WAY: Final = 1_000
-"""A client that asks for ever more names is not served faster than the controller creates them."""
 
 logger = logging.getLogger(__name__)
 
 
 class AutoTopicCreation:
-    """The topics one broker has asked the controller to create; belongs to its event loop."""
+    """The requests for topics of one broker; belongs to its event loop."""
 
     def __init__(self, link: ControllerLink, timeout_ms: int) -> None:
         self._link = link
         self._timeout_ms = timeout_ms
-        self._under_way: set[str] = set()
+        self._topics = AutoCreatedTopics(MAX_TOPICS_UNDER_WAY, timeout_ms)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def create(self, names: Iterable[str]) -> None:
         """Ask for those of the topics that are not asked for yet; returns at once."""
-        room = MAX_TOPICS_UNDER_WAY - len(self._under_way)
-        new = [name for name in dict.fromkeys(names) if name not in self._under_way][:room]
-        if not new:
-            return
-        self._under_way.update(new)
-        task = asyncio.get_running_loop().create_task(self._create(new))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the controller has been asked for a topic and has not answered."""
-        return bool(self._under_way)
+        request = self._topics.request_for(names)
+        if request is not None:
+            task = asyncio.get_running_loop().create_task(self._send(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Forget what is under way."""
@@ -56,23 +41,11 @@ class AutoTopicCreation:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _create(self, names: list[str]) -> None:
-        request = CreateTopicsRequest(
-            topics=tuple(
-                CreatableTopic(
-                    name=name,
-                    num_partitions=UNSPECIFIED,
-                    replication_factor=UNSPECIFIED,
-                    assignments=(),
-                    configs=(),
-                )
-                for name in names
-            ),
-            timeout=timedelta(milliseconds=self._timeout_ms),
-        )
+    async def _send(self, request: CreateTopicsRequest) -> None:
         try:
-            response: Any = await self._link.request(request, self._timeout_ms)
+            response = await self._link.request(request, self._timeout_ms)
         except KafkaError as error:
+            names = [topic.name for topic in request.topics]
             logger.warning("Topics %s could not be created automatically: %s", names, error)
         else:
             for topic in response.topics:
@@ -84,4 +57,4 @@ class AutoTopicCreation:
                         topic.error_message,
                     )
         finally:
-            self._under_way.difference_update(names)
+            self._topics.answered(request)

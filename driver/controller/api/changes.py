@@ -1,15 +1,16 @@
 """What is asked to be changed: decided by the machine, answered when the decision is committed."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import Any
 
-from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
 from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
+from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.metadata.schemas import PartitionRecord
@@ -26,7 +27,7 @@ class ChangeHandlers:
         self._config = config
         self._controller = controller
         self._commit_queue = commit_queue
-        self._creating: set[str] = set()
+        self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config.request_timeout_ms)
 
     def for_broker(self, request: Request) -> Deferred:
         """Decide about what a broker asks for itself."""
@@ -61,19 +62,9 @@ class ChangeHandlers:
             self._commit_queue.submit(decision, partial(answer, number))
         return deferred
 
-    def create_topics(self, names: tuple[str, ...]) -> None:
-        """Create topics because somebody asked for them; he asks again when he is told they are unknown."""
-        new = [name for name in names if name not in self._creating][:TOPICS_PER_PART]
-        if not new:
-            return
-        self._creating.update(new)
-        request = CreateTopicsRequest(
-            topics=tuple(
-                CreatableTopic(
-                    name=name, num_partitions=-1, replication_factor=-1, assignments=(), configs=()
-                )
-                for name in new
-            )
-        )
-        decision = self._controller.handle(request, monotonic_ms())
-        self._commit_queue.submit(decision, lambda _: self._creating.difference_update(new))
+    def create_topics(self, names: Iterable[str]) -> None:
+        """Create those of the topics that are not being created yet."""
+        request = self._auto_created.request_for(names)
+        if request is not None:
+            decision = self._controller.handle(request, monotonic_ms())
+            self._commit_queue.submit(decision, lambda _: self._auto_created.answered(request))

@@ -1,7 +1,7 @@
 """What is asked about the cluster: answered from the newest committed image."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.answers.describe_configs import describe_configs_response
@@ -35,7 +35,7 @@ class QueryHandlers:
         config: BrokerConfig,
         committed_image: Callable[[], MetadataImage],
         endpoint: Endpoint,
-        create_topics: Callable[[tuple[str, ...]], None],
+        create_topics: Callable[[Iterable[str]], None],
     ) -> None:
         self._cluster_id = cluster_id
         self._config = config
