@@ -44,11 +44,10 @@ class BrokerServices:
     senders: Senders
 
 
-def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Api]:
-    """Return the table for one listener; addresses in answers are those of that listener."""
+def broker_apis(services: BrokerServices) -> dict[ApiKey, Api]:
+    """Return the table of all listeners."""
     metadata = MetadataHandler(
         services.image,
-        listener_name,
         cluster_id=services.cluster_id,
         node_id=services.node_id,
         suspicions=services.suspicions,
@@ -58,7 +57,6 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
     )
     describe = DescribeHandlers(
         services.image,
-        listener_name,
         cluster_id=services.cluster_id,
         node_id=services.node_id,
         config=services.config,
@@ -85,7 +83,7 @@ def broker_apis(services: BrokerServices, listener_name: str) -> dict[ApiKey, Ap
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig) -> dict[ApiKey, Api]:
-    """Return what the tables of all listeners share, for a broker whose replicas have no image yet."""
+    """Return the part of the table that is about partitions, before the replicas have an image."""
     table, delayed, executor = replicas.table, replicas.delayed, replicas.executor
     sessions = FetchSessions(
         lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots

@@ -49,12 +49,13 @@ class ClientListeners:
             max_connections_per_ip=config.max_connections_per_ip,
             descriptors=descriptors,
         )
+        apis = broker_apis(services)
         try:
             for endpoint in config.listeners:
                 listener = await Listener.start(
                     endpoint.host,
                     endpoint.port,
-                    broker_apis(services, endpoint.name),
+                    apis,
                     name=endpoint.name,
                     features=_features(services.image),
                     settings=config.socket_settings(),

@@ -15,19 +15,17 @@ __all__ = ["DescribeHandlers"]
 
 
 class DescribeHandlers:
-    """The three handlers, for clients of one listener."""
+    """The three handlers; addresses are those of the listener that is asked."""
 
     def __init__(
         self,
         image: Callable[[], MetadataImage],
-        listener_name: str,
         *,
         cluster_id: str,
         node_id: BrokerId,
         config: BrokerConfig,
     ) -> None:
         self._image = image
-        self._listener_name = listener_name
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._config = config
@@ -38,7 +36,7 @@ class DescribeHandlers:
         return describe_cluster_response(
             image,
             upgrade(request.body),
-            self._listener_name,
+            request.listener_name,
             cluster_id=self._cluster_id,
             controller_id=self_if_live(image, self._node_id),
         )
@@ -50,7 +48,7 @@ class DescribeHandlers:
             yield from describe_topic_partitions_response(
                 self._image(),
                 body,
-                self._listener_name,
+                request.listener_name,
                 max_partitions=self._config.max_request_partition_size_limit,
             )
         )

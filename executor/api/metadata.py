@@ -28,12 +28,11 @@ NEW_CONNECTION_MS: Final = 100
 
 
 class MetadataHandler:
-    """Answers Metadata to clients of one listener."""
+    """Answers Metadata, with the addresses of the listener that is asked."""
 
     def __init__(
         self,
         image: Callable[[], MetadataImage],
-        listener_name: str,
         *,
         cluster_id: str,
         node_id: BrokerId,
@@ -41,20 +40,20 @@ class MetadataHandler:
         auto_topic_creation: AutoTopicCreation | None,
     ) -> None:
         self._image = image
-        self._listener_name = listener_name
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._suspicions = suspicions
         self._auto_topic_creation = auto_topic_creation
         """None: auto.create.topics.enable is false."""
-        self._whole = WholeMetadata(listener_name, cluster_id=cluster_id)
+        self._whole: dict[str, WholeMetadata] = {}
+        """By listener."""
 
     def handle(self, request: Request) -> Steps:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = yield from upgrade_in_steps(request.body)
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)))
-        leaders = yield from self._leaders_told(body)
+        leaders = yield from self._leaders_told(request, body)
         is_new = self._suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
         settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
         if settle_ms or self._suspicions.is_any_suspected(leaders):
@@ -63,12 +62,17 @@ class MetadataHandler:
 
     async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
         await asyncio.sleep(settle_ms / 1000)
-        await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(body)))
+        await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(request, body)))
         return self._answer(request, body)
 
-    def _leaders_told(self, body: Any) -> Generator[None, None, Set[BrokerId]]:
+    def _whole_of(self, listener_name: str) -> WholeMetadata:
+        if listener_name not in self._whole:
+            self._whole[listener_name] = WholeMetadata(listener_name, cluster_id=self._cluster_id)
+        return self._whole[listener_name]
+
+    def _leaders_told(self, request: Request, body: Any) -> Generator[None, None, Set[BrokerId]]:
         if body.topics is None:
-            return self._whole.leaders_told(self._image(), body)
+            return self._whole_of(request.listener_name).leaders_told(self._image(), body)
         return (yield from leaders_told(self._image(), body))
 
     def _answer(self, request: Request, body: Any) -> Steps:
@@ -81,14 +85,14 @@ class MetadataHandler:
         controller_id = self_if_live(image, self._node_id)
         departed = self._suspicions.just_fenced(request.connection, asked)
         if body.topics is None:
-            return self._whole.answer(
+            return self._whole_of(request.listener_name).answer(
                 image, body, request.api_version, controller_id=controller_id, departed=departed
             )
         return (
             yield from metadata_response(
                 image,
                 body,
-                self._listener_name,
+                request.listener_name,
                 cluster_id=self._cluster_id,
                 controller_id=controller_id,
                 departed=departed,

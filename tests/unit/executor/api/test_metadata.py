@@ -83,7 +83,6 @@ class Node:
         self.suspicions = BrokerSuspicions(asyncio.get_running_loop())
         self.handler = MetadataHandler(
             lambda: self.image,
-            "PLAINTEXT",
             cluster_id="c",
             node_id=NODE,
             suspicions=self.suspicions,
