@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from executor.api.metadata import self_if_live
+from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
-from sparklog.answers.metadata import describe_cluster_response, describe_topic_partitions_response
+from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId

@@ -4,15 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
-from sparklog.answers.metadata import (
-    ControllerNode,
-    describe_cluster_response,
+from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
-    metadata_response,
     refuse_topic_partitions,
-    topics_to_create,
 )
+from sparklog.answers.metadata import metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint

@@ -13,17 +13,10 @@ from kio.schema.describe_topic_partitions.v0.request import (
 )
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-from sparklog.answers.metadata import (
-    CLUSTER_OPERATIONS,
-    OPERATIONS_OMITTED,
-    TOPIC_OPERATIONS,
-    ControllerNode,
-    describe_cluster_response,
-    describe_topic_partitions_response,
-    leaders_told,
-    metadata_response,
-    topics_to_create,
-)
+from sparklog.answers.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
+from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
+from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (

@@ -1,0 +1,97 @@
+"""What clients are told about brokers and controllers: answers to DescribeCluster.
+
+A pure function of an image and a request. Source: Kafka's KafkaApis; KIP-430, KIP-700, KIP-919.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+
+from sparklog.answers.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.answers.reachability import (
+    NO_NODE,
+    brokers_with,
+    live_brokers,
+)
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import (
+    MetadataImage,
+)
+from sparklog.types import BrokerId
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["ControllerNode", "describe_cluster_response"]
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+class ControllerNode(NamedTuple):
+    """A controller and where it listens."""
+
+    controller_id: int
+    endpoint: Endpoint
+
+
+def describe_cluster_response(
+    image: MetadataImage,
+    request: Any,
+    listener_name: str,
+    *,
+    cluster_id: str,
+    controller_id: BrokerId | None = None,
+    controllers: Sequence[ControllerNode] = (),
+) -> DescribeClusterResponse:
+    """Return the answer to a DescribeClusterRequest of version 2.
+
+    Controllers are described only by a node that knows them (`controllers`), which is a controller.
+    """
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_OMITTED
+    error_code, error_message = ErrorCode.none, None
+    nodes: tuple[DescribeClusterBroker, ...] = ()
+    if request.endpoint_type == _BROKERS:
+        nodes = tuple(
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=broker.fenced,
+            )
+            for broker, endpoint in brokers_with(image, listener_name)
+            if request.include_fenced_brokers or not broker.fenced
+        )
+        if controller_id is None:
+            live = next(live_brokers(image, listener_name), None)
+            controller_id = None if live is None else live[0].broker_id
+    elif request.endpoint_type != _CONTROLLERS:
+        error_code = ErrorCode.unsupported_endpoint_type
+        error_message = f"endpoint type {request.endpoint_type}; 1 is brokers, 2 is controllers"
+    elif not controllers:
+        error_code = ErrorCode.mismatched_endpoint_type
+        error_message = "this is a broker; controllers are described by controllers"
+    else:
+        nodes = tuple(
+            DescribeClusterBroker(
+                broker_id=controller.controller_id,
+                host=controller.endpoint.host,
+                port=controller.endpoint.port,
+                rack=None,
+                is_fenced=False,
+            )
+            for controller in controllers
+        )
+        if controller_id is None:
+            controller_id = controllers[0].controller_id
+    return unthrottled(
+        DescribeClusterResponse,
+        error_code=error_code,
+        error_message=error_message,
+        endpoint_type=request.endpoint_type,
+        cluster_id=cluster_id,
+        controller_id=NO_NODE if controller_id is None else controller_id,
+        brokers=nodes,
+        cluster_authorized_operations=operations,
+    )

@@ -1,0 +1,126 @@
+"""What clients are told about topics page by page: answers to DescribeTopicPartitions.
+
+Pure functions of an image and a request. Source: Kafka's DescribeTopicPartitionsRequestHandler; KIP-966.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+from kio.schema.describe_topic_partitions.v0.response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from sparklog.answers.authorized_operations import TOPIC_OPERATIONS
+from sparklog.answers.metadata import error_for_missing
+from sparklog.answers.reachability import NO_NODE, offline_replicas, reachable_leader
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import (
+    MetadataImage,
+    PartitionRegistration,
+)
+from sparklog.metadata.topic_names import (
+    is_internal_topic,
+)
+from sparklog.wire.requests import Request
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["describe_topic_partitions_response", "refuse_topic_partitions"]
+
+
+def refuse_topic_partitions(request: Request, error: KafkaError) -> DescribeTopicPartitionsResponse:
+    """Return the answer to a DescribeTopicPartitionsRequest that is refused as a whole."""
+    topics = [
+        DescribeTopicPartitionsResponseTopic(
+            error_code=error.error_code, name=topic.name, topic_id=None, partitions=()
+        )
+        for topic in request.body.topics
+    ]
+    return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(topics))
+
+
+def describe_topic_partitions_response(
+    image: MetadataImage, request: Any, listener_name: str, *, max_partitions: int
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+    """Return one page of the answer to a DescribeTopicPartitionsRequest: topics by name, then partitions.
+
+    Yields after each topic and each partition.
+
+    `max_partitions` is max.request.partition.size.limit; the request may ask for fewer a page.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, the cursor is not in the topics asked for, or negative.
+    """
+    cursor = request.cursor
+    first_topic = "" if cursor is None else cursor.topic_name
+    asked = image.topics.by_name.keys() if not request.topics else {topic.name for topic in request.topics}
+    names = sorted(name for name in asked if name >= first_topic)
+    if cursor is not None:
+        if request.topics and first_topic not in asked:
+            raise KafkaError(ErrorCode.invalid_request, f"the cursor's topic {first_topic} is not asked for")
+        if cursor.partition_index < 0:
+            raise KafkaError(ErrorCode.invalid_request, f"the cursor's partition is {cursor.partition_index}")
+    left = max(min(max_partitions, request.response_partition_limit), 1)
+    described: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: Cursor | None = None
+    for name in names:
+        yield
+        if left == 0:
+            next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            if request.topics:
+                described.append(_missing_described_topic(name))
+            continue
+        first = cursor.partition_index if cursor is not None and name == first_topic else 0
+        end = min(len(topic.partitions), first + left)
+        partitions = []
+        for index in range(first, end):
+            yield
+            partitions.append(_described_partition(image, topic.partitions[index], index, listener_name))
+        described.append(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.none,
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=is_internal_topic(name),
+                partitions=tuple(partitions),
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        left -= len(partitions)
+        if end < len(topic.partitions):
+            next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(described), next_cursor=next_cursor)
+
+
+def _missing_described_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error_for_missing(name),
+        name=name,
+        topic_id=None,
+        is_internal=is_internal_topic(name),
+        partitions=(),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _described_partition(
+    image: MetadataImage, partition: PartitionRegistration, index: int, listener_name: str
+) -> DescribeTopicPartitionsResponsePartition:
+    leader = reachable_leader(image, partition, listener_name)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.none,
+        partition_index=index,
+        leader_id=NO_NODE if leader is None else leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=partition.elr,
+        last_known_elr=partition.last_known_elr,
+        offline_replicas=offline_replicas(image, partition, listener_name),
+    )

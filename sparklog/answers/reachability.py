@@ -1,0 +1,69 @@
+"""Which brokers a client can reach that came in through a listener: it is told of them under that name.
+
+Source: Kafka's KRaftMetadataCache.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparklog.endpoints import Endpoint
+from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
+from sparklog.types import BrokerId
+
+__all__ = ["NO_NODE", "brokers_with", "live_among", "live_brokers", "offline_replicas", "reachable_leader"]
+
+NO_NODE: Final = -1
+"""The wire's word for no broker."""
+
+
+def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+    """Yield the brokers that have the listener, by id, and where each has it."""
+    for broker_id in sorted(image.brokers):
+        broker = image.brokers[broker_id]
+        endpoint = broker.endpoint(listener_name)
+        if endpoint is not None:
+            yield broker, endpoint
+
+
+def live_brokers(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+    """Yield those of them that are not fenced."""
+    return (pair for pair in brokers_with(image, listener_name) if not pair[0].fenced)
+
+
+def live_among(
+    image: MetadataImage, broker_ids: Iterable[BrokerId], listener_name: str
+) -> Iterator[BrokerId]:
+    """Yield those of `broker_ids` that are live at the listener."""
+    for broker_id in broker_ids:
+        broker = image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced and broker.endpoint(listener_name) is not None:
+            yield broker_id
+
+
+def reachable_leader(
+    image: MetadataImage, partition: PartitionRegistration, listener_name: str
+) -> BrokerId | None:
+    """Return the partition's leader, `None` where a client of the listener cannot reach one."""
+    if partition.leader is None:
+        return None
+    broker = image.brokers.get(partition.leader)
+    if broker is None or broker.endpoint(listener_name) is None:
+        return None
+    return partition.leader
+
+
+def offline_replicas(
+    image: MetadataImage, partition: PartitionRegistration, listener_name: str
+) -> tuple[BrokerId, ...]:
+    """Return the replicas that such a client is told are offline."""
+    offline = []
+    for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
+        broker = image.brokers.get(broker_id)
+        if (
+            broker is None
+            or broker.fenced
+            or broker.endpoint(listener_name) is None
+            or not broker.has_online_directory(directory_id)
+        ):
+            offline.append(broker_id)
+    return tuple(offline)
