@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from driver.controller.quorum.machine.voter_history import VoterHistory
+from driver.controller.machine.voter_history import VoterHistory
 from sparklog.clocks import wall_clock_ms
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.errors import ErrorCode, KafkaError

@@ -19,8 +19,8 @@ from executor.api.produce import ProduceHandler
 from executor.control.senders import Senders
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
+from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
 from sparklog.answers.find_coordinator import handle_find_coordinator
-from sparklog.answers.metadata import refuse_topic_partitions
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId

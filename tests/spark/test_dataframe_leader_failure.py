@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.dataframe.options import ReadOptions, WriteOptions
 from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.row_writer import WrittenRecords
+from sparklog.dataframe.schemas import record_schema
 from sparklog.dataframe.writer import SparklogWriter
 from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster

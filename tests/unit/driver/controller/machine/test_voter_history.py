@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from driver.controller.quorum.machine.voter_history import VoterHistory
+from driver.controller.machine.voter_history import VoterHistory
 from sparklog.metadata_log.machine.voter_set import Voter, VoterKey, VoterSet
 
 
