@@ -201,7 +201,8 @@ class Survivor:
         watch.lap("broker: decode")
         self._image, delta = replay_records(self._image, records, header.last_offset, LEADER_EPOCH)
         watch.lap("broker: apply")
-        await self.replicas.apply(self._image, delta)
+        for subscriber in self.replicas.subscribers:
+            await subscriber.apply(self._image, delta)
         watch.lap("broker: lead and follow")
         return watch.laps
 

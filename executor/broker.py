@@ -108,7 +108,7 @@ class Broker:
         )
         quorum = await QuorumMember.open(directories, config, link, life.broker_epoch, life.caught_up)
         closing.push_async_callback(quorum.close)
-        quorum.subscribe(suspicions, replicas, life)
+        quorum.subscribe(suspicions, *replicas.subscribers, life)
         self.image = quorum.image
         listener = await QuorumListener.start(quorum.replica, replicas.table, config, host, descriptors)
         closing.push_async_callback(listener.close)

@@ -1,9 +1,9 @@
 """The replicas of one broker and what works on them, put together. Nothing is decided here.
 
-Order for callers: `start()` loads the logs of all directories; then `apply` for every image, as `Roles` says.
-Requests may be handled from then on. `tick` runs every few hundred milliseconds. `shutdown()` stops fetchers,
-flushes, writes checkpoints and closes the logs; the caller then writes the clean-shutdown markers and unlocks
-the directories.
+Order for callers: `start()` loads the logs of all directories; then `subscribers` are told of every image,
+as `Roles` says. Requests may be handled from the first on, and `run` lets time pass. `shutdown()` stops
+fetchers, flushes, writes checkpoints and closes the logs. The caller then writes the clean-shutdown markers
+and unlocks the directories.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from executor.fetching.fetchers import Fetchers
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
 from executor.logs.log_upkeep import LogUpkeep
+from executor.metadata.publisher import MetadataSubscriber
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.isr_proposer import IsrProposer
@@ -30,9 +31,8 @@ from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings
 from executor.partitions.storage_failures import StorageFailures
 from executor.partitions.table import PartitionTable
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
-from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
@@ -62,7 +62,7 @@ class Replicas:
         """Serve what lies in `directories`.
 
         `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
-        each directory that goes offline. `holds_lease` is asked, with the loop's monotonic time in
+        each directory that goes offline. `holds_lease` is asked, with the monotonic time in
         milliseconds, before anything is done as a leader.
         """
         self.executor = ThreadPoolExecutor(config.background_threads, "sparklog-log")
@@ -80,7 +80,7 @@ class Replicas:
         self.failures = StorageFailures(
             node_id, self.table, self.reports, self.store.directory_of, on_directory_failed
         )
-        self.lease = Lease(self.table, holds_lease, self.delayed.now_ms)
+        self.lease = Lease(self.table, holds_lease, monotonic_ms)
         self._config = config
         self._settings = TopicSettings(config)
         self._upkeep = LogUpkeep(
@@ -101,7 +101,7 @@ class Replicas:
             broker_id=node_id,
             broker_epoch=broker_epoch,
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
-            now_ms=self.delayed.now_ms,
+            now_ms=monotonic_ms,
             listeners=self.listeners,
             propose_isr=self._isr_checks.propose,
             load_producers=self._producer_loads.start,
@@ -109,6 +109,8 @@ class Replicas:
             log_damaged=self.failures.log_damaged,
         )
         self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
+        self.subscribers: Sequence[MetadataSubscriber] = (self._roles, self._upkeep, self._fetchers)
+        """Whoever is to be told of metadata, in this order."""
 
     async def start(self) -> None:
         """Load every log of every directory, off the loop."""
@@ -117,22 +119,14 @@ class Replicas:
             lambda topic: self._settings.defaults.log, self._config.num_recovery_threads_per_data_dir
         )
 
-    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Act on an image; see `Roles.apply`."""
-        is_first = self.table.image is EMPTY_IMAGE
-        await self._roles.apply(image, delta)
-        if is_first:
-            self._upkeep.start(self.delayed.now_ms())
-        await self._fetchers.reconcile()
-
     async def run(self) -> None:
         """Let time pass, until cancelled."""
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            self.tick(self.delayed.now_ms())
+            self.tick(monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due; `now_ms` is the loop's monotonic time."""
+        """Do what is due; `now_ms` is the monotonic time."""
         self.lease.obey()
         self._isr_checks.tick(now_ms)
         self._roles.tick(now_ms)

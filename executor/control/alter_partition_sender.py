@@ -1,6 +1,5 @@
 """Sends partition leaders' ISR proposals to the controller; `WaitingProposals` says which go together."""
 
-import asyncio
 import logging
 
 from kio.schema.alter_partition.v3 import AlterPartitionRequest
@@ -10,6 +9,7 @@ from executor.control.machine.waiting_proposals import WaitingProposals
 from executor.control.single_flight import SingleFlight
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import ProposeIsr
+from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
 from sparklog.types import TopicIdPartition
 
@@ -36,11 +36,10 @@ class AlterPartitionSender:
         await self._flight.close()
 
     async def _send_waiting(self) -> None:
-        loop = asyncio.get_running_loop()
         while topics := self._waiting.next_topics():
             try:
                 response = await self._requests.send(AlterPartitionRequest, topics=topics)
             except KafkaError as error:
                 logger.warning("ISR proposals may not have reached the controller: %s", error)
                 response = None
-            self._waiting.answered(response, int(loop.time() * 1000))
+            self._waiting.answered(response, monotonic_ms())

@@ -1,7 +1,7 @@
 """All fetchers of one broker: which leader each followed partition is fetched from.
 
 Partitions of one leader are spread over `num.replica.fetchers` connections. `add` and `remove` take effect
-at once; `reconcile` ends the fetchers that have nothing left and replaces those whose leader moved to
+at once; `apply` ends the fetchers that have nothing left and replaces those whose leader moved to
 another address.
 """
 
@@ -16,6 +16,8 @@ from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 
 _FIRST_BACKOFF_MS: Final = 20
@@ -111,7 +113,7 @@ class Fetchers(RoleListener[Replica]):
         """It is gone."""
         self.remove(replica)
 
-    async def reconcile(self) -> None:
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Bring the fetchers in line with the partitions they have and the brokers' addresses."""
         for slot, fetcher in list(self._fetchers.items()):
             found = self._table.endpoint(slot.leader_id)

@@ -2,9 +2,10 @@
 
 A further job (cleaning) is a class like those in `jobs`, and a line here.
 
-Order for the caller: `start` when every log of the directories has its replica or was set aside. Before that
-nothing is done, and the checkpoints stay as they are: written early, they would leave logs out. At the end
-`stop`, `write_checkpoints` as often as there is something to say, `close`.
+It subscribes to the metadata behind who opens the logs: once the first image is acted on, every log of the
+directories has its replica or was set aside. Before that nothing is done, and the checkpoints stay as they
+are: written early, they would leave logs out. At the end `stop`, `write_checkpoints` as often as there is
+something to say, `close`.
 """
 
 import asyncio
@@ -18,7 +19,10 @@ from executor.logs.jobs.job import HostedLogs, HostedReplica, HostedReplicas, Up
 from executor.logs.jobs.producer_expiration import ProducerExpirationJob
 from executor.logs.jobs.retention import RetentionJob
 from executor.logs.upkeep_scheduler import UpkeepScheduler
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_keep
 
@@ -80,10 +84,11 @@ class LogUpkeep:
         self._scheduler = UpkeepScheduler(jobs, directories)
         self._is_started = False
 
-    def start(self, now_ms: int) -> None:
-        """Count the intervals from now on."""
-        self._is_started = True
-        self._scheduler.start(now_ms)
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Count the intervals from the first image on."""
+        if not self._is_started:
+            self._is_started = True
+            self._scheduler.start(monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
         """Begin what is due."""
@@ -96,7 +101,7 @@ class LogUpkeep:
     async def write_checkpoints(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""
         if self._is_started:
-            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            now_ms = monotonic_ms()
             await asyncio.gather(
                 *(
                     kind.run(directory, now_ms)

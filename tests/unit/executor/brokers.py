@@ -162,8 +162,8 @@ class Brokers:
         async with self._committing:
             self.image, delta = replay_records(self.image, records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
-                await broker.suspicions.apply(self.image, delta)
-                await broker.replicas.apply(self.image, delta)
+                for subscriber in (broker.suspicions, *broker.replicas.subscribers):
+                    await subscriber.apply(self.image, delta)
 
     async def fence(self, broker_id: BrokerId) -> None:
         """The controller takes a broker for dead; its ISRs stay as they are."""
