@@ -183,6 +183,7 @@ class LogDirectory:
                     for partition, (directory, config) in to_load.items()
                 }
                 logs = self._loaded(opening)
+            self._lower_recovery_points(logs.values())
             logger.info(
                 "%s: %d logs with %d bytes loaded, %d bytes of them checked",
                 self.path,
@@ -251,7 +252,7 @@ class LogDirectory:
         high_watermarks = self.read_high_watermarks() if exists else {}
         if not exists:
             self._forget(topic_partition)
-        return Log.open(
+        log = Log.open(
             directory,
             config,
             recovery_point=recovery_points.get(topic_partition, 0),
@@ -261,6 +262,23 @@ class LogDirectory:
             now_ms=now_ms,
             topic_id=topic_id,
         )
+        self._lower_recovery_points([log])
+        return log
+
+    def _lower_recovery_points(self, logs: Iterable[Log]) -> None:
+        """Have the checkpoint say no more of logs that are shorter, before they take anything in.
+
+        Else a crash would leave unchecked what had been written where something was missing.
+        """
+        too_high = [log for log in logs if log.is_checkpointed_too_high]
+        if too_high:
+            lowered = {log.topic_partition: log.recovery_point for log in too_high}
+            with self._checkpoint_lock:
+                self._replace_checkpoint(
+                    RECOVERY_POINT_CHECKPOINT, self._checkpointed(RECOVERY_POINT_CHECKPOINT) | lowered
+                )
+            for log in too_high:
+                log.checkpointed_recovery_point = log.recovery_point
 
     def _checkpointed(self, name: str) -> dict[TopicPartition, Offset]:
         known = self._checkpoints.get(name)

@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import read_header
+from sparklog.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory
@@ -224,6 +225,36 @@ def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> No
     (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
     assert (reloaded.log_start_offset, reloaded.log_end_offset, reloaded.missing) == (0, 1, None)
     reloaded.close()
+    directory.close()
+
+
+def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_anything_in(
+    tmp_path: Path,
+) -> None:
+    """What is written where something was missing is not fsynced: a crash must not find it trusted."""
+    directory = LogDirectory.open(tmp_path)
+    directory.format(META)
+    short = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    whole = directory.create_log("t", 1, TOPIC_ID, CONFIG, START_MS)
+    for log in (short, whole):
+        append(log, 4)
+        append(log, 3)
+        log.flush()
+    directory.write_checkpoints([short, whole])
+    lost = short.segments.active.positions.get(4)
+    assert lost is not None
+    os.truncate(short.segments.active.file.path, lost)
+    for log in (short, whole):
+        log.close(clean=False)
+    directory.close()
+
+    directory = LogDirectory.open(tmp_path)
+    logs = directory.load_all(lambda topic: CONFIG, START_MS)
+    said = read_offsets(tmp_path / RECOVERY_POINT_CHECKPOINT)
+    assert said == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 7}
+    assert not logs[TopicPartition("t", 0)].is_checkpointed_too_high
+    for log in logs.values():
+        log.close(clean=False)
     directory.close()
 
 

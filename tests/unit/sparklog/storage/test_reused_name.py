@@ -1,0 +1,91 @@
+"""A log is given up while a thread works on it, and another one is made in a directory of the same name."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, current_thread
+from typing import Any
+
+from sparklog.records.batch import read_header
+from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
+from tests.unit.sparklog.storage.batches import START_MS, make_batch
+
+CONFIG = LogConfig(segment_bytes=400, file_delete_delay_ms=0)
+TIMEOUT_S = 20
+WORKER = "worker"
+
+
+@contextmanager
+def held(name: str, suffix: str) -> Iterator[tuple[Event, Event]]:
+    """Hold the first call of one of os's functions on such a file in a worker's thread.
+
+    Yields what is set when that is reached, and what lets it go on.
+    """
+    real, reached, go_on = getattr(os, name), Event(), Event()
+
+    def call(path: Any, *arguments: Any, **options: Any) -> Any:
+        if current_thread().name.startswith(WORKER) and str(path).endswith(suffix) and not reached.is_set():
+            reached.set()
+            assert go_on.wait(TIMEOUT_S)
+        return real(path, *arguments, **options)
+
+    setattr(os, name, call)
+    try:
+        yield reached, go_on
+    finally:
+        setattr(os, name, real)
+        go_on.set()
+
+
+def filled(directory: Path) -> Log:
+    """Return a new log of a few segments."""
+    log = Log.open(directory, CONFIG, now_ms=START_MS)
+    for number in range(12):
+        batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=2 * number)
+        log.append_as_leader(batch, read_header(batch), 0, START_MS)
+    assert len(log.segments.all) > 3
+    return log
+
+
+def given_up_during(log: Log, work: Callable[[], object], name: str, suffix: str) -> None:
+    """Give the log up while `work` is held in a thread, fill another of its name, and let the work go on."""
+    with ThreadPoolExecutor(1, WORKER) as worker, ThreadPoolExecutor(1) as other, held(name, suffix) as at:
+        reached, go_on = at
+        working = worker.submit(work)
+        assert reached.wait(TIMEOUT_S)
+        directory = log.directory
+        renaming = other.submit(log.rename_for_deletion)
+        try:
+            # It may have to wait until the work has gone on: then that met its own files only.
+            renaming.result(0.5)
+            filled(directory).close(clean=False)
+        except TimeoutError:
+            go_on.set()
+            renaming.result(TIMEOUT_S)
+            filled(directory).close(clean=False)
+        before = files(directory)
+        go_on.set()
+        working.result(TIMEOUT_S)
+        assert files(directory) == before
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Return what lies in a directory."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_producers_of_a_deleted_log_get_no_snapshot_in_a_new_one_of_its_name(tmp_path: Path) -> None:
+    """The new log would begin with sequences of producers that never wrote to it."""
+    log = filled(tmp_path / "t-0")
+    given_up_during(log, log.flush_rolled, "open", ".snapshot.tmp")
+
+
+def test_segments_dropped_from_a_deleted_log_are_not_renamed_in_a_new_one_of_its_name(tmp_path: Path) -> None:
+    """The new log's records would be unlinked."""
+    log = filled(tmp_path / "t-0")
+    log.advance_log_start_offset(log.log_end_offset)
+    log.delete_old_segments(START_MS, log.log_end_offset)
+    given_up_during(log, lambda: log.delete_files_due(START_MS + 1), "rename", ".log")
