@@ -139,15 +139,15 @@ def latency(cluster: ClusterUnderTest) -> Iterator[Round]:
 
 
 def dataframe(record_bytes: int, records: int, operation: str) -> Case:
-    """Read or write DataFrames; the baseline is Spark's connector on Apache Kafka."""
+    """Read, write or stream DataFrames; the baseline is Spark's connector on Apache Kafka."""
     name = f"DataFrame {operation} {record_bytes} B"
-    bar = {"read": ">= 2.0", "write": ">= 3.0"}[operation]
+    bar = {"read": ">= 2.0", "write": ">= 3.0", "stream": ">= 2.0"}[operation]
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
         side = "connector" if cluster.name == BASELINE else "sparklog"
         with TOPICS.one(cluster) as topic:
-            if operation == "read":
+            if operation != "write":
                 clients.librdkafka_performance(cluster, topic, records=records, record_bytes=record_bytes)
             with dataframes.session(
                 side,
@@ -158,6 +158,23 @@ def dataframe(record_bytes: int, records: int, operation: str) -> Case:
                 record_bytes=record_bytes,
             ) as rows_per_s:
                 yield lambda: [Figure(name, "rows/s", rows_per_s(), bar)]
+
+    return prepared
+
+
+def query(operation: str, name: str, unit: str, bar: str) -> Case:
+    """Have a streaming query run; the baseline is Spark's connector on Apache Kafka."""
+
+    @contextlib.contextmanager
+    def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
+        side = "connector" if cluster.name == BASELINE else "sparklog"
+        with (
+            TOPICS.one(cluster) as topic,
+            dataframes.session(
+                side, operation, cluster.bootstrap_servers, topic, rows=0, record_bytes=0
+            ) as figure,
+        ):
+            yield lambda: [Figure(name, unit, figure(), bar)]
 
     return prepared
 
@@ -181,8 +198,10 @@ def cases() -> dict[str, Case]:
     if maven_at_hand():  # its clients are Kafka's own programs
         named["latency"] = latency
     for record_bytes, records in SIZES:
-        for operation in ("read", "write"):
+        for operation in ("read", "write", "stream"):
             named[f"dataframe-{operation}-{record_bytes}"] = dataframe(record_bytes, records // 2, operation)
+    named["query-small-batch"] = query("small-batch", "micro-batch of 1,000 rows", "ms", "<= 1.0")
+    named["query-idle"] = query("idle", "idle query's CPU", "ms/s", "<= 0.5")
     return named
 
 

@@ -1,35 +1,48 @@
-"""Rows a second of a DataFrame read or write, in a Spark session of its own (local[2]).
+"""A DataFrame read, written or streamed, in a Spark session of its own (local[2]).
 
 Run as a program, one a side and case, so that neither side warms the other's JVM: `connector` is Spark's
 own Kafka connector, `sparklog` this project's source. It runs once for each line on its standard input,
-answers with a line of rows a second, and ends with its input.
+answers with a line that has the figure, and ends with its input.
 """
 
 import argparse
 import contextlib
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
+import psutil
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.java_libraries import fetch_connector
 from sparklog import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 END_TIMEOUT_S = 60.0
-ANSWER = "rows/s "
+ANSWER = "figure "
 """Before each figure: Spark's own programs print to standard output too."""
+STREAM_BATCHES = 5
+BATCH_ROWS = 1_000
+BATCHES = 5
+TRIGGER = "1 second"
+"""Long enough that all rows of a small batch are there when it begins."""
+IDLE_S = 10.0
+POLL_S = 0.01
 
 
 @contextlib.contextmanager
 def session(
     side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int
 ) -> Iterator[Callable[[], float]]:
-    """Start this module for one side and operation; each call runs it once and returns its rows a second."""
+    """Start this module for one side and operation; each call runs it once and returns its figure."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [
@@ -45,7 +58,7 @@ def session(
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
 
-        def rows_per_s() -> float:
+        def figure() -> float:
             with contextlib.suppress(BrokenPipeError):
                 print(file=stdin, flush=True)
             for line in stdout:
@@ -55,7 +68,7 @@ def session(
             raise RuntimeError(f"{side} {operation} failed:\n{errors.read()[-4000:]}")
 
         try:
-            yield rows_per_s
+            yield figure
         finally:
             with contextlib.suppress(BrokenPipeError):
                 stdin.close()
@@ -87,34 +100,117 @@ def _values(spark: SparkSession, rows: int, record_bytes: int) -> DataFrame:
     return frame
 
 
+def _read(spark: SparkSession, source: str, options: Mapping[str, str], rows: int) -> Callable[[], float]:
+    """Rows a second of a batch read."""
+    reader = spark.read.format(source).options(**options)
+    return _rows_per_s(rows, lambda: reader.load().write.format("noop").mode("overwrite").save())
+
+
+def _stream(spark: SparkSession, source: str, options: Mapping[str, str], rows: int) -> Callable[[], float]:
+    """Rows a second of a query that runs: of its batches but the first, in which it starts."""
+    options = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows // STREAM_BATCHES)}
+    reader = spark.readStream.format(source).options(**options)
+
+    def measured() -> float:
+        query = reader.load().writeStream.format("noop").trigger(availableNow=True).start()
+        query.awaitTermination()
+        done = [each for each in query.recentProgress if each.numInputRows][1:]
+        return 1000 * sum(each.numInputRows for each in done) / sum(map(_batch_ms, done))
+
+    return measured
+
+
+def _batch_ms(progress: StreamingQueryProgress) -> float:
+    return float(progress.durationMs["triggerExecution"])
+
+
+def _rows_per_s(rows: int, run: Callable[[], None]) -> Callable[[], float]:
+    def measured() -> float:
+        started_s = time.monotonic()
+        run()
+        return rows / (time.monotonic() - started_s)
+
+    return measured
+
+
+def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str]) -> Callable[[], float]:
+    """Milliseconds of a running query's micro-batch of `BATCH_ROWS`, the median of `BATCHES`."""
+    producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"], "acks": "all"})
+    query = _running(spark, source, options, processingTime=TRIGGER)
+
+    def batch_ms() -> float:
+        for number in range(BATCH_ROWS):
+            producer.produce(options["subscribe"], bytes(100), partition=number % 3)
+        producer.flush()
+        seen = 0
+        last = query.lastProgress
+        since = -1 if last is None else last.batchId
+        while seen < BATCH_ROWS:
+            time.sleep(POLL_S)
+            done = [each for each in query.recentProgress if each.batchId > since and each.numInputRows]
+            seen = sum(each.numInputRows for each in done)
+        return max(map(_batch_ms, done))
+
+    return lambda: statistics.median(batch_ms() for _ in range(BATCHES))
+
+
+def _idle(spark: SparkSession, source: str, options: Mapping[str, str]) -> Callable[[], float]:
+    """CPU milliseconds a second of everything in this session while a query has nothing to do."""
+    _running(spark, source, options)
+
+    def cpu_s() -> float:
+        own = psutil.Process()
+        times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
+
+    def measured() -> float:
+        before_s = cpu_s()
+        time.sleep(IDLE_S)
+        return 1000 * (cpu_s() - before_s) / IDLE_S
+
+    return measured
+
+
+def _running(spark: SparkSession, source: str, options: Mapping[str, str], **trigger: str) -> StreamingQuery:
+    """Start a query that reads what comes; return it when it has begun."""
+    writer = spark.readStream.format(source).options(**options).load().writeStream.format("noop")
+    query = (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[call-overload]
+    while query.lastProgress is None and query.isActive:
+        time.sleep(POLL_S)
+    return cast(StreamingQuery, query)
+
+
 def main() -> None:
     """Run what the command line says once for each line of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=sorted(FORMATS))
-    parser.add_argument("operation", choices=("read", "write"))
+    parser.add_argument("operation", choices=("read", "write", "stream", "small-batch", "idle"))
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")
     parser.add_argument("rows", type=int)
     parser.add_argument("record_bytes", type=int)
     arguments = parser.parse_args()
     spark = _session(arguments.side)
-    options = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
-    if arguments.operation == "read":
-        reader = spark.read.format(FORMATS[arguments.side]).options(**options, subscribe=arguments.topic)
-
-        def run() -> None:
-            reader.load().write.format("noop").mode("overwrite").save()
-    else:
-        values = _values(spark, arguments.rows, arguments.record_bytes)
-        writer = values.write.format(FORMATS[arguments.side]).options(**options, topic=arguments.topic)
-
-        def run() -> None:
-            writer.mode("append").save()
-
+    source, rows = FORMATS[arguments.side], arguments.rows
+    servers = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
+    options = {**servers, "subscribe": arguments.topic}
+    match arguments.operation:
+        case "read":
+            run = _read(spark, source, options, rows)
+        case "stream":
+            run = _stream(spark, source, options, rows)
+        case "small-batch":
+            run = _small_batches(spark, source, options)
+        case "idle":
+            run = _idle(spark, source, options)
+        case _:
+            values = _values(spark, rows, arguments.record_bytes)
+            writer = values.write.format(source).options(**servers, topic=arguments.topic).mode("append")
+            run = _rows_per_s(rows, writer.save)
     for _ in sys.stdin:
-        started_s = time.monotonic()
-        run()
-        print(f"{ANSWER}{arguments.rows / (time.monotonic() - started_s)}", flush=True)
+        print(f"{ANSWER}{run()}", flush=True)
+    for query in spark.streams.active:
+        query.stop()
     spark.stop()
 
 
