@@ -3,9 +3,15 @@
 Kafka's defaults, but for the heartbeat and the session, which are shorter: a dead broker is fenced sooner.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
-from sparklog.config.definition import ConfigType, at_least, config_key
+from sparklog.config.definition import ConfigError, ConfigType, at_least, config_key
+from sparklog.config.listeners import HostPort, parse_bootstrap_servers
+from sparklog.storage.log_config import LogConfig
+
+METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""The largest batch of the metadata log, which is Kafka's too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +30,7 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
-    """Part of `BrokerConfig`; see there."""
+    """How brokers and the controller talk, and how the metadata log is kept."""
 
     controller_quorum_bootstrap_servers_value: tuple[str, ...] = config_key(
         "controller.quorum.bootstrap.servers",
@@ -119,3 +125,37 @@ class ControllerKeys:
         "How old the last record in a snapshot may be before the snapshot and all before it go, -1 for"
         " without limit. The newest snapshot and the active segment stay.",
     )
+
+    controller_quorum_bootstrap_servers: tuple[HostPort, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the servers and check what one key alone cannot tell."""
+        servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value)
+        object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
+        if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
+            raise ConfigError(
+                "broker.heartbeat.interval.ms",
+                str(self.broker_heartbeat_interval_ms),
+                f"must be at most half of broker.session.timeout.ms ({self.broker_session_timeout_ms})",
+            )
+
+    def metadata_log_config(self) -> LogConfig:
+        """Return what the metadata log is to obey: what goes of it goes by its snapshots alone."""
+        return LogConfig(
+            segment_bytes=self.metadata_log_segment_bytes,
+            segment_ms=self.metadata_log_segment_ms,
+            retention_ms=None,
+            retention_bytes=None,
+            deletes=False,
+            max_message_bytes=METADATA_MAX_BATCH_BYTES,
+        )
+
+    def snapshot_limits(self) -> SnapshotLimits:
+        """Return how often snapshots of the metadata log are written, and what is kept."""
+        max_bytes, max_age_ms = self.metadata_max_retention_bytes, self.metadata_max_retention_ms
+        return SnapshotLimits(
+            max_record_bytes=self.metadata_log_max_record_bytes_between_snapshots,
+            max_interval_ms=self.metadata_log_max_snapshot_interval_ms or None,
+            retention_bytes=None if max_bytes < 0 else max_bytes,
+            retention_ms=None if max_age_ms < 0 else max_age_ms,
+        )

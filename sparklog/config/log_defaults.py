@@ -4,6 +4,7 @@ Names, types, limits and defaults are Kafka's. -1 for "no limit" stays -1 here.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.config.definition import (
     LONG_MAX,
@@ -16,10 +17,13 @@ from sparklog.config.definition import (
     some_of,
 )
 
+FLUSH_CHECK_INTERVAL_MS: Final = 1000
+"""How often logs to be flushed by time are looked for when log.flush.scheduler.interval.ms is not set."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogDefaults:
-    """Part of `BrokerConfig`; see there."""
+    """How logs are kept where their topic does not say otherwise."""
 
     message_max_bytes: int = config_key(
         "message.max.bytes", ConfigType.INT, 1048588, "The largest batch of records, compressed.", at_least(0)
@@ -174,3 +178,9 @@ class LogDefaults:
         "How far a record's time may lie after the broker's.",
         at_least(0),
     )
+
+    @property
+    def flush_check_interval_ms(self) -> int:
+        """How often logs are looked for that flush.ms makes due."""
+        interval_ms = self.log_flush_scheduler_interval_ms
+        return FLUSH_CHECK_INTERVAL_MS if interval_ms == LONG_MAX else interval_ms

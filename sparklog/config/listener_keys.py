@@ -1,0 +1,176 @@
+"""The broker keys about where brokers listen, and what clients may ask of a connection.
+
+Loopback only, unless the application names other addresses; the system sizes the buffers of sockets.
+"""
+
+from dataclasses import dataclass, field
+
+from sparklog.config.definition import (
+    INT_MAX,
+    ConfigError,
+    ConfigType,
+    at_least,
+    config_key,
+    either,
+    unless_minus_one,
+)
+from sparklog.config.listeners import advertised_endpoints, parse_listeners, parse_protocol_map
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.wire.socket_settings import SocketSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerKeys:
+    """Where brokers listen, as their clients and they themselves are told."""
+
+    listeners_value: tuple[str, ...] = config_key(
+        "listeners",
+        ConfigType.LIST,
+        ("PLAINTEXT://127.0.0.1:0",),
+        "Where brokers listen, as name://host:port; port 0 takes a free one. Other hosts than loopback"
+        " must be named, 0.0.0.0 being every interface.",
+    )
+    advertised_listeners_value: tuple[str, ...] | None = config_key(
+        "advertised.listeners",
+        ConfigType.LIST,
+        None,
+        "Where clients are told to connect, if not where brokers listen.",
+    )
+    listener_security_protocol_map: str = config_key(
+        "listener.security.protocol.map",
+        ConfigType.STRING,
+        "PLAINTEXT:PLAINTEXT",
+        "The security protocol of each listener name. Only PLAINTEXT is served.",
+    )
+    inter_broker_listener_name: str | None = config_key(
+        "inter.broker.listener.name",
+        ConfigType.STRING,
+        None,
+        "The listener followers fetch from; the first if not set.",
+    )
+    socket_send_buffer_bytes: int = config_key(
+        "socket.send.buffer.bytes",
+        ConfigType.INT,
+        -1,
+        "SO_SNDBUF of connections; -1, unlike Kafka's default, leaves it to the system, which sizes it as a"
+        " connection needs.",
+        either(-1, at_least(1)),
+    )
+    socket_receive_buffer_bytes: int = config_key(
+        "socket.receive.buffer.bytes",
+        ConfigType.INT,
+        -1,
+        "SO_RCVBUF of connections; -1, unlike Kafka's default, leaves it to the system, which sizes it as a"
+        " connection needs.",
+        either(-1, at_least(1)),
+    )
+    socket_request_max_bytes: int = config_key(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        104857600,
+        "The largest request; a longer one closes the connection.",
+        at_least(1),
+    )
+    message_max_decompressed_bytes: int = config_key(
+        "message.max.decompressed.bytes",
+        ConfigType.INT,
+        67108864,
+        "To how much the records of one compressed batch may expand; a batch beyond it is refused with"
+        " MESSAGE_TOO_LARGE. Not a key of Kafka's, which has no such bound.",
+        at_least(1),
+    )
+    socket_listen_backlog_size: int = config_key(
+        "socket.listen.backlog.size",
+        ConfigType.INT,
+        1024,
+        "How many connections may wait to be accepted; more than Kafka's default, because the thread that"
+        " accepts them also answers requests. The system may allow fewer.",
+        at_least(1),
+    )
+    max_connections: int = config_key(
+        "max.connections",
+        ConfigType.INT,
+        INT_MAX,
+        "How many connections a broker keeps open on all its listeners; further ones are closed at once. A"
+        " listener that the brokers have beside the clients' is excepted.",
+        at_least(0),
+    )
+    max_connections_per_ip: int = config_key(
+        "max.connections.per.ip",
+        ConfigType.INT,
+        INT_MAX,
+        "How many connections one address may keep open to a broker; further ones are closed at once.",
+        at_least(0),
+    )
+    connections_max_idle_ms: int = config_key(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600000,
+        "After how much silence a connection is closed, unless it waits for an answer; -1 for never.",
+        either(-1, at_least(1)),
+    )
+    request_timeout_ms: int = config_key(
+        "request.timeout.ms",
+        ConfigType.INT,
+        30000,
+        "How long a broker waits for an answer of the controller.",
+    )
+    max_request_partition_size_limit: int = config_key(
+        "max.request.partition.size.limit",
+        ConfigType.INT,
+        2000,
+        "The most partitions in one DescribeTopicPartitions answer.",
+        at_least(1),
+    )
+
+    listeners: tuple[Endpoint, ...] = field(init=False)
+    advertised_listeners: tuple[Endpoint, ...] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the listeners and check what one key alone cannot tell."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        listeners = parse_listeners("listeners", self.listeners_value, protocols)
+        advertised = (
+            None
+            if self.advertised_listeners_value is None
+            else parse_listeners("advertised.listeners", self.advertised_listeners_value, protocols)
+        )
+        object.__setattr__(self, "listeners", listeners)
+        object.__setattr__(self, "advertised_listeners", advertised)
+        listener_names = {listener.name for listener in self.listeners}
+        if CONTROLLER_LISTENER in listener_names:
+            raise ConfigError(
+                "listeners",
+                CONTROLLER_LISTENER,
+                "brokers have a listener of that name for the metadata quorum",
+            )
+        for endpoint in self.advertised_listeners or ():
+            if endpoint.name not in listener_names:
+                raise ConfigError("advertised.listeners", endpoint.name, "no listener has this name")
+        if self.inter_broker_listener_name not in (None, *listener_names):
+            raise ConfigError(
+                "inter.broker.listener.name", self.inter_broker_listener_name, "no listener has this name"
+            )
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that followers fetch from."""
+        return self.inter_broker_listener_name or self.listeners[0].name
+
+    def advertised_endpoints(self, bound: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
+        """Return where clients are to connect, given the addresses that were bound.
+
+        A listener that is not advertised explicitly is advertised under its own host, or, where it listens
+        on every interface, under `host_name`; port 0 becomes the bound port.
+        """
+        return advertised_endpoints(self.advertised_listeners or (), bound, host_name)
+
+    def socket_settings(self) -> SocketSettings:
+        """Return what listeners ask of their sockets."""
+        return SocketSettings(
+            send_buffer_bytes=unless_minus_one(self.socket_send_buffer_bytes),
+            receive_buffer_bytes=unless_minus_one(self.socket_receive_buffer_bytes),
+            listen_backlog_size=self.socket_listen_backlog_size,
+            request_max_bytes=self.socket_request_max_bytes,
+            connections_max_idle_ms=unless_minus_one(self.connections_max_idle_ms),
+        )
