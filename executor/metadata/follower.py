@@ -6,8 +6,7 @@
 Rules kept:
 - Everything below the fetch offset is on disk, since that offset is this replica's vote for what is
   committed. That holds for the first fetch too: what a process before this one wrote may not be there yet.
-- An answer counts only if this broker is still in the epoch in which it asked; `QuorumVoter` decides that,
-  and nothing is awaited between its word and the append.
+- What is done with an answer, `step_after` says; nothing is awaited between its word and the append.
 - Each fetch tells the high watermark that is known here, so that the leader answers as soon as it has moved
   (KIP-1166); otherwise a commit would be heard of only with the next record.
 - A leader whose log begins above the own end, or that has forgotten the epoch there, names a snapshot
@@ -28,13 +27,21 @@ from typing import Any, Final
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.metadata.machine.quorum_voter import FetchOutcome, MetadataDivergedError
+from executor.metadata.machine.fetch_steps import (
+    Append,
+    BeginWith,
+    FetchAnswer,
+    PersistElection,
+    Rest,
+    TruncateTo,
+    step_after,
+)
+from executor.metadata.machine.quorum_voter import FetchOutcome
 from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.storage.machine.epoch_checks import truncation_offset
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
 
 __all__ = ["MetadataFollower"]
@@ -139,52 +146,36 @@ class MetadataFollower:
         )
 
     async def _answered(self, partition: Any, asked_in: LeaderEpoch, sent_ms: int) -> None:
-        leader = partition.current_leader
-        outcome = self._voter.fetch_answered(
-            asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
-        )
-        if outcome is FetchOutcome.ADOPTED:
-            logger.info("The metadata log is in leader epoch %d now", self._voter.leader_epoch)
-            await self._replica.settled()
-        elif outcome is FetchOutcome.STALE:
-            logger.info(
-                "An answer of leader epoch %d is too late: %s", leader.leader_epoch, self._voter.election
-            )
-            await asyncio.sleep(RETRY_MS / 1000)
-        elif partition.error_code is not ErrorCode.none:
-            await self._refused(partition)
-        elif partition.snapshot_id.end_offset >= 0:
-            wanted = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
-            await self._begin_with(wanted, asked_in)
-        elif partition.diverging_epoch.end_offset >= 0:
-            self._truncate(partition.diverging_epoch)
-        else:
-            if partition.records:
-                self._log.append_as_follower(partition.records, wall_clock_ms())
-            leader_high_watermark = _known(partition.high_watermark)
-            self._voter.appended(leader_high_watermark, self._log.log_end_offset)
-            if leader_high_watermark is not None and self._voter.high_watermark is not None:
-                self._on_fetched(self._voter.high_watermark, leader_high_watermark, sent_ms)
-            if not self._replica.is_settled:
+        log, voter = self._log, self._voter
+        match step_after(
+            _answer_of(partition),
+            asked_in,
+            voter,
+            log,
+            log.log_start_offset,
+            log.log_end_offset,
+            self._now_ms(),
+        ):
+            case PersistElection():
+                logger.info("The metadata log is in leader epoch %d now", voter.leader_epoch)
                 await self._replica.settled()
-
-    async def _refused(self, partition: Any) -> None:
-        if partition.error_code is ErrorCode.offset_out_of_range:
-            raise MetadataDivergedError(
-                f"the leader's metadata log does not reach offset {self._log.log_end_offset}, where this "
-                f"broker's copy in {self._log.directory} ends"
-            )
-        logger.info("The metadata log could not be fetched: %s", partition.error_code.name)
-        await asyncio.sleep(RETRY_MS / 1000)
-
-    def _truncate(self, diverging_epoch: Any) -> None:
-        log = self._log
-        diverging = (diverging_epoch.epoch, diverging_epoch.end_offset)
-        end_offset = truncation_offset(log, diverging, log.log_start_offset, log.log_end_offset)
-        if end_offset >= log.log_end_offset:
-            raise MetadataDivergedError(f"the leader reports a divergence at {end_offset}, the log's end")
-        logger.warning("Truncating the metadata log from %d to %d", log.log_end_offset, end_offset)
-        self._replica.truncate_to(end_offset)
+            case Rest(reason):
+                logger.info("The metadata log could not be fetched: %s", reason)
+                await asyncio.sleep(RETRY_MS / 1000)
+            case BeginWith(snapshot_id):
+                await self._begin_with(snapshot_id, asked_in)
+            case TruncateTo(end_offset):
+                logger.warning("Truncating the metadata log from %d to %d", log.log_end_offset, end_offset)
+                self._replica.truncate_to(end_offset)
+            case Append():
+                if partition.records:
+                    log.append_as_follower(partition.records, wall_clock_ms())
+                leader_high_watermark = _known(partition.high_watermark)
+                voter.appended(leader_high_watermark, log.log_end_offset)
+                if leader_high_watermark is not None and voter.high_watermark is not None:
+                    self._on_fetched(voter.high_watermark, leader_high_watermark, sent_ms)
+                if not self._replica.is_settled:
+                    await self._replica.settled()
 
     async def _begin_with(self, snapshot_id: SnapshotId, asked_in: LeaderEpoch) -> None:
         """Download the snapshot and let the log begin behind it."""
@@ -235,6 +226,21 @@ def _only_partition(response: Any) -> Any | None:
     if response.error_code is not ErrorCode.none or len(partitions) != 1:
         return None
     return partitions[0]
+
+
+def _answer_of(partition: Any) -> FetchAnswer:
+    leader, snapshot, diverging = (
+        partition.current_leader,
+        partition.snapshot_id,
+        partition.diverging_epoch,
+    )
+    return FetchAnswer(
+        _known(leader.leader_id),
+        _known(leader.leader_epoch),
+        partition.error_code,
+        SnapshotId(snapshot.end_offset, snapshot.epoch) if snapshot.end_offset >= 0 else None,
+        (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
+    )
 
 
 def _known(number: int) -> int | None:

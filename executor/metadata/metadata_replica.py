@@ -184,13 +184,11 @@ class MetadataReplica:
             await self._changed.wait()
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Forget the records from `end_offset` on.
+        """Forget the records from `end_offset` on, none of which was committed.
 
         Raises:
-            MetadataDivergedError: some of them were committed.
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self.voter.check_truncation(end_offset)
         self.log.truncate_to(end_offset)
         self.snapshots.mark_start()
 

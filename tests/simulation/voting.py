@@ -9,18 +9,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from driver.controller.quorum.machine.candidate import AnnouncedBroker
+from executor.metadata.machine.fetch_steps import (
+    Append,
+    BeginWith,
+    FetchAnswer,
+    PersistElection,
+    Rest,
+    TruncateTo,
+    step_after,
+)
 from executor.metadata.machine.quorum_voter import (
     NO_ELECTION,
-    FetchOutcome,
-    MetadataDivergedError,
     QuorumAnswer,
     QuorumVoter,
     VoteRequest,
 )
-from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import LeaderEpoch
-from tests.simulation.metadata_copy import MetadataCopy, Reading
+from tests.simulation.metadata_copy import MetadataCopy, Snapshot
 from tests.simulation.network import Link, Reply
 from tests.simulation.quorum_messages import (
     Announcement,
@@ -172,44 +178,42 @@ class Voting:
         if fetched is None or fetched.leader_epoch is None:
             self._broker.after(RETRY_MS, self._flush)
             return
-        voter = self.voter
-        outcome = voter.fetch_answered(asked_in, fetched.leader_id, fetched.leader_epoch, self._broker.now_ms)
-        reading = fetched.reading
-        if outcome is FetchOutcome.ADOPTED:
-            self.settled(self._flush)
-        elif outcome is FetchOutcome.STALE:
-            self._broker.after(RETRY_MS, self._flush)
-        elif reading.error_code is not ErrorCode.none:
-            if reading.error_code is ErrorCode.offset_out_of_range:
-                raise MetadataDivergedError(f"the leader's log does not reach {self.copy.end_offset}")
-            self._broker.after(RETRY_MS, self._flush)
-        elif reading.snapshot is not None or reading.diverging is not None:
-            # What is below the high watermark here need not be what the leader has there.
-            self._begin_elsewhere(reading)
-            self._flush()
-        else:
-            for batch in reading.batches:
-                self.copy.append(batch)
-            voter.appended(fetched.high_watermark, self.copy.end_offset)
-            if fetched.high_watermark is not None and voter.high_watermark is not None:
-                self._broker.publishing.fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
-            self._flush()
+        copy, voter, reading = self.copy, self.voter, fetched.reading
+        answer = FetchAnswer(
+            fetched.leader_id,
+            fetched.leader_epoch,
+            reading.error_code,
+            None if reading.snapshot is None else reading.snapshot.snapshot_id,
+            reading.diverging,
+        )
+        match step_after(
+            answer, asked_in, voter, copy, copy.start_offset, copy.end_offset, self._broker.now_ms
+        ):
+            case PersistElection():
+                self.settled(self._flush)
+                return
+            case Rest():
+                self._broker.after(RETRY_MS, self._flush)
+                return
+            case BeginWith():
+                assert reading.snapshot is not None, "it is named in the answer"
+                self._begin_with(reading.snapshot)
+            case TruncateTo(end_offset):
+                self._tell(f"truncates its metadata from {copy.end_offset} to {end_offset}")
+                copy.truncate_to(end_offset)
+            case Append():
+                for batch in reading.batches:
+                    copy.append(batch)
+                voter.appended(fetched.high_watermark, copy.end_offset)
+                if fetched.high_watermark is not None and voter.high_watermark is not None:
+                    self._broker.publishing.fetched(voter.high_watermark, fetched.high_watermark, sent_ms)
+        self._flush()
 
-    def _begin_elsewhere(self, reading: Reading) -> None:
-        copy = self.copy
-        if reading.snapshot is not None:
-            self._broker.world.tell(
-                None, f"{self._broker.name} begins with the snapshot {reading.snapshot.snapshot_id}"
-            )
-            copy.begin_behind(reading.snapshot)
-            self.voter.begun_at(copy.end_offset)
-            self._broker.publishing.replaced(reading.snapshot.image)
-        elif reading.diverging is not None:
-            end_offset = copy.truncation_offset(reading.diverging)
-            if end_offset >= copy.end_offset:
-                raise MetadataDivergedError(f"a divergence at {end_offset}, the log's end")
-            self.voter.check_truncation(end_offset)
-            self._broker.world.tell(
-                None, f"{self._broker.name} truncates its metadata from {copy.end_offset} to {end_offset}"
-            )
-            copy.truncate_to(end_offset)
+    def _begin_with(self, snapshot: Snapshot) -> None:
+        self._tell(f"begins with the snapshot {snapshot.snapshot_id}")
+        self.copy.begin_behind(snapshot)
+        self.voter.begun_at(self.copy.end_offset)
+        self._broker.publishing.replaced(snapshot.image)
+
+    def _tell(self, what: str) -> None:
+        self._broker.world.tell(None, f"{self._broker.name} {what}")

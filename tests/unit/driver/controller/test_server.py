@@ -362,19 +362,6 @@ def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
         assert channel.request(request).topics[0].error_code is ErrorCode.none
 
 
-def test_metadata_that_names_an_unknown_topic_twice_creates_it(server: ControllerServer) -> None:
-    """Asked to create the same topic twice in one request, the controller would create neither."""
-    request = MetadataRequest(
-        topics=(MetadataRequestTopic(topic_id=None, name="new"),) * 2,
-        allow_auto_topic_creation=True,
-        include_topic_authorized_operations=False,
-    )
-    with connect(server) as channel:
-        join(server, channel, 0, port_of(server))
-        channel.request(request)
-        wait_for(lambda: "new" in server.image.topics.by_name)
-
-
 def test_init_producer_id_is_answered_when_the_id_is_in_the_log(server: ControllerServer) -> None:
     """A client's first address may be the only one it has yet; an id that a crash forgets is given twice."""
     with connect(server) as channel:
