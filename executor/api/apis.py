@@ -12,7 +12,7 @@ from executor.api.describe_log_dirs import describe_log_dirs
 from executor.api.fetch import FetchHandler
 from executor.api.init_producer_id import ProducerIdHandler
 from executor.api.list_offsets import ListOffsetsHandler
-from executor.api.machine.fetch_sessions import LARGEST, FetchSessions
+from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.metadata import MetadataHandler
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
@@ -25,6 +25,7 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
+from sparklog.wire.fetch_metadata import LARGEST
 from sparklog.wire.requests import Api, Handler, Refusal
 
 __all__ = ["BrokerServices", "broker_apis", "partition_apis"]

@@ -1,10 +1,8 @@
 """What is not in the page cache: brought there beside the event loop.
 
 Look-ups on the loop touch nothing that is not there (`Log.read` with `cached_only`); what they need is then
-looked up once in another thread (`look_up`). The records are next: `os.sendfile` of a cold region of a log
-file would stop every connection for as long as the disk takes. Whether a region is cold is judged by its
-first and last byte, without waiting (preadv2 with RWF_NOWAIT); where the file system cannot tell, it counts
-as warm.
+looked up once in another thread (`look_up`). The records are next: `os.sendfile` of a region of a log file
+that is not cached (`FileRegion.is_cached`) would stop every connection for as long as the disk takes.
 """
 
 import os
@@ -54,19 +52,6 @@ def look_up(look_ups: Sequence[ColdLookUp]) -> list[Exception | None]:
         except Exception as error:  # a mistake of the log's must not leave a request unanswered
             errors.append(error)
     return errors
-
-
-def is_cold(region: FileRegion) -> bool:
-    """Whether sending the region would have to wait for the disk."""
-    byte = bytearray(1)
-    try:
-        for position in (region.position, region.position + region.length - 1):
-            os.preadv(region.fileno(), [byte], position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def warm(regions: Sequence[FileRegion]) -> list[OSError | None]:

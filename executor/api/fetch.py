@@ -8,33 +8,24 @@ partitions that have changed since the last answer are looked at and told. Versi
 are named by id.
 """
 
-import asyncio
 from asyncio import Future
 from collections.abc import Generator
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from executor.api.cold_reads import is_cold, look_up, warm
+from executor.api.cold_reads import look_up, warm
 from executor.api.fetch_responses import fetch_response
-from executor.api.machine.fetch_context import NO_SESSION_ID, CachedPartition, FetchContext
+from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
 from executor.api.machine.fetch_sessions import FetchSessions
-from executor.api.partition_reads import read_failed, read_partition
+from executor.api.partition_reads import FetchServices, read_failed, read_partition
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.wire.fetch_metadata import NO_SESSION_ID
 from sparklog.wire.requests import Deferred, Request, Steps
 
 _PARTITIONS_AT_ONCE: Final = 100
-
-
-class FetchServices(NamedTuple):
-    """What the fetches of one broker share."""
-
-    table: PartitionTable
-    delayed: DelayedOperations
-    executor: Executor
-    """Reads beside the loop."""
 
 
 class DelayedFetch:
@@ -133,7 +124,7 @@ class DelayedFetch:
             fetched.replica = replica = asked.replica or self._services.table.find(*asked.key)
             if self._context.session_id != NO_SESSION_ID and asked.replica is None:
                 asked.watch(replica)
-            read_partition(replica, fetched, progress, self._services.executor)
+            read_partition(replica, fetched, progress, self._services)
         except (KafkaError, OSError) as error:
             fetched.error = kafka_error(error)
         progress.add(fetched)
@@ -179,7 +170,7 @@ class DelayedFetch:
                 self._settle(self._read(FetchProgress(self._params, None, cached_only=False)))
 
         look_ups = [fetched.cold for fetched in cold if fetched.cold is not None]
-        looking = asyncio.get_running_loop().run_in_executor(self._services.executor, look_up, look_ups)
+        looking = self._services.delayed.beside(self._services.executor, look_up, look_ups)
         looking.add_done_callback(looked_up)
         return self._defer()
 
@@ -197,7 +188,7 @@ class DelayedFetch:
         )
         cold = {}
         for fetched in progress.found:
-            if fetched.is_behind and fetched.region is not None and is_cold(fetched.region):
+            if fetched.is_behind and fetched.region is not None and not fetched.region.is_cached():
                 cold[fetched.region] = fetched.replica
         if cold:
             later = deferred or Deferred()
@@ -209,7 +200,7 @@ class DelayedFetch:
                         replica.fail_if_storage(error)
                 later.complete(response)
 
-            warming = asyncio.get_running_loop().run_in_executor(self._services.executor, warm, tuple(cold))
+            warming = self._services.delayed.beside(self._services.executor, warm, tuple(cold))
             warming.add_done_callback(answer_warmed)
             return later
         if deferred is not None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
+from executor.api.current_leaders import CurrentLeaders
 from executor.api.machine.fetch_progress import FetchedPartition
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
@@ -18,7 +19,6 @@ from sparklog.wire.throttling import unthrottled
 
 _FETCH: Final = 1
 _UNKNOWN: Final = -1
-_LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 class _Types(NamedTuple):
@@ -56,17 +56,17 @@ def fetch_response(
     """Return the response entity of `version`."""
     types = _types(version)
     topics: dict[UUID | str, list[Any]] = {}
-    leaders: dict[int, Any] = {}
+    leaders = CurrentLeaders(table, types.leader, types.node)
     for fetched in partitions:
         key = fetched.asked.key
-        topics.setdefault(key.topic, []).append(_partition(version, types, fetched, table, leaders))
+        topics.setdefault(key.topic, []).append(_partition(version, types, fetched, leaders))
     name_field = "topic_id" if version >= 13 else "topic"
     extra: dict[str, Any] = {}
     if version >= 7:
         extra["error_code"] = error_code
         extra["session_id"] = session_id
-    if leaders:
-        extra["node_endpoints"] = tuple(leaders.values())
+    if leaders.nodes:
+        extra["node_endpoints"] = tuple(leaders.nodes.values())
     return unthrottled(
         types.response,
         responses=tuple(
@@ -76,9 +76,7 @@ def fetch_response(
     )
 
 
-def _partition(
-    version: int, types: _Types, fetched: FetchedPartition, table: PartitionTable, leaders: dict[int, Any]
-) -> Any:
+def _partition(version: int, types: _Types, fetched: FetchedPartition, leaders: CurrentLeaders) -> Any:
     extra: dict[str, Any] = {}
     if version >= 5:
         extra["log_start_offset"] = fetched.log_start_offset
@@ -91,8 +89,7 @@ def _partition(
     error_code = ErrorCode.none
     if error is not None:
         error_code = error.error_code
-        if version >= 12 and error_code in _LEADER_UNKNOWN:
-            _add_leader(fetched, types, table, extra, leaders if version >= 16 else {})
+        leaders.add(extra, error_code, *fetched.asked.key)
     aborted = fetched.aborted_transactions
     return types.partition(
         partition_index=fetched.asked.key.partition,
@@ -107,25 +104,3 @@ def _partition(
         records=b"" if fetched.region is None else fetched.region,
         **extra,
     )
-
-
-def _add_leader(
-    fetched: FetchedPartition,
-    types: _Types,
-    table: PartitionTable,
-    extra: dict[str, Any],
-    leaders: dict[int, Any],
-) -> None:
-    """Tell the client who leads, so that it need not ask for metadata first (KIP-951)."""
-    registration = table.registration(*fetched.asked.key)
-    if registration is None or registration.leader is None:
-        return
-    extra["current_leader"] = types.leader(
-        leader_id=registration.leader, leader_epoch=registration.leader_epoch
-    )
-    found = table.endpoint(registration.leader)
-    if found is not None and types.node is not None:
-        endpoint, rack = found
-        leaders[registration.leader] = types.node(
-            node_id=registration.leader, host=endpoint.host, port=endpoint.port, rack=rack
-        )

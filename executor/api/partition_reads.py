@@ -4,16 +4,18 @@ A consumer reads below the high watermark (the last stable offset with read_comm
 end of the log; its fetch offset tells the leader what it holds.
 """
 
-import asyncio
 import logging
 from asyncio import Future
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from executor.api.cold_reads import ColdLookUp
 from executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
+from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.machine.damage import Damage, find_damage
 from executor.partitions.machine.events import FollowerFetched
 from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.file_region import FileRegion, NotCachedError
@@ -22,11 +24,20 @@ from sparklog.types import Offset
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["read_failed", "read_partition"]
+__all__ = ["FetchServices", "read_failed", "read_partition"]
+
+
+class FetchServices(NamedTuple):
+    """What the fetches of one broker share."""
+
+    table: PartitionTable
+    delayed: DelayedOperations
+    executor: Executor
+    """Reads beside the loop."""
 
 
 def read_partition(
-    replica: Replica, fetched: FetchedPartition, progress: FetchProgress, executor: Executor
+    replica: Replica, fetched: FetchedPartition, progress: FetchProgress, services: FetchServices
 ) -> None:
     """Read what `fetched` asks for, as far as there is room, and say there what was found.
 
@@ -95,7 +106,7 @@ def read_partition(
         fetched.out_of_bytes = True
         return
     if broker_id is not None and replica.repeated_fetches.served(broker_id, offset):
-        _look_for_damage(replica, region, offset, executor)
+        _look_for_damage(replica, region, offset, services)
     fetched.region = region
     fetched.size_bytes = region.length
     fetched.is_behind = result.next_offset < end
@@ -109,7 +120,7 @@ def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:
         replica.fail_if_storage(error)
 
 
-def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, executor: Executor) -> None:
+def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, services: FetchServices) -> None:
     """Read what a follower does not take, beside the loop."""
 
     def looked(looking: Future[Damage | None]) -> None:
@@ -122,5 +133,4 @@ def _look_for_damage(replica: Replica, region: FileRegion, offset: Offset, execu
             logger.warning("%s: what is at offset %d is sound, the follower is not", replica, offset)
 
     logger.warning("%s: a follower asks again and again for offset %d, looking at it", replica, offset)
-    loop = asyncio.get_running_loop()
-    loop.run_in_executor(executor, find_damage, region, offset).add_done_callback(looked)
+    services.delayed.beside(services.executor, find_damage, region, offset).add_done_callback(looked)

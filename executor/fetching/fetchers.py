@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from executor.fetching.fetcher import Fetcher, FetcherSettings
+from executor.fetching.machine.leader_fetches import FetchLimits
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
@@ -45,11 +46,13 @@ class Fetchers(RoleListener[Replica]):
         self._suspicions = suspicions
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
-            max_wait_ms=config.replica_fetch_wait_max_ms,
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            partition_max_bytes=config.replica_fetch_max_bytes,
-            backoff=ExponentialBackoff(_FIRST_BACKOFF_MS, max(config.replica_fetch_backoff_ms, 1)),
+            limits=FetchLimits(
+                max_wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                max_bytes=config.replica_fetch_response_max_bytes,
+                partition_max_bytes=config.replica_fetch_max_bytes,
+                backoff=ExponentialBackoff(_FIRST_BACKOFF_MS, max(config.replica_fetch_backoff_ms, 1)),
+            ),
             socket_timeout_ms=config.replica_socket_timeout_ms,
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
             # One interval until this broker is told, one for the leader to be gone before its time.

@@ -12,9 +12,13 @@ Rule: an operation is completed exactly once, by its condition, its deadline or 
 connection, and is in no bucket afterwards.
 """
 
-import asyncio
 import heapq
-from typing import Final, Protocol
+from asyncio import Future
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Final, Protocol, TypeVar
+
+Result = TypeVar("Result")
 
 RESOLUTION_MS: Final = 10
 """Operations expire up to this much late, never early."""
@@ -90,13 +94,34 @@ class Deadlines:
         self._empty_count = 0
 
 
+class Timer(Protocol):
+    """A call at a later time."""
+
+    def cancel(self) -> None:
+        """Have it not happen."""
+
+
+class Loop(Protocol):
+    """What is needed of an event loop; a simulator has one, too."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, callback: Callable[[], None], /) -> Any: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
+
+    def run_in_executor(
+        self, executor: Executor, function: Callable[..., Result], /, *arguments: Any
+    ) -> "Future[Result]": ...
+
+
 class DelayedOperations:
     """Deadlines and wake-ups on one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._deadlines = Deadlines()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_ms = 0
         self._woken: dict[Waiting, None] = {}
 
@@ -125,6 +150,12 @@ class DelayedOperations:
         if not self._woken:
             self._loop.call_soon(self._recheck_woken)
         self._woken[operation] = None
+
+    def beside(
+        self, executor: Executor, function: Callable[..., Result], *arguments: Any
+    ) -> "Future[Result]":
+        """Have something done by a thread, which the loop is not to wait for."""
+        return self._loop.run_in_executor(executor, function, *arguments)
 
     def expire_all(self) -> None:
         """Expire everything that waits: the broker is leaving."""

@@ -65,6 +65,9 @@ class WaitingAppend(Protocol):
     settled: bool
     """Answered for already, by its deadline."""
 
+    def wait(self, replica: "Replica") -> None:
+        """It is not committed yet: `settle` will be called."""
+
     def settle(self, error: KafkaError | None) -> None:
         """It is committed, or never will be as far as this leader can tell."""
 
@@ -277,44 +280,39 @@ class Replica:
         header: BatchHeader,
         now_ms: int,
         wall_ms: int,
-        *,
-        all_acks: bool,
+        waiting: WaitingAppend | None,
     ) -> AppendInfo:
-        """Append a client's validated batch.
+        """Append a client's validated batch; settle `waiting` (acks=all) when it is committed.
 
-        `all_acks` asks for enough replicas in sync before anything is written.
+        Who waits asks for enough replicas in sync before anything is written.
 
         Raises:
             KafkaError: not_leader_or_follower, not_enough_replicas, kafka_storage_error, or what the
                 producer's sequence says.
         """
         leader = self.leading()
-        if all_acks and leader.is_under_min_isr:
+        if waiting is not None and leader.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.not_enough_replicas,
                 f"{self.topic_partition} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}, "
                 f"min.insync.replicas asks for {leader.effective_min_insync_replicas}",
             )
-        log = self.log
         try:
-            appended = log.append_as_leader(records, header, leader.leader_epoch, wall_ms)
+            appended = self.log.append_as_leader(records, header, leader.leader_epoch, wall_ms)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
+        end_offset = appended.last_offset + 1
         if not appended.duplicate:
-            effects = leader.handle(Appended(log.log_end_offset, now_ms))
+            effects = leader.handle(Appended(end_offset, now_ms))
             for reader in self.follower_readers:
                 reader.wake()
             if effects:
                 self._carry_out_as_leader(effects)
+        if waiting is not None and self.high_watermark < end_offset:
+            self._waiting_appends.append((end_offset, waiting))
+            waiting.wait(self)
         return appended
-
-    def wait_until_committed(self, end_offset: Offset, waiting: WaitingAppend) -> bool:
-        """Return True when all below `end_offset` is committed; otherwise settle `waiting` when it is."""
-        if self.high_watermark >= end_offset:
-            return True
-        self._waiting_appends.append((end_offset, waiting))
-        return False
 
     def drop_settled_appends(self) -> None:
         """Let go of those at the front that their deadline has answered."""

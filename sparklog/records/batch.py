@@ -47,6 +47,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "SMALLEST_RECORD_BYTES",
     "STAMP_BYTES",
+    "TRANSACTIONAL_BIT",
     "BatchHeader",
     "CorruptBatchError",
     "TimestampType",

@@ -12,6 +12,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+_PAGE_BYTES: Final = 4096
+_PROBE: Final = bytearray(1)
+_UNANSWERABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+"""File systems without RWF_NOWAIT (tmpfs on older kernels, some overlays) say so; then nothing is known."""
+
 
 class NotCachedError(Exception):
     """What is to be read is not in memory, and the caller may not wait for the disk."""
@@ -95,6 +100,24 @@ class FileRegion:
     def fileno(self) -> int:
         """Return the descriptor to give to `os.sendfile`, valid while this region is referenced."""
         return self.file.fileno()
+
+    def is_cached(self, start: int = 0, length: int | None = None) -> bool:
+        """Return whether `length` bytes from `start` on can be sent without waiting for the disk.
+
+        Judged by the ends, without waiting; where the file system cannot tell, they count as cached. What
+        cannot be read is not: whoever waits for it is told why.
+        """
+        descriptor, position = self.file.fileno(), self.position + start
+        end = self.position + (self.length if length is None else start + length)
+        try:
+            os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
+            if end - position > _PAGE_BYTES:
+                os.preadv(descriptor, (_PROBE,), end - 1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno in _UNANSWERABLE
+        return True
 
     def read(self) -> bytes:
         """Return the bytes; fewer than `length` if the file was truncated meanwhile."""

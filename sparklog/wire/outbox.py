@@ -9,7 +9,6 @@ on COLD have `warm` run on another thread and flush again; on YIELD flush again 
 that one reader of a long region does not keep the others waiting.
 """
 
-import errno
 import os
 import socket
 from collections import deque
@@ -142,7 +141,7 @@ class Outbox:
             descriptor = region.fileno()
             position = region.position + done
             if done >= self._warm_until:
-                if not _is_cached(descriptor, position, count):
+                if not region.is_cached(done, count):
                     return -1
                 self._warm_until = done + count
             sent = os.sendfile(self._socket.fileno(), descriptor, position, count)
@@ -158,23 +157,3 @@ class Outbox:
         else:
             self._region_sent_bytes = done
         return sent
-
-
-_PROBE: Final = bytearray(1)
-_UNANSWERABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-"""File systems without RWF_NOWAIT (tmpfs on older kernels, some overlays) say so; then nothing is known."""
-
-
-def _is_cached(descriptor: int, position: int, length: int) -> bool:
-    """Return whether the ends of a file's window can be read without waiting for the disk."""
-    try:
-        os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
-        if length > 4096:
-            os.preadv(descriptor, (_PROBE,), position + length - 1, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno in _UNANSWERABLE:
-            return True
-        raise
-    return True

@@ -36,6 +36,9 @@ class Transferable(Protocol):
     def fileno(self) -> int:
         """Return the descriptor of the open file."""
 
+    def is_cached(self, start: int, length: int) -> bool:
+        """Return whether `length` bytes from `start` on can be sent without waiting for the disk."""
+
 
 class NoResponse:
     """The type of `NO_RESPONSE`."""

@@ -8,6 +8,8 @@ simulated disk.
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kio.schema.fetch.v17.request import FetchRequest
+
 from driver.controller.machine.unclean_recovery import LogQuestion
 from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from executor.partitions.isr_checks import IsrChecks
@@ -29,7 +31,7 @@ from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.following import FetchLoops
-from tests.simulation.leading import ConsumerFetch, FollowerFetch, Leading, Produce
+from tests.simulation.leading import ConsumerFetch, Leading, Produce
 from tests.simulation.logs import DiskLogs, at_once
 from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
@@ -85,7 +87,7 @@ class BrokerProcess(Process):
         self.lifecycle: BrokerLifecycle | None = None
         """None until it belongs to a cluster and knows a leader."""
         self._link = Link(self, self.controller_host)
-        self._leading = Leading(self, world.fetch_batches)
+        self._leading = Leading(self)
         self._loops = FetchLoops(self)
         self._asking = False
         self._live_due_ms: int | None = None
@@ -173,15 +175,15 @@ class BrokerProcess(Process):
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
         match message:
-            case Produce() | FollowerFetch() | ConsumerFetch():
+            case Produce() | FetchRequest() | ConsumerFetch():
                 self._obey_lease()
         match message:
             case Produce():
-                self._leading.produce(message, reply)
-            case FollowerFetch():
-                self._leading.follower_fetch(message, reply)
+                self._leading.produce(connection, message, reply)
+            case FetchRequest():
+                self._leading.fetch(connection, message, reply)
             case ConsumerFetch():
-                self._leading.consumer_fetch(message, reply)
+                self._leading.consumer_fetch(connection, message, reply)
             case DescribeTopics():
                 reply(self.image)
             case AskLogEnds(question):

@@ -13,7 +13,7 @@ from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.types import BrokerId, Offset, TopicIdPartition
 from tests.simulation.broker_process import DescribeTopics
-from tests.simulation.leading import START_MS, ConsumerFetch, FetchedPartition, Produce, Produced
+from tests.simulation.leading import START_MS, ConsumerFetch, Fetched, Produce, Produced
 from tests.simulation.ledger import Promise
 from tests.simulation.network import Link, Process
 
@@ -224,7 +224,7 @@ class Consumer:
             lambda answer: self._answered(key, losses, answer),
         )
 
-    def _answered(self, key: TopicIdPartition, losses: int, answer: FetchedPartition | None) -> None:
+    def _answered(self, key: TopicIdPartition, losses: int, answer: Fetched | None) -> None:
         world = self._client.world
         ledger = world.ledger(key)
         if ledger.losses != losses or (answer is not None and 0 <= answer.leader_epoch < ledger.since_epoch):

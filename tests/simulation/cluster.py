@@ -50,7 +50,8 @@ class World(Observer):
         broker_count = random.choice((3, 3, 3, 4, 5))
         self.rack_count = min(broker_count, 3) if random.random() < 0.5 else broker_count
         self.max_drift = random.choice((0.0, 0.0001, 0.005))
-        self.fetch_batches = random.choice((1, 2, 20))
+        self.fetch_max_bytes = random.choice((1, 200, 2_000))
+        """Of a partition: one batch at a time, a few, or many."""
         self.config = _config(
             replica_lag_time_max_ms=random.choice((500, 1_000, 2_000, 4_000)),
             request_timeout_ms=random.choice((250, 1_000, 2_000)),

@@ -9,9 +9,9 @@ production epochs and producer states over them; only the files are missing.
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from executor.metadata.machine.quorum_voter import ElectionState
@@ -22,7 +22,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
 from sparklog.storage.machine.recovery_rules import PreviousStop, SoundPrefix
-from sparklog.storage.results import AppendInfo
+from sparklog.storage.results import AppendInfo, ReadResult
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
 from tests.simulation.metadata_copy import MetadataCopy
 
@@ -175,16 +175,16 @@ class MemoryLog:
         found: list[bytes] = []
         headers: list[BatchHeader] = []
         prefix = SoundPrefix(self.log_start_offset, self.epochs, PreviousStop.UNKNOWN, may_have_gaps=False)
-        with closing(_MemoryFile(content)) as file:
-            try:
-                for position, header, crc_matches in walk_with_crc(file, 0, len(content)):  # type: ignore[arg-type]
-                    epoch = header.partition_leader_epoch
-                    if prefix.offer(header.base_offset, header.last_offset, epoch, crc_matches=crc_matches):
-                        break
-                    found.append(content[position : position + header.size_bytes])
-                    headers.append(header)
-            except CorruptBatchError:
-                pass  # the log ends here
+        file: Any = _MemoryFile(content)
+        try:
+            for position, header, crc_matches in walk_with_crc(file, 0, len(content)):
+                epoch = header.partition_leader_epoch
+                if prefix.offer(header.base_offset, header.last_offset, epoch, crc_matches=crc_matches):
+                    break
+                found.append(content[position : position + header.size_bytes])
+                headers.append(header)
+        except CorruptBatchError:
+            pass  # the log ends here
         self.batches, self.headers = found, headers
         self.end_offsets = [header.next_offset for header in headers]
         self.verified = min(self.verified, sound)
@@ -209,11 +209,43 @@ class MemoryLog:
         """Return how many batches end at or below `offset`."""
         return bisect_right(self.end_offsets, offset)
 
-    def read(self, offset: Offset, *, max_batches: int, up_to_offset: Offset) -> bytes:
+    def read(
+        self,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        up_to_offset: Offset,
+        min_one_batch: bool = True,
+        cached_only: bool = False,
+    ) -> ReadResult:
         """Return whole batches from `offset` on, all below `up_to_offset`."""
-        first = bisect_right(self.end_offsets, offset)
-        last = min(first + max_batches, bisect_left(self.end_offsets, up_to_offset + 1))
-        return b"".join(self.batches[first:last])
+        first = last = bisect_right(self.end_offsets, offset)
+        end = bisect_left(self.end_offsets, up_to_offset + 1)
+        left_bytes = max_bytes
+        while last < end and (len(self.batches[last]) <= left_bytes or (min_one_batch and last == first)):
+            left_bytes -= len(self.batches[last])
+            last += 1
+        if last == first:
+            return ReadResult(None, offset)
+        region: Any = MemoryRegion(b"".join(self.batches[first:last]))
+        return ReadResult(region, self.end_offsets[last - 1])
+
+
+class MemoryRegion(bytes):
+    """Batches as a reader gets them, where production has a region of a file."""
+
+    position = 0
+
+    @property
+    def length(self) -> int:
+        return len(self)
+
+    @property
+    def file(self) -> "_MemoryFile":
+        return _MemoryFile(self)
+
+    def is_cached(self) -> bool:
+        return True
 
 
 class _MemoryFile:
@@ -227,7 +259,7 @@ class _MemoryFile:
     def fileno(self) -> int:
         return self._descriptor
 
-    def close(self) -> None:
+    def __del__(self) -> None:
         os.close(self._descriptor)
 
 

@@ -1,24 +1,22 @@
-"""What a broker's process does as a follower: one loop a leader, over production replicas.
+"""What a broker's process does as a follower: the production fetches from each leader, over its replicas.
 
-It mirrors `executor.fetching.fetcher` without sessions: a partition is in at most one request at a time,
-and one that is added while others wait is asked for at once.
+It stands in for the shell `executor.fetching.fetcher`: it sends what may be sent and takes answers in.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.partitions.machine.follower import AwaitMetadata, FetchAnswered, PartitionFetch
+from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from sparklog.errors import KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerId, TopicIdPartition
-from tests.simulation.leading import FETCH_WAIT_MS, FetchedPartition, FollowerFetch
+from sparklog.types import BrokerId
+from tests.simulation.leading import FETCH_WAIT_MS
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
-BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
 SOCKET_TIMEOUT_MS: Final = 3_000
 
 
@@ -35,7 +33,7 @@ class FetchLoops(RoleListener[Replica]):
         if leader_id is not None:
             if leader_id not in self._loops:
                 self._loops[leader_id] = FetchLoop(self._broker, leader_id)
-            self._loops[leader_id].add(replica.key, replica)
+            self._loops[leader_id].add(replica)
 
     def became_follower(self, replica: Replica) -> None:
         self.stopped(replica)
@@ -43,7 +41,7 @@ class FetchLoops(RoleListener[Replica]):
 
     def stopped(self, replica: Replica) -> None:
         for loop in self._loops.values():
-            loop.remove(replica.key)
+            loop.remove(replica)
 
     became_leader = deleted = stopped
 
@@ -54,115 +52,86 @@ class FetchLoop:
     def __init__(self, broker: "BrokerProcess", leader_id: BrokerId) -> None:
         self._broker = broker
         self._link = Link(broker, f"broker-{leader_id}")
-        self._replicas: dict[TopicIdPartition, Replica] = {}
-        self._due: dict[TopicIdPartition, None] = {}
-        self._refusals: dict[TopicIdPartition, int] = {}
-        self._failures = 0
+        self._fetches = LeaderFetches(
+            broker.broker_id,
+            FetchLimits(
+                max_wait_ms=FETCH_WAIT_MS,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                partition_max_bytes=broker.world.fetch_max_bytes,
+                backoff=ExponentialBackoff(first_ms=20, max_ms=1_000),
+            ),
+        )
+        self._connection = object()
+        """Another one whenever the last is lost: what was asked by that is not answered any more."""
         self._backing_off = False
         self._will_send = False
 
-    def __len__(self) -> int:
-        return len(self._replicas)
-
-    def add(self, key: TopicIdPartition, replica: Replica) -> None:
+    def add(self, replica: Replica) -> None:
         """Fetch for `replica` too."""
-        self._replicas[key] = replica
-        self._refusals.pop(key, None)
-        self._make_due(key)
+        self._fetches.add(replica)
+        self._send_soon()
 
-    def remove(self, key: TopicIdPartition) -> None:
-        """Fetch no more for a partition."""
-        self._replicas.pop(key, None)
-        self._due.pop(key, None)
+    def remove(self, replica: Replica) -> None:
+        """Fetch no more for `replica`."""
+        self._fetches.remove(replica)
 
-    def close(self) -> None:
-        """Stop."""
-        self._replicas.clear()
-        self._due.clear()
-        self._link.close()
-
-    def _make_due(self, key: TopicIdPartition) -> None:
-        if key in self._replicas:
-            self._due[key] = None
-            if not self._will_send and not self._backing_off:
-                self._will_send = True
-                self._broker.after(0, self._send)
+    def _send_soon(self) -> None:
+        if not self._will_send:
+            self._will_send = True
+            self._broker.after(0, self._send)
 
     def _send(self) -> None:
         self._will_send = False
-        asked: dict[TopicIdPartition, PartitionFetch] = {}
-        partitions = []
-        for key in self._due:
-            replica = self._replicas[key]
-            fetch = None if replica.follower is None else replica.follower.next_fetch
-            if fetch is not None:
-                asked[key] = fetch
-                partitions.append((key, fetch, replica.log.log_start_offset))
-        self._due.clear()
-        if asked:
-            request = FollowerFetch(self._broker.broker_id, self._broker.broker_epoch, tuple(partitions))
+        connection = self._connection
+        if self._fetches.replicas and self._fetches.may_send and not self._backing_off:
             self._link.request(
-                request,
+                self._fetches.next_request(self._broker.broker_epoch),
                 FETCH_WAIT_MS + SOCKET_TIMEOUT_MS,
-                lambda answer: self._answered(asked, answer),
+                lambda response: self._answered(connection, response),
             )
 
-    def _answered(
-        self, asked: dict[TopicIdPartition, PartitionFetch], answer: list[FetchedPartition] | None
-    ) -> None:
-        if answer is None:
-            for key in asked:
-                if key in self._replicas:
-                    self._due[key] = None
-            if not self._backing_off and not self._link.closed:
-                self._backing_off = True
-                self._broker.after(BACKOFF.pause_ms(self._failures), self._backed_off)
-                self._failures += 1
+    def _answered(self, connection: object, response: Any) -> None:
+        if connection is not self._connection:
             return
-        self._failures = 0
-        for fetched in answer:
-            fetch = asked.pop(fetched.key)
-            replica = self._replicas.get(fetched.key)
-            if replica is not None:
-                self._take(replica, fetched, fetch)
-        for key in asked:
-            self._make_due(key)
+        try:
+            if response is None:
+                self._fail()
+            else:
+                for replica, answered, records in self._fetches.answered(response):
+                    self._take(replica, answered, records)
+                if not self._fetches.under_way:
+                    # Or the session is over, and with it what was asked behind this request.
+                    self._connection = object()
+        except KafkaError:
+            self._fail()
+        self._send()
+
+    def _fail(self) -> None:
+        self._connection = object()
+        self._backing_off = True
+        self._broker.after(self._fetches.failed(), self._backed_off)
 
     def _backed_off(self) -> None:
         self._backing_off = False
-        if self._due:
-            self._send()
+        self._send()
 
-    def _take(self, replica: Replica, fetched: FetchedPartition, fetch: PartitionFetch) -> None:
-        key = fetched.key
+    def _take(self, replica: Replica, answered: Any, records: bytes) -> None:
+        broker = self._broker
         before: Any = (replica.log.log_end_offset, replica.high_watermark)
+        rest_ms: int | None
         try:
-            advice = replica.take_fetched(
-                FetchAnswered(
-                    fetch.leader_epoch,
-                    fetch.offset,
-                    fetched.error_code,
-                    fetched.high_watermark,
-                    fetched.log_start_offset,
-                    fetched.diverging_epoch,
-                    len(fetched.records) > 0,
-                ),
-                fetched.records,
-                self._broker.now_ms,
-            )
+            advice = replica.take_fetched(answered, records, broker.now_ms)
         except (OSError, KafkaError) as error:
-            self._broker.world.tell(key, f"{self._broker.name} refused what it fetched: {error}")
-            self._rest(key)
-            return
-        if (replica.log.log_end_offset, replica.high_watermark) != before:
-            self._broker.world.followed(self._broker, replica, before)
-        if advice is None:
-            self._refusals.pop(key, None)
-            self._make_due(key)
-        elif not isinstance(advice, AwaitMetadata):
-            self._rest(key)
+            broker.world.tell(replica.key, f"{broker.name} refused what it fetched: {error}")
+            rest_ms = self._fetches.refused(replica, broker.now_ms)
+        else:
+            if (replica.log.log_end_offset, replica.high_watermark) != before:
+                broker.world.followed(broker, replica, before)
+            rest_ms = self._fetches.taken(replica, advice, broker.now_ms)
+        if rest_ms is not None:
+            broker.after(rest_ms, self._wake_rested)
 
-    def _rest(self, key: TopicIdPartition) -> None:
-        refusals = self._refusals.get(key, 0)
-        self._refusals[key] = refusals + 1
-        self._broker.after(BACKOFF.pause_ms(refusals), self._make_due, key)
+    def _wake_rested(self) -> None:
+        self._fetches.wake_rested(self._broker.now_ms + 1)
+        self._send()

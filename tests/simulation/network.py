@@ -167,8 +167,16 @@ class Connection:
         self._stalled_until_ms = 0
         self._up: deque[Any] = deque()
         self._down: deque[Any] = deque()
+        self._close_callbacks: list[Callable[[], None]] = []
         self.client.connections[self] = None
         server.connections[self] = None
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have the server's `callback` called when the connection has ended for it."""
+        if self._server_open:
+            self._close_callbacks.append(callback)
+        else:
+            callback()
 
     def send_request(self, number: int, message: Any) -> None:
         """Send a message up."""
@@ -242,6 +250,9 @@ class Connection:
                 self._server_open = False
                 self.server.connections.pop(self, None)
                 self.server.disconnected(self)
+                callbacks, self._close_callbacks = self._close_callbacks, []
+                for callback in callbacks:
+                    callback()
                 return
             number, message = item
             self.server.receive(self, message, lambda answer: self._answer(number, answer))

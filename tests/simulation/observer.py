@@ -15,7 +15,6 @@ from executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.storage.results import AppendInfo
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
@@ -319,12 +318,9 @@ class Observer:
         for check in self.invariants.image_replayed:
             check(broker, image)
 
-    def appended(self, broker: BrokerProcess, replica: Replica, appended: AppendInfo) -> None:
+    def appended(self, broker: BrokerProcess, replica: Replica, base_offset: Offset) -> None:
         """A leader took a client's batch."""
-        again = " once more" if appended.duplicate else ""
-        self.tell(
-            replica.key, f"{broker.name} appends {appended.base_offset} to {appended.last_offset}{again}"
-        )
+        self.tell(replica.key, f"{broker.name} appends {base_offset} to {replica.log.log_end_offset - 1}")
 
     def followed(self, broker: BrokerProcess, replica: Replica, before: tuple[Offset, Offset]) -> None:
         """A follower took an answer in."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from sparklog.types import LeaderEpoch, Offset
+from sparklog.wire.fetch_metadata import NO_SESSION_ID
 
 if TYPE_CHECKING:
     from executor.partitions.replica import Replica
 
-NO_SESSION_ID: Final = 0
 NEVER_TOLD: Final = -2
 """No offset equals it, so a partition that was never answered for is always answered for."""
 

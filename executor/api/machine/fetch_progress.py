@@ -12,9 +12,10 @@ Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.api.machine.fetch_context import NO_SESSION_ID, CachedPartition, FetchContext
+from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from sparklog.wire.fetch_metadata import NO_SESSION_ID
 
 if TYPE_CHECKING:
     from executor.api.cold_reads import ColdLookUp

@@ -1,7 +1,6 @@
 """Fetch sessions (KIP-227): what a reader asked for is kept, and each request names only what changed.
 
-A session has an id and an epoch that counts its requests. Epoch 0 asks for a new session, epoch -1 for
-none (and closes the one named); any other must be the next in line. The cache has a fixed number of
+What session ids and epochs mean is said in `sparklog.wire.fetch_metadata`. The cache has a fixed number of
 slots. A full cache makes room for a new session only at the cost of one that is stale, or one of a client
 where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
 request is answered without a session, which every client understands.
@@ -13,21 +12,12 @@ Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from executor.api.machine.fetch_context import NO_SESSION_ID, CachedPartition, FetchContext, PartitionKey
+from executor.api.machine.fetch_context import CachedPartition, FetchContext, PartitionKey
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.wire.requests import Peer
-
-FULL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
-LARGEST: Final = 2**31 - 1
-"""Of session ids and of their epochs."""
-
-
-def epoch_after(epoch: int) -> int:
-    """Return the epoch of the next request in a session; it wraps to 1, since 0 begins another session."""
-    return 1 if epoch == LARGEST else epoch + 1
 
 
 class FetchSession(FetchContext):

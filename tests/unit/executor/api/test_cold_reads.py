@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from executor.api.cold_reads import is_cold, warm
+from executor.api.cold_reads import warm
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch
@@ -30,11 +30,11 @@ def test_region_just_written_is_warm_and_so_is_one_read_again(
     path = tmp_path / "segment"
     path.write_bytes(bytes(4 << 20))
     region = FileRegion(LogFile.open(path), 0, 4 << 20)
-    assert not is_cold(region)
+    assert region.is_cached()
     os.fsync(region.fileno())
     os.posix_fadvise(region.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     warm([region])
-    assert not is_cold(region)
+    assert region.is_cached()
 
 
 def test_warming_says_which_region_the_disk_does_not_give(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ async def test_follower_of_one_more_partition_does_not_wait_for_its_held_fetch(b
     await brokers.create_topic("quiet", [(0, 1)])
     held = next(iter(brokers.brokers[1].replicas._fetchers._fetchers.values()))
     loop = asyncio.get_running_loop()
-    await until(lambda: held._session_id > 0 and len(held._under_way) == 1, "a fetch is held")
+    fetches = held._fetches
+    await until(lambda: fetches._session_id > 0 and fetches.under_way == 1, "a fetch is held")
     topic_id = await brokers.create_topic("busy", [(0, 1)])
     channel = await brokers.connect(0)
     started = loop.time()

@@ -16,6 +16,7 @@ from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
 from sparklog.errors import ErrorCode
+from sparklog.storage.file_region import FileRegion, LogFile
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import decode_response, request_encoder
 from sparklog.wire.listener import Listener
@@ -42,25 +43,19 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-class BytesRegion:
+class BytesRegion(FileRegion):
     """A region of a temporary file that is gone when the region is."""
 
     def __init__(self, content: bytes, *, position: int = 0, length: int | None = None) -> None:
         self.content = content
-        self.position = position
-        self.length = len(content) - position if length is None else length
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (this object is its context)
-        self._file.write(content)
-        self._file.flush()
-
-    def __len__(self) -> int:
-        return self.length
-
-    def fileno(self) -> int:
-        return self._file.fileno()
+        with tempfile.TemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            log_file = LogFile(Path("temporary"), os.dup(file.fileno()))
+        super().__init__(log_file, position, len(content) - position if length is None else length)
 
     def truncate(self, length: int) -> None:
-        os.ftruncate(self._file.fileno(), length)
+        os.ftruncate(self.fileno(), length)
 
 
 def fetch_response(*records: Any) -> Any:

@@ -10,7 +10,6 @@ import pytest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.outbox import _is_cached
 from sparklog.wire.requests import Api, Deferred, Request
 from sparklog.wire.turns import TURN_S
 from tests.unit.sparklog.wire.serving import (
@@ -93,7 +92,7 @@ def test_file_not_in_the_page_cache_is_read_by_another_thread_and_arrives() -> N
     region = BytesRegion(content)
     os.fsync(region.fileno())
     os.posix_fadvise(region.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if _is_cached(region.fileno(), 0, len(content)):
+    if region.is_cached(0, len(content)):
         pytest.skip("this file system cannot be made to forget, or does not tell")
 
     async def scenario() -> None:

@@ -1,0 +1,100 @@
+"""A Produce request on its way to its answer: what became of each of its partitions, and which of them wait.
+
+acks=1 is answered after the append, acks=all when everything appended is below the high watermark of an ISR
+of at least min.insync.replicas, or when the request's timeout has passed; whoever is not settled by then is
+REQUEST_TIMED_OUT, and its records may yet be committed.
+
+Pure. Order for the caller: `add` each partition and have it settled (`Replica.append`); when `unsettled` is
+not 0 after the last of them, set `answer`, which is called once, and have `expire` called at the deadline.
+Source: Kafka's DelayedProduce.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.results import AppendInfo
+
+if TYPE_CHECKING:
+    from executor.partitions.replica import Replica
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+_UNKNOWN: Final = -1
+
+
+class ProducedPartition:
+    """The outcome for one partition of a request."""
+
+    __slots__ = ("appended", "error_code", "message", "partition", "produce", "settled", "topic")
+
+    def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
+        self.produce = produce
+        self.topic = topic
+        self.partition = partition
+        self.error_code = ErrorCode.none
+        self.message: str | None = None
+        self.appended: AppendInfo | None = None
+        """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
+        self.settled = True
+        """Whether there is nothing to wait for (any more)."""
+
+    def fail(self, error: KafkaError) -> None:
+        """The records were refused, or cannot be acknowledged."""
+        self.error_code = error.error_code
+        self.message = error.message
+        if self.appended is not None:
+            self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
+
+    def wait(self, replica: "Replica") -> None:
+        """`replica` will call `settle`."""
+        self.settled = False
+        self.produce.unsettled += 1
+        self.produce.watched.append(replica)
+
+    def settle(self, error: KafkaError | None) -> None:
+        """What was appended is committed, or will not be here."""
+        if self.settled:
+            return
+        self.settled = True
+        if error is not None:
+            self.fail(error)
+        produce = self.produce
+        produce.unsettled -= 1
+        if produce.unsettled == 0 and produce.answer is not None:
+            produce.answer()
+
+
+class DelayedProduce:
+    """One request."""
+
+    __slots__ = ("acks", "answer", "partitions", "unsettled", "version", "watched")
+
+    def __init__(self, version: int, acks: int) -> None:
+        self.version = version
+        self.acks = acks
+        self.partitions: list[ProducedPartition] = []
+        self.unsettled = 0
+        """How many of them wait."""
+        self.watched: list[Replica] = []
+        """For whom they wait."""
+        self.answer: Callable[[], None] | None = None
+
+    def add(self, topic: UUID | str | None, partition: int) -> ProducedPartition:
+        """Return the outcome of one more partition, good so far."""
+        produced = ProducedPartition(self, topic, partition)
+        self.partitions.append(produced)
+        return produced
+
+    def expire(self) -> None:
+        """The request's timeout has passed."""
+        error = KafkaError(ErrorCode.request_timed_out, "not all replicas in sync have the records yet")
+        for produced in self.partitions:
+            produced.settle(error)
+        for replica in self.watched:
+            replica.drop_settled_appends()
+
+    def recheck(self) -> None:
+        """Nothing wakes a produce; its partitions settle it."""

@@ -1,0 +1,294 @@
+"""What is fetched from one leader: which partitions are asked for next, what its session holds, who rests.
+
+Rules kept
+- A request names only partitions whose fetch is another one than the leader's session holds (KIP-227); the
+  leader holds it while there is nothing. A partition added meanwhile must not wait for that: the next request
+  of the session is sent behind the one that is held, which makes the leader answer the held one. At most two
+  are under way. A session is begun without waiting, so that later requests can pass the ones that wait.
+- A partition that was refused rests outside the session: briefly at first, since right after an election the
+  leader may be a moment behind with its metadata, then longer each time. One that only new metadata can help
+  rests until it is added again. When the connection fails everything rests alike.
+- An answer about a fetch that was asked for anew since its request is not taken in.
+
+Pure. Order for the caller: while `may_send`, send `next_request`; pass each answer, in the order of the
+requests, to `answered`, and for each partition that this yields call `taken`, or `refused`. Those return for
+how long the partition rests; call `wake_rested` after that. `failed` when the connection is lost: the next
+request goes over another one, after the pause that it returns.
+"""
+
+import datetime
+from collections import deque
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from kio.schema.fetch.v17.request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+
+from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered, PartitionFetch
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
+from sparklog.wire.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
+
+if TYPE_CHECKING:
+    from executor.partitions.replica import Replica
+
+_MAX_UNDER_WAY: Final = 2
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+
+
+class FetchLimits(NamedTuple):
+    """The `replica.fetch...` parts of the broker's configuration."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+    backoff: ExponentialBackoff
+
+
+class PartitionAnswer(NamedTuple):
+    """One partition's part of an answer."""
+
+    replica: "Replica"
+    answered: FetchAnswered
+    records: bytes | memoryview
+
+
+class _Asked(NamedTuple):
+    """What the leader's session holds about a partition since the request of that number."""
+
+    fetch: PartitionFetch
+    log_start_offset: Offset
+    since_request: int
+
+
+class LeaderFetches:
+    """The fetches of some partitions from their leader."""
+
+    def __init__(self, broker_id: BrokerId, limits: FetchLimits) -> None:
+        self.replicas: dict[TopicIdPartition, Replica] = {}
+        self._broker_id = broker_id
+        self._limits = limits
+        self._due: dict[TopicIdPartition, None] = {}
+        """Partitions whose next fetch may differ from what the session holds."""
+        self._resting: dict[TopicIdPartition, float] = {}
+        """Partitions left out of the session, until when; `inf` until new metadata."""
+        self._refusals: dict[TopicIdPartition, int] = {}
+        """How often in a row a partition was refused; one that was answered well is not in it."""
+        self._failures = 0
+        """How often in a row the connection failed."""
+        self._session_id = NO_SESSION_ID
+        self._session_epoch = FULL_EPOCH
+        self._asked: dict[TopicIdPartition, _Asked] = {}
+        self._forgotten: dict[TopicIdPartition, None] = {}
+        self._requests_sent = 0
+        self._under_way: deque[int] = deque()
+        """The numbers of the requests that are not answered yet."""
+
+    def add(self, replica: "Replica") -> None:
+        """Fetch for `replica` too, from the state its follower is in now."""
+        key = replica.key
+        self.replicas[key] = replica
+        self._resting.pop(key, None)
+        self._refusals.pop(key, None)
+        self._due[key] = None
+
+    def remove(self, replica: "Replica") -> None:
+        """Fetch no more for `replica`."""
+        key = replica.key
+        if self.replicas.get(key) is replica:
+            del self.replicas[key]
+            self._resting.pop(key, None)
+            self._refusals.pop(key, None)
+            self._leave_out(key)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._under_way)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether there is a request to send now."""
+        under_way = len(self._under_way)
+        if under_way == 0:
+            return bool(self._due or self._asked)
+        return bool(self._due) and self._session_id != NO_SESSION_ID and under_way < _MAX_UNDER_WAY
+
+    def next_request(self, broker_epoch: BrokerEpoch | None) -> FetchRequest:
+        """Return the next request, which is under way from now on."""
+        self._requests_sent += 1
+        self._under_way.append(self._requests_sent)
+        topics: dict[UUID, list[FetchPartition]] = {}
+        due, self._due = self._due, {}
+        for key in due:
+            partition = self._ask(key)
+            if partition is not None:
+                topics.setdefault(key.topic_id, []).append(partition)
+        forgotten: dict[UUID, list[int]] = {}
+        for key in self._forgotten:
+            forgotten.setdefault(key.topic_id, []).append(key.partition)
+        self._forgotten = {}
+        limits, session_id, session_epoch = self._limits, self._session_id, self._session_epoch
+        if session_id != NO_SESSION_ID:
+            self._session_epoch = epoch_after(session_epoch)
+        return FetchRequest(
+            replica_state=ReplicaState(
+                replica_id=self._broker_id, replica_epoch=-1 if broker_epoch is None else broker_epoch
+            ),
+            max_wait=datetime.timedelta(
+                milliseconds=0 if session_id == NO_SESSION_ID else limits.max_wait_ms
+            ),
+            min_bytes=limits.min_bytes,
+            max_bytes=limits.max_bytes,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            topics=tuple(
+                FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in topics.items()
+            ),
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in forgotten.items()
+            ),
+        )
+
+    def _ask(self, key: TopicIdPartition) -> FetchPartition | None:
+        """Return what to ask about a partition, or None if that is nothing else than the session holds."""
+        replica = self.replicas.get(key)
+        follower = None if replica is None else replica.follower
+        fetch = None if follower is None else follower.next_fetch
+        if replica is None or fetch is None or key in self._resting:
+            self._leave_out(key)
+            return None
+        before = self._asked.get(key)
+        log_start_offset = replica.log.log_start_offset
+        if before is not None and before.fetch == fetch and before.log_start_offset == log_start_offset:
+            return None
+        self._asked[key] = _Asked(fetch, log_start_offset, self._requests_sent)
+        self._forgotten.pop(key, None)
+        return FetchPartition(
+            partition=key.partition,
+            current_leader_epoch=fetch.leader_epoch,
+            fetch_offset=fetch.offset,
+            last_fetched_epoch=-1 if fetch.last_fetched_epoch is None else fetch.last_fetched_epoch,
+            log_start_offset=log_start_offset,
+            partition_max_bytes=self._limits.partition_max_bytes,
+        )
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def answered(self, response: Any) -> Iterator[PartitionAnswer]:
+        """Take the answer of the oldest request in; yield what it says of each partition that was asked for.
+
+        Raises:
+            KafkaError: the request was refused as a whole.
+        """
+        number = self._under_way.popleft()
+        if response.error_code is not ErrorCode.none:
+            self._end_session()
+            if response.error_code not in _SESSION_ERRORS:
+                raise KafkaError(response.error_code, "the fetch was refused")
+            self._failures = 0
+            return
+        self._failures = 0
+        if self._session_id == NO_SESSION_ID:
+            self._session_epoch = epoch_after(FULL_EPOCH)
+        self._session_id = response.session_id
+        for topic in response.responses:
+            for partition in topic.partitions:
+                key = TopicIdPartition(topic.topic_id, partition.partition_index)
+                asked = self._asked.get(key)
+                replica = self.replicas.get(key)
+                if asked is None or replica is None or asked.since_request > number:
+                    continue
+                self._due[key] = None
+                diverging = partition.diverging_epoch
+                records = partition.records or b""
+                answered = FetchAnswered(
+                    leader_epoch=asked.fetch.leader_epoch,
+                    fetch_offset=asked.fetch.offset,
+                    error_code=partition.error_code,
+                    high_watermark=_known(partition.high_watermark),
+                    log_start_offset=_known(partition.log_start_offset),
+                    diverging_epoch=(diverging.epoch, diverging.end_offset)
+                    if diverging.end_offset >= 0
+                    else None,
+                    has_records=len(records) > 0,
+                )
+                yield PartitionAnswer(replica, answered, records)
+        if self._session_id == NO_SESSION_ID:
+            # The leader has no slot for a session: everything is said again each time.
+            self._end_session()
+
+    def was_refused(self, replica: "Replica") -> bool:
+        """Whether the answer before this one refused it, too."""
+        return replica.key in self._refusals
+
+    def taken(self, replica: "Replica", advice: BackOff | AwaitMetadata | None, now_ms: int) -> int | None:
+        """An answer was taken in with this `advice`; return for how long the partition rests, if it does."""
+        key = replica.key
+        if advice is None:
+            if self._refusals:
+                self._refusals.pop(key, None)
+            return None
+        if isinstance(advice, AwaitMetadata):
+            self._resting[key] = inf
+            self._leave_out(key)
+            return None
+        return self.refused(replica, now_ms)
+
+    def refused(self, replica: "Replica", now_ms: int) -> int:
+        """An answer could not be taken in; return for how long the partition rests."""
+        key = replica.key
+        refusals = self._refusals.get(key, 0)
+        rest_ms = self._limits.backoff.pause_ms(refusals)
+        self._refusals[key] = refusals + 1
+        self._resting[key] = now_ms + rest_ms
+        self._leave_out(key)
+        return rest_ms
+
+    def wake_rested(self, now_ms: int) -> None:
+        """Ask again for those that have rested."""
+        if self._resting:
+            for key in [key for key, until_ms in self._resting.items() if until_ms <= now_ms]:
+                del self._resting[key]
+                self._due[key] = None
+
+    def failed(self) -> int:
+        """The connection is lost, or the leader refused; return how long to pause."""
+        self._end_session()
+        self._failures += 1
+        return self._limits.backoff.pause_ms(self._failures - 1)
+
+    def _leave_out(self, key: TopicIdPartition) -> None:
+        self._due.pop(key, None)
+        if self._asked.pop(key, None) is not None and self._session_id != NO_SESSION_ID:
+            self._forgotten[key] = None
+
+    def _end_session(self) -> None:
+        self._session_id, self._session_epoch = NO_SESSION_ID, FULL_EPOCH
+        self._asked.clear()
+        self._forgotten.clear()
+        self._under_way.clear()
+        self._due.update(dict.fromkeys(self.replicas))
+
+
+def _known(offset: Offset) -> Offset | None:
+    return offset if offset >= 0 else None

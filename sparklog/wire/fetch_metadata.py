@@ -1,0 +1,20 @@
+"""The numbers by which both sides of a fetch session know it (KIP-227; Kafka's FetchMetadata).
+
+A session has an id and an epoch that counts its requests. Epoch 0 asks for a new session, epoch -1 for none
+(and closes the one named); any other must be the next in line.
+"""
+
+from typing import Final
+
+__all__ = ["FINAL_EPOCH", "FULL_EPOCH", "LARGEST", "NO_SESSION_ID", "epoch_after"]
+
+NO_SESSION_ID: Final = 0
+FULL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+LARGEST: Final = 2**31 - 1
+"""Of session ids and of their epochs."""
+
+
+def epoch_after(epoch: int) -> int:
+    """Return the epoch of the next request in a session; it wraps to 1, since 0 begins another session."""
+    return 1 if epoch == LARGEST else epoch + 1
