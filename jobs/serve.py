@@ -23,7 +23,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 
 import sparklog
 from driver.spark.rack import is_stopped
-from sparklog.config import ConfigError
+from sparklog.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_signal = StopSignal(context)
     try:
         cluster = _start(context, options.properties, stop_signal)
-    except (sparklog.StartError, ConfigError, OSError, ValueError) as error:
+    except (sparklog.StartError, KafkaError, OSError, ValueError) as error:
         context.stop()
         if stop_signal.wait(0):
             logger.info("Stopped before the cluster was up")
@@ -103,7 +103,7 @@ def _start(context: SparkContext, properties: Path | None, stop_signal: StopSign
 
     Raises:
         StartError: It can't be started, or was stopped first.
-        ConfigError: An unknown key or a malformed value.
+        KafkaError: ConfigError for an unknown key or a malformed value.
         ValueError: A Spark property that must be a number is none.
     """
     configuration = context.getConf()

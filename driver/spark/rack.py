@@ -28,7 +28,8 @@ from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
 
 logger = logging.getLogger(__name__)
 
-SLOT_POLL_S: Final = 0.25
+SLOT_POLL_S: Final = 0.1
+"""Half of it is lost, on average, of the time in which a killed executor's broker is to be back."""
 BACKOFF: Final = ExponentialBackoff(first_ms=100, max_ms=5_000)
 """The first failure costs next to nothing, since a killed broker is to be back soon; a rack that fails again
 and again must not keep Spark's scheduler busy."""

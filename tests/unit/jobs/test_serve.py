@@ -1,0 +1,16 @@
+"""What jobs/serve.py does before Spark is there."""
+
+import subprocess
+import sys
+
+LOADED = """
+import sys
+import jobs.serve
+print({"driver.application", "driver.cluster", "sparklog.config", "sparklog.storage"} & set(sys.modules))
+"""
+
+
+def test_serve_loads_nothing_of_a_cluster_before_it_starts_spark() -> None:
+    """Spark takes seconds to start and leaves a processor free meanwhile: what comes first comes on top."""
+    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
