@@ -1,7 +1,8 @@
 """The words every part of the system shares, under Kafka's own names.
 
 All offsets that end a range are exclusive (`log_end_offset`, `high_watermark`, `last_stable_offset`).
-A missing value is `None`; the `-1` of the wire protocol is translated where frames are read and written.
+A missing value is `None`; the `-1` of requests, records and configuration keys is translated where they are
+read and written, by `unless_minus_one` and `or_minus_one`.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -62,3 +63,13 @@ class SnapshotId(NamedTuple):
         '00000000000000001234-0000000005'
         """
         return f"{self.end_offset:020d}-{self.leader_epoch:010d}"
+
+
+def unless_minus_one(number: int) -> int | None:
+    """Return a number that is read; -1, with which Kafka says that there is none, is None."""
+    return None if number == -1 else number
+
+
+def or_minus_one(value: int | None) -> int:
+    """Return a number as it is written: -1 where there is none."""
+    return -1 if value is None else value

@@ -38,7 +38,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
@@ -312,7 +312,7 @@ class ControllerServer:
         return Features(
             supported=SUPPORTED_FEATURES,
             finalized=dict(image.features),
-            finalized_epoch=-1 if image.offset is None else image.offset,
+            finalized_epoch=or_minus_one(image.offset),
         )
 
     def _fail(self, error: BaseException) -> None:

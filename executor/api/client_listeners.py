@@ -16,6 +16,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
+from sparklog.types import or_minus_one
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
@@ -96,7 +97,7 @@ def _features(image: Callable[[], MetadataImage]) -> Callable[[], Features]:
         return Features(
             supported=SUPPORTED_FEATURES,
             finalized=dict(now.features),
-            finalized_epoch=-1 if now.offset is None else now.offset,
+            finalized_epoch=or_minus_one(now.offset),
         )
 
     return features

@@ -27,7 +27,7 @@ from sparklog.storage.results import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
-from sparklog.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
@@ -160,8 +160,8 @@ class ListOffsetsHandler:
             return _Found()
         return _Found(
             found.offset,
-            _UNKNOWN if found.timestamp_ms is None else found.timestamp_ms,
-            _UNKNOWN if found.leader_epoch is None else found.leader_epoch,
+            or_minus_one(found.timestamp_ms),
+            or_minus_one(found.leader_epoch),
         )
 
 

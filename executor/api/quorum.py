@@ -25,7 +25,7 @@ from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.metadata_log.snapshot_serving import fetch_snapshot_response
 from sparklog.storage.results import LATEST_TIMESTAMP
-from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, or_minus_one, unless_minus_one
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.requests import Api, Handler, Request, Steps
 from sparklog.wire.throttling import unthrottled
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 FETCH_VERSIONS: Final = SupportedVersions(13, known_versions(ApiKey.FETCH).max_version)
 """By topic id; the metadata log is not fetched by name."""
-_NOBODY: Final = -1
 _NO_DIRECTORY: Final = UUID(int=0)
 
 
@@ -80,7 +79,7 @@ class QuorumHandlers:
         answer = await self._replica.vote(
             VoteRequest(
                 cluster_id=body.cluster_id,
-                voter_id=None if body.voter_id == _NOBODY else body.voter_id,
+                voter_id=unless_minus_one(body.voter_id),
                 voter_directory_id=asked.voter_directory_id,
                 candidate=VoterKey(asked.replica_id, asked.replica_directory_id or _NO_DIRECTORY),
                 candidate_epoch=asked.replica_epoch,
@@ -102,7 +101,7 @@ class QuorumHandlers:
             body.cluster_id,
             asked.leader_id,
             asked.leader_epoch,
-            None if body.voter_id == _NOBODY else body.voter_id,
+            unless_minus_one(body.voter_id),
             asked.voter_directory_id,
         )
         await self._replica.settled()
@@ -197,9 +196,9 @@ class QuorumHandlers:
             partition_index=0,
             error_code=ErrorCode.none,
             error_message=None,
-            leader_id=_or_nobody(election.leader_id),
+            leader_id=or_minus_one(election.leader_id),
             leader_epoch=election.leader_epoch,
-            high_watermark=_or_nobody(voter.high_watermark),
+            high_watermark=or_minus_one(voter.high_watermark),
             current_voters=(),
             observers=(own_state,),
         )
@@ -235,13 +234,9 @@ def _quorum_response(schema: Any, name: str, answer: QuorumAnswer, **more: bool)
     partition = schema.PartitionData(
         partition_index=0,
         error_code=answer.error_code,
-        leader_id=_or_nobody(answer.leader_id),
+        leader_id=or_minus_one(answer.leader_id),
         leader_epoch=answer.leader_epoch,
         **more,
     )
     topic = schema.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
     return response(error_code=ErrorCode.none, topics=(topic,))
-
-
-def _or_nobody(number: int | None) -> int:
-    return _NOBODY if number is None else number

@@ -42,7 +42,15 @@ from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerEpoch, LeaderEpoch, Offset, SnapshotId
+from sparklog.types import (
+    CLUSTER_METADATA_TOPIC_ID,
+    BrokerEpoch,
+    LeaderEpoch,
+    Offset,
+    SnapshotId,
+    or_minus_one,
+    unless_minus_one,
+)
 
 __all__ = ["MetadataFollower"]
 
@@ -120,7 +128,7 @@ class MetadataFollower:
             cluster_id=self._voter.cluster_id,
             replica_state=ReplicaState(
                 replica_id=self._voter.key.node_id,
-                replica_epoch=_UNKNOWN if broker_epoch is None else broker_epoch,
+                replica_epoch=or_minus_one(broker_epoch),
             ),
             max_wait=timedelta(milliseconds=MAX_WAIT_MS),
             min_bytes=1,
@@ -133,11 +141,11 @@ class MetadataFollower:
                             partition=0,
                             current_leader_epoch=leader_epoch,
                             fetch_offset=self._log.log_end_offset,
-                            last_fetched_epoch=_UNKNOWN if latest is None else latest,
+                            last_fetched_epoch=or_minus_one(latest),
                             log_start_offset=self._log.log_start_offset,
                             partition_max_bytes=FETCH_MAX_BYTES,
                             replica_directory_id=self._voter.key.directory_id,
-                            high_watermark=_UNKNOWN if high_watermark is None else high_watermark,
+                            high_watermark=or_minus_one(high_watermark),
                         ),
                     ),
                 ),
@@ -244,4 +252,4 @@ def _answer_of(partition: Any) -> FetchAnswer:
 
 
 def _known(number: int) -> int | None:
-    return None if number == _UNKNOWN else number
+    return unless_minus_one(number)

@@ -18,6 +18,7 @@ from executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.storage.files import decode_uuid, encode_uuid, replace_file, storage_errors, sync_directory
+from sparklog.types import or_minus_one, unless_minus_one
 
 __all__ = [
     "LACKS_RECORDS",
@@ -50,9 +51,7 @@ def read_election(directory: Path) -> ElectionState | None:
         voted = None
         if voted_id != _NOBODY:
             voted = VoterKey(voted_id, decode_uuid(state["votedDirectoryId"]))
-        return ElectionState(
-            _number(state, "leaderEpoch"), voted, None if leader_id == _NOBODY else leader_id
-        )
+        return ElectionState(_number(state, "leaderEpoch"), voted, unless_minus_one(leader_id))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -71,7 +70,7 @@ def write_election(directory: Path, election: ElectionState) -> None:
     """
     voted = election.voted or VoterKey(_NOBODY, UUID(int=0))
     content = {
-        "leaderId": _NOBODY if election.leader_id is None else election.leader_id,
+        "leaderId": or_minus_one(election.leader_id),
         "leaderEpoch": election.leader_epoch,
         "votedId": voted.node_id,
         "votedDirectoryId": encode_uuid(voted.directory_id),

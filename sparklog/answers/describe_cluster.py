@@ -10,7 +10,6 @@ from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, Descr
 
 from sparklog.answers.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.answers.reachability import (
-    NO_NODE,
     brokers_with,
     live_brokers,
 )
@@ -19,7 +18,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (
     MetadataImage,
 )
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["ControllerNode", "describe_cluster_response"]
@@ -91,7 +90,7 @@ def describe_cluster_response(
         error_message=error_message,
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
-        controller_id=NO_NODE if controller_id is None else controller_id,
+        controller_id=or_minus_one(controller_id),
         brokers=nodes,
         cluster_authorized_operations=operations,
     )

@@ -15,7 +15,7 @@ from kio.schema.describe_topic_partitions.v0.response import (
 
 from sparklog.answers.authorized_operations import TOPIC_OPERATIONS
 from sparklog.answers.metadata import error_for_missing
-from sparklog.answers.reachability import NO_NODE, offline_replicas, reachable_leader
+from sparklog.answers.reachability import offline_replicas, reachable_leader
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (
     MetadataImage,
@@ -24,6 +24,7 @@ from sparklog.metadata.image import (
 from sparklog.metadata.topic_names import (
     is_internal_topic,
 )
+from sparklog.types import or_minus_one
 from sparklog.wire.requests import Request
 from sparklog.wire.throttling import unthrottled
 
@@ -116,7 +117,7 @@ def _described_partition(
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.none,
         partition_index=index,
-        leader_id=NO_NODE if leader is None else leader,
+        leader_id=or_minus_one(leader),
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,

@@ -9,7 +9,7 @@ from typing import Any
 from kio.schema.init_producer_id.v5 import InitProducerIdResponse
 
 from sparklog.errors import ErrorCode
-from sparklog.types import ProducerId
+from sparklog.types import ProducerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["init_producer_id_response", "refusal"]
@@ -31,6 +31,6 @@ def init_producer_id_response(
     return unthrottled(
         InitProducerIdResponse,
         error_code=error_code,
-        producer_id=-1 if producer_id is None else producer_id,
+        producer_id=or_minus_one(producer_id),
         producer_epoch=-1 if producer_id is None else 0,
     )

@@ -20,7 +20,6 @@ from kio.schema.metadata.v13.response import (
 
 from sparklog.answers.authorized_operations import OPERATIONS_OMITTED, TOPIC_OPERATIONS
 from sparklog.answers.reachability import (
-    NO_NODE,
     live_among,
     live_brokers,
     offline_replicas,
@@ -39,7 +38,7 @@ from sparklog.metadata.topic_names import (
     is_internal_topic,
     is_made_by_the_cluster,
 )
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["error_for_missing", "leaders_told", "metadata_response", "topics_to_create"]
@@ -69,7 +68,7 @@ def metadata_response(
     """
     live = tuple(live_brokers(image, listener_name))
     if controller_id is None:
-        controller_id = live[0][0].broker_id if live else NO_NODE
+        controller_id = live[0][0].broker_id if live else None
     addresses = {broker.broker_id: (broker, broker.endpoint(listener_name)) for broker in departed}
     addresses.update({broker.broker_id: (broker, endpoint) for broker, endpoint in live})
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED
@@ -92,7 +91,7 @@ def metadata_response(
             if endpoint is not None
         ),
         cluster_id=cluster_id,
-        controller_id=controller_id,
+        controller_id=or_minus_one(controller_id),
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )
@@ -217,7 +216,7 @@ def _metadata_partition(
     return MetadataResponsePartition(
         error_code=error_code,
         partition_index=index,
-        leader_id=NO_NODE if leader is None else leader,
+        leader_id=or_minus_one(leader),
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,

@@ -4,16 +4,12 @@ Source: Kafka's KRaftMetadataCache.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
 
-__all__ = ["NO_NODE", "brokers_with", "live_among", "live_brokers", "offline_replicas", "reachable_leader"]
-
-NO_NODE: Final = -1
-"""The wire's word for no broker."""
+__all__ = ["brokers_with", "live_among", "live_brokers", "offline_replicas", "reachable_leader"]
 
 
 def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:

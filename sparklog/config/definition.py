@@ -189,8 +189,3 @@ def _read(config_type: ConfigType, text: str) -> ConfigValue:
             return tuple(item.strip() for item in text.split(",")) if text else ()
         case ConfigType.STRING | ConfigType.PASSWORD:
             return text
-
-
-def unless_minus_one(value: int) -> int | None:
-    """Return the value; -1, with which Kafka's keys say that there is none, is None."""
-    return None if value == -1 else value

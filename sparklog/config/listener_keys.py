@@ -12,10 +12,10 @@ from sparklog.config.definition import (
     at_least,
     config_key,
     either,
-    unless_minus_one,
 )
 from sparklog.config.listeners import advertised_endpoints, parse_listeners, parse_protocol_map
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.types import unless_minus_one
 from sparklog.wire.socket_settings import SocketSettings
 
 

@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-from sparklog.config.definition import ConfigError, ConfigType, at_least, config_key, either, unless_minus_one
+from sparklog.config.definition import (
+    ConfigError,
+    ConfigType,
+    at_least,
+    config_key,
+    either,
+)
+from sparklog.types import unless_minus_one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from sparklog.endpoints import Endpoint, SecurityProtocol
 from sparklog.metadata.schemas import (
-    NO_LEADER,
     NO_LEADER_CHANGE,
     UNASSIGNED_DIRECTORY,
     BrokerEndpoint,
@@ -22,7 +21,7 @@ from sparklog.metadata.schemas import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, or_minus_one, unless_minus_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ class PartitionRegistration:
             replicas=record.replicas,
             directories=_directories_for(record.replicas, record.directories),
             isr=record.isr,
-            leader=None if record.leader == NO_LEADER else record.leader,
+            leader=unless_minus_one(record.leader),
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             removing_replicas=record.removing_replicas,
@@ -195,7 +194,7 @@ class PartitionRegistration:
             isr=self.isr,
             removing_replicas=self.removing_replicas,
             adding_replicas=self.adding_replicas,
-            leader=NO_LEADER if self.leader is None else self.leader,
+            leader=or_minus_one(self.leader),
             leader_recovery_state=self.leader_recovery_state,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
@@ -219,7 +218,7 @@ class PartitionRegistration:
         elects = record.leader != NO_LEADER_CHANGE
         leader = self.leader
         if elects:
-            leader = None if record.leader == NO_LEADER else record.leader
+            leader = unless_minus_one(record.leader)
         return PartitionRegistration(
             replicas=replicas,
             directories=directories,

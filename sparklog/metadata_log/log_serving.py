@@ -6,7 +6,7 @@ a leader epoch must mean this replica's.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
@@ -24,12 +24,18 @@ from sparklog.metadata_log.machine.fetch_position import snapshot_for
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
-from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset, SnapshotId
+from sparklog.types import (
+    CLUSTER_METADATA_TOPIC_ID,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    SnapshotId,
+    or_minus_one,
+    unless_minus_one,
+)
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["ServedLog", "fetch_refusal"]
-
-_UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class ServedLog:
                     diverging = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         except KafkaError as error:
             error_code = error.error_code
-        high_watermark = _UNKNOWN if self.high_watermark is None else self.high_watermark
+        high_watermark = or_minus_one(self.high_watermark)
         return PartitionData(
             partition_index=partition.partition,
             error_code=error_code,
@@ -90,7 +96,7 @@ class ServedLog:
             log_start_offset=self.log.log_start_offset,
             diverging_epoch=diverging,
             current_leader=LeaderIdAndEpoch(
-                leader_id=_UNKNOWN if self.leader_id is None else self.leader_id,
+                leader_id=or_minus_one(self.leader_id),
                 leader_epoch=self.leader_epoch,
             ),
             snapshot_id=snapshot,
@@ -113,9 +119,9 @@ class ServedLog:
                 ErrorCode.unknown_topic_or_partition,
                 f"the metadata log has no partition {partition.partition}",
             )
-        check_leader_epoch(_known(partition.current_leader_epoch), self.leader_epoch)
+        check_leader_epoch(unless_minus_one(partition.current_leader_epoch), self.leader_epoch)
         log = self.log
-        offset, last_fetched_epoch = partition.fetch_offset, _known(partition.last_fetched_epoch)
+        offset, last_fetched_epoch = partition.fetch_offset, unless_minus_one(partition.last_fetched_epoch)
         snapshot_id = snapshot_for(
             offset,
             last_fetched_epoch,
@@ -140,7 +146,3 @@ class ServedLog:
 def fetch_refusal(error_code: ErrorCode) -> FetchResponse:
     """Return the answer to a request that is refused as a whole."""
     return unthrottled(FetchResponse, error_code=error_code, responses=())
-
-
-def _known(leader_epoch: LeaderEpoch) -> LeaderEpoch | None:
-    return None if leader_epoch == _UNKNOWN else leader_epoch

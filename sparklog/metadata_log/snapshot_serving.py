@@ -5,7 +5,7 @@ are stretches of the file, not batches, and are sent from it without being read.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 from kio.schema.fetch_snapshot.v1.response import (
@@ -18,12 +18,18 @@ from kio.schema.fetch_snapshot.v1.response import SnapshotId as WireSnapshotId
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.file_region import FileRegion
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, SnapshotId
+from sparklog.storage.machine.epoch_checks import check_leader_epoch
+from sparklog.types import (
+    CLUSTER_METADATA_TOPIC,
+    BrokerId,
+    LeaderEpoch,
+    SnapshotId,
+    or_minus_one,
+    unless_minus_one,
+)
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["fetch_snapshot_response"]
-
-_UNKNOWN: Final = -1
 
 
 def fetch_snapshot_response(
@@ -50,7 +56,11 @@ def fetch_snapshot_response(
     snapshot_id = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
     error_code, size_bytes, piece = ErrorCode.none, 0, None
     try:
-        _check_addressee(topic.name, partition.partition, partition.current_leader_epoch, leader_epoch)
+        if (topic.name, partition.partition) != (CLUSTER_METADATA_TOPIC, 0):
+            raise KafkaError(
+                ErrorCode.unknown_topic_or_partition, f"{topic.name}-{partition.partition} has no snapshots"
+            )
+        check_leader_epoch(unless_minus_one(partition.current_leader_epoch), leader_epoch)
         file = find(snapshot_id)
         if file is None:
             raise KafkaError(ErrorCode.snapshot_not_found, f"there is no snapshot {snapshot_id}")
@@ -71,25 +81,12 @@ def fetch_snapshot_response(
         index=partition.partition,
         error_code=error_code,
         snapshot_id=WireSnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.leader_epoch),
-        current_leader=LeaderIdAndEpoch(
-            leader_id=_UNKNOWN if leader_id is None else leader_id, leader_epoch=leader_epoch
-        ),
+        current_leader=LeaderIdAndEpoch(leader_id=or_minus_one(leader_id), leader_epoch=leader_epoch),
         size=size_bytes,
         position=partition.position,
         unaligned_records=records,
     )
     return _response(ErrorCode.none, (TopicSnapshot(name=topic.name, partitions=(answer,)),))
-
-
-def _check_addressee(
-    topic: str, partition: int, requested_epoch: LeaderEpoch, leader_epoch: LeaderEpoch
-) -> None:
-    if (topic, partition) != (CLUSTER_METADATA_TOPIC, 0):
-        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{topic}-{partition} has no snapshots")
-    if _UNKNOWN < requested_epoch < leader_epoch:
-        raise KafkaError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {leader_epoch}")
-    if requested_epoch > leader_epoch:
-        raise KafkaError(ErrorCode.unknown_leader_epoch, f"the leader epoch is {leader_epoch}")
 
 
 def _response(error_code: ErrorCode, topics: tuple[TopicSnapshot, ...]) -> FetchSnapshotResponse:

@@ -18,7 +18,6 @@ from sparklog.records.batch import (
     MAGIC,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
     CorruptBatchError,
@@ -27,7 +26,7 @@ from sparklog.records.batch import (
 )
 from sparklog.records.codecs import Codec, compress, decompress
 from sparklog.records.varints import MalformedRecordsError, append_varint, read_varint
-from sparklog.types import LeaderEpoch, Offset, TimestampMs
+from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one, unless_minus_one
 
 __all__ = ["SimpleRecord", "build_batch", "read_records"]
 
@@ -69,13 +68,13 @@ def build_batch(
     """Return one batch of `records`, which must not be empty; offsets given must rise."""
     assert records, "a batch has at least one record"
     first_timestamp = records[0].timestamp_ms
-    base_timestamp = NO_TIMESTAMP if first_timestamp is None else first_timestamp
+    base_timestamp = or_minus_one(first_timestamp)
     max_timestamp = base_timestamp
     payload = bytearray()
     offset = base_offset - 1
     for record in records:
         offset = offset + 1 if record.offset is None else record.offset
-        timestamp = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
+        timestamp = or_minus_one(record.timestamp_ms)
         max_timestamp = max(max_timestamp, timestamp)
         body = bytearray(1)  # attributes, unused
         append_varint(body, timestamp - base_timestamp)
@@ -167,7 +166,7 @@ def read_records(
                 key,
                 value,
                 headers,
-                None if timestamp == NO_TIMESTAMP else timestamp,
+                unless_minus_one(timestamp),
                 header.base_offset + offset_delta,
             )
     except IndexError:

@@ -44,7 +44,14 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from sparklog.storage.running_marker import RUNNING_MARKER, RunningMarker, boot_id, read_marker, write_marker
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, Offset, TimestampMs, TopicPartition
+from sparklog.types import (
+    CLUSTER_METADATA_TOPIC,
+    BrokerEpoch,
+    Offset,
+    TimestampMs,
+    TopicPartition,
+    or_minus_one,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -409,7 +416,7 @@ class LogDirectory:
         if self.failure is not None or self.unreadable or self.has_unclosed_logs:
             logger.error("%s was not stopped cleanly: the next start checks its logs", self.path)
             return
-        content = {"version": 0, "brokerEpoch": -1 if broker_epoch is None else broker_epoch}
+        content = {"version": 0, "brokerEpoch": or_minus_one(broker_epoch)}
         with storage_errors(f"write the clean-shutdown marker of {self.path}"):
             replace_file(
                 self.path / CLEAN_SHUTDOWN_MARKER, json.dumps(content, separators=(",", ":")).encode()

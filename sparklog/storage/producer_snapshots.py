@@ -21,7 +21,7 @@ from crc32c import crc32c
 
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_of
 from sparklog.storage.machine.producer_states import BatchMetadata, ProducerState, ProducerStates
-from sparklog.types import Offset, ProducerId, TimestampMs
+from sparklog.types import Offset, ProducerId, TimestampMs, or_minus_one
 
 _VERSION: Final = 1
 _PREFIX: Final = Struct(">hI")
@@ -47,8 +47,8 @@ def encode_snapshot(producers: Mapping[ProducerId, ProducerState]) -> bytes:
             -1 if last is None else last.last_offset,
             0 if last is None else last.offset_delta,
             state.last_append_ms,
-            -1 if state.coordinator_epoch is None else state.coordinator_epoch,
-            -1 if state.transaction_first_offset is None else state.transaction_first_offset,
+            or_minus_one(state.coordinator_epoch),
+            or_minus_one(state.transaction_first_offset),
         )
     return _PREFIX.pack(_VERSION, crc32c(entries)) + entries
 

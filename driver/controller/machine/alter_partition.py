@@ -25,14 +25,12 @@ from driver.controller.machine.partition_changes import change_partition
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import LeaderRecoveryState, PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChangeRecord
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, or_minus_one, unless_minus_one
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["alter_partition"]
 
 logger = logging.getLogger(__name__)
-
-_UNKNOWN_BROKER_EPOCH = -1
 
 
 def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> Decision:
@@ -144,7 +142,7 @@ def _check_members(cluster: ClusterState, proposed: ProposedPartition) -> None:
             problem = "shutting down"
         elif registration.fenced:
             problem = "fenced"
-        elif state.broker_epoch not in (_UNKNOWN_BROKER_EPOCH, registration.broker_epoch):
+        elif unless_minus_one(state.broker_epoch) not in (None, registration.broker_epoch):
             problem = f"registered with epoch {registration.broker_epoch}, not {state.broker_epoch}"
         if problem is not None:
             raise KafkaError(ErrorCode.ineligible_replica, f"broker {state.broker_id} is {problem}")
@@ -174,7 +172,7 @@ def _accepted(number: int, partition: PartitionRegistration) -> PartitionAnswer:
     return PartitionAnswer(
         partition_index=number,
         error_code=ErrorCode.none,
-        leader_id=NO_LEADER if partition.leader is None else partition.leader,
+        leader_id=or_minus_one(partition.leader),
         leader_epoch=partition.leader_epoch,
         isr=partition.isr,
         leader_recovery_state=int(partition.leader_recovery_state),

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.schemas import NO_LEADER, LeaderRecoveryState, PartitionChangeRecord
-from sparklog.types import BrokerId
+from sparklog.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
+from sparklog.types import BrokerId, or_minus_one
 
 __all__ = ["Election", "IsrRules", "change_partition"]
 
@@ -79,7 +79,7 @@ def change_partition(
     )
     changes: dict[str, Any] = {}
     if leader != partition.leader:
-        changes["leader"] = NO_LEADER if leader is None else leader
+        changes["leader"] = or_minus_one(leader)
         if leader is not None and unclean:
             wanted_isr, elr = (leader,), ()
             recovery_state = LeaderRecoveryState.RECOVERING

@@ -31,7 +31,7 @@ from kio.schema.broker_registration.v4.request import Feature, Listener
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.registrations import FeatureRange
-from sparklog.types import BrokerEpoch, BrokerId, Offset
+from sparklog.types import BrokerEpoch, BrokerId, Offset, or_minus_one
 
 __all__ = [
     "BrokerDiskError",
@@ -149,7 +149,7 @@ class BrokerLifecycle:
         return BrokerHeartbeatRequest(
             broker_id=self.identity.node_id,
             broker_epoch=self.broker_epoch,
-            current_metadata_offset=-1 if self._applied_offset is None else self._applied_offset,
+            current_metadata_offset=or_minus_one(self._applied_offset),
             want_fence=not self._knows_itself or (self.has_undeclared_damage and self.is_fenced),
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=tuple(self._offline_directories),
@@ -313,5 +313,5 @@ class BrokerLifecycle:
             ),
             rack=identity.rack,
             log_dirs=tuple(sorted(identity.log_directories)),
-            previous_broker_epoch=-1 if previous is None else previous,
+            previous_broker_epoch=or_minus_one(previous),
         )

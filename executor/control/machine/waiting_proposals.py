@@ -19,7 +19,7 @@ from kio.schema.alter_partition.v3.request import BrokerState, PartitionData, To
 from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.errors import ErrorCode
-from sparklog.types import TopicIdPartition
+from sparklog.types import TopicIdPartition, or_minus_one
 
 __all__ = ["WaitingProposals"]
 
@@ -100,7 +100,7 @@ def _topics(proposals: list[_Waiting]) -> Sequence[TopicData]:
                 partition_index=partition.partition,
                 leader_epoch=proposal.leader_epoch,
                 new_isr_with_epochs=tuple(
-                    BrokerState(broker_id=member, broker_epoch=-1 if epoch is None else epoch)
+                    BrokerState(broker_id=member, broker_epoch=or_minus_one(epoch))
                     for member, epoch in proposal.new_isr
                 ),
                 partition_epoch=proposal.partition_epoch,

@@ -34,7 +34,7 @@ from kio.schema.fetch.v17.request import (
 from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered, PartitionFetch
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition
+from sparklog.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
 from sparklog.wire.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
 
 if TYPE_CHECKING:
@@ -149,9 +149,7 @@ class LeaderFetches:
         if session_id != NO_SESSION_ID:
             self._session_epoch = epoch_after(session_epoch)
         return FetchRequest(
-            replica_state=ReplicaState(
-                replica_id=self._broker_id, replica_epoch=-1 if broker_epoch is None else broker_epoch
-            ),
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=or_minus_one(broker_epoch)),
             max_wait=datetime.timedelta(
                 milliseconds=0 if session_id == NO_SESSION_ID else limits.max_wait_ms
             ),
@@ -187,7 +185,7 @@ class LeaderFetches:
             partition=key.partition,
             current_leader_epoch=fetch.leader_epoch,
             fetch_offset=fetch.offset,
-            last_fetched_epoch=-1 if fetch.last_fetched_epoch is None else fetch.last_fetched_epoch,
+            last_fetched_epoch=or_minus_one(fetch.last_fetched_epoch),
             log_start_offset=log_start_offset,
             partition_max_bytes=self._limits.partition_max_bytes,
         )

@@ -34,7 +34,6 @@ def snapshot_for(
         return newest
     if oldest.end_offset > log_start_offset:
         return None  # The log has what is in the snapshots.
-    last_epoch = -1 if last_fetched_epoch is None else last_fetched_epoch
     if fetch_offset == log_start_offset:
-        return None if last_epoch == oldest.leader_epoch else newest
-    return newest if last_epoch < oldest.leader_epoch else None
+        return None if last_fetched_epoch == oldest.leader_epoch else newest
+    return newest if last_fetched_epoch is None or last_fetched_epoch < oldest.leader_epoch else None

@@ -14,13 +14,19 @@ from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest, Partition
 from kio.schema.fetch_snapshot.v1.request import SnapshotId as WireSnapshotId
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, LeaderEpoch, SnapshotId
+from sparklog.types import (
+    CLUSTER_METADATA_TOPIC,
+    BrokerId,
+    LeaderEpoch,
+    SnapshotId,
+    or_minus_one,
+    unless_minus_one,
+)
 
 __all__ = ["DownloadRefusedError", "SnapshotDownload"]
 
 FETCH_SNAPSHOT_MAX_BYTES: Final = 8 * 1024 * 1024
 """The largest piece that is asked for."""
-_UNKNOWN: Final = -1
 
 
 class DownloadRefusedError(KafkaError):
@@ -64,7 +70,7 @@ class SnapshotDownload:
         """Return the request for the next piece."""
         partition = PartitionSnapshot(
             partition=0,
-            current_leader_epoch=_UNKNOWN if self._leader_epoch is None else self._leader_epoch,
+            current_leader_epoch=or_minus_one(self._leader_epoch),
             snapshot_id=WireSnapshotId(
                 end_offset=self.snapshot_id.end_offset, epoch=self.snapshot_id.leader_epoch
             ),
@@ -95,7 +101,7 @@ class SnapshotDownload:
             raise DownloadRefusedError(
                 partition.error_code,
                 f"snapshot {self.snapshot_id} is not given",
-                None if leader_epoch == _UNKNOWN else leader_epoch,
+                unless_minus_one(leader_epoch),
             )
         answered_id = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
         if answered_id != self.snapshot_id:
