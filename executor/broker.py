@@ -122,7 +122,7 @@ class Broker:
 
         async def serve() -> None:
             """Wait for a leader and for the logs, then live until it is time to shut down."""
-            if not (await life.outlives(quorum.joined()) and await life.outlives(result_of(loading))):
+            if not (await life.lasts_until(quorum.joined()) and await life.lasts_until(result_of(loading))):
                 return
             quorum.check_disk()
             services = BrokerServices(

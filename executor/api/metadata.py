@@ -83,10 +83,10 @@ class MetadataHandler:
             else {topic.name or topic.topic_id for topic in body.topics}
         )
         controller_id = self_if_live(image, self._node_id)
-        departed = self._suspicions.just_fenced(request.connection, asked)
+        just_fenced = self._suspicions.just_fenced(request.connection, asked)
         if body.topics is None:
             return self._whole_of(request.listener_name).answer(
-                image, body, request.api_version, controller_id=controller_id, departed=departed
+                image, body, request.api_version, controller_id=controller_id, just_fenced=just_fenced
             )
         return (
             yield from metadata_response(
@@ -95,7 +95,7 @@ class MetadataHandler:
                 request.listener_name,
                 cluster_id=self._cluster_id,
                 controller_id=controller_id,
-                departed=departed,
+                just_fenced=just_fenced,
                 request_version=request.api_version,
             )
         )

@@ -1,9 +1,9 @@
 """A broker's life on its event loop: waits for a leader, registers, beats, and leaves when it is time.
 
 `BrokerLifecycle` decides from the registration on; before it there is only the wait for others. Order for the
-caller: `begin`; `outlives` whatever has to come first; `live`, whose return means that it is time to shut
-down, as a False of `outlives` does. It subscribes to the metadata after the replicas, for what it tells the
-controller of its progress is what they have acted on.
+caller: `begin`; `lasts_until` whatever has to come first; `live`, whose return means that it is time to shut
+down, as a False of `lasts_until` does. It subscribes to the metadata after the replicas, for what it tells
+the controller of its progress is what they have acted on.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class BrokerLife:
         lifecycle = self._lifecycle
         return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
 
-    async def outlives(self, coroutine: Coroutine[Any, Any, None]) -> bool:
+    async def lasts_until(self, coroutine: Coroutine[Any, Any, None]) -> bool:
         """Wait for `coroutine` to end; return whether it did before it was time to leave.
 
         Raises:

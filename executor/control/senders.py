@@ -28,7 +28,7 @@ class Senders:
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)
-        self.producer_ids = ProducerIdBlocks(requests)
+        self.producer_id_blocks = ProducerIdBlocks(requests)
         self.topic_creation = AutoTopicCreation(link, request_timeout_ms)
         self.forwarder = Forwarder(link, request_timeout_ms)
 

@@ -54,7 +54,7 @@ def metadata_response(
     *,
     cluster_id: str,
     controller_id: BrokerId | None = None,
-    departed: Sequence[BrokerRegistration] = (),
+    just_fenced: Sequence[BrokerRegistration] = (),
     request_version: int = _NEWEST_METADATA_VERSION,
 ) -> Generator[None, None, MetadataResponse]:
     """Return the answer to a MetadataRequest of version 13 that was asked in `request_version`.
@@ -64,12 +64,12 @@ def metadata_response(
     `controller_id` is the broker that admin requests should go to; a broker names itself, as it forwards
     them. Without one, the first live broker is named. A topic asked for by name that does not exist is
     answered with an error; `topics_to_create` says which of them auto-creation should make.
-    `departed` are brokers that are listed although they are not live.
+    `just_fenced` are brokers that are listed although they are not live.
     """
     live = tuple(live_brokers(image, listener_name))
     if controller_id is None:
         controller_id = live[0][0].broker_id if live else None
-    addresses = {broker.broker_id: (broker, broker.endpoint(listener_name)) for broker in departed}
+    addresses = {broker.broker_id: (broker, broker.endpoint(listener_name)) for broker in just_fenced}
     addresses.update({broker.broker_id: (broker, endpoint) for broker, endpoint in live})
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_OMITTED
     topics = []

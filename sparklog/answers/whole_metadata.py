@@ -31,7 +31,7 @@ class _Key(NamedTuple):
 
     version: int
     controller_id: BrokerId | None
-    departed: tuple[tuple[BrokerId, BrokerEpoch], ...]
+    just_fenced: tuple[tuple[BrokerId, BrokerEpoch], ...]
     with_operations: bool
 
 
@@ -59,7 +59,7 @@ class WholeMetadata:
         version: int,
         *,
         controller_id: BrokerId | None = None,
-        departed: Sequence[BrokerRegistration] = (),
+        just_fenced: Sequence[BrokerRegistration] = (),
     ) -> EncodedBody | Awaitable[EncodedBody]:
         """Return the answer to a MetadataRequest of the newest version, asked in `version`, for all topics.
 
@@ -69,14 +69,14 @@ class WholeMetadata:
         key = _Key(
             version,
             controller_id,
-            tuple((broker.broker_id, broker.broker_epoch) for broker in departed),
+            tuple((broker.broker_id, broker.broker_epoch) for broker in just_fenced),
             request.include_topic_authorized_operations,
         )
         answer = self._answers.get(key)
         if answer is None:
             if len(self._answers) >= MAX_ANSWERS:
                 del self._answers[next(iter(self._answers))]
-            steps = self._steps(image, request, key, departed)
+            steps = self._steps(image, request, key, just_fenced)
             answer = self._answers[key] = asyncio.get_running_loop().create_task(over_turns(steps))
         if isinstance(answer, EncodedBody):
             return answer
@@ -106,7 +106,7 @@ class WholeMetadata:
             self._leaders = None
 
     def _steps(
-        self, image: MetadataImage, request: Any, key: _Key, departed: Sequence[BrokerRegistration]
+        self, image: MetadataImage, request: Any, key: _Key, just_fenced: Sequence[BrokerRegistration]
     ) -> Steps:
         response = yield from metadata_response(
             image,
@@ -114,7 +114,7 @@ class WholeMetadata:
             self._listener_name,
             cluster_id=self._cluster_id,
             controller_id=key.controller_id,
-            departed=departed,
+            just_fenced=just_fenced,
             request_version=key.version,
         )
         entity = yield from downgrade_in_steps(response, key.version)

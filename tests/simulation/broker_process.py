@@ -1,8 +1,8 @@
 """A broker's process: production lifecycle, image, roles and replicas, and the loops that join them.
 
-It mirrors the shells `executor.broker` and `executor.metadata.follower`: the same steps in the same order,
-without asyncio. What it does with the metadata is `executor.partitions.roles` itself, over the logs of a
-simulated disk.
+It mirrors the shells `executor.control.broker_life` and `executor.metadata.follower`: the same steps in the
+same order, without asyncio. What it does with the metadata is `executor.partitions.roles` itself, over the
+logs of a simulated disk.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -31,7 +31,7 @@ JUST_FENCED_MS: Final = 5_000
 """Clients ask at once when a connection breaks, and look after all their leaders every second."""
 
 
-class _Departed:
+class _Fenced:
     """A broker that is fenced."""
 
     def __init__(self, registration: BrokerRegistration, since_ms: int) -> None:
@@ -49,7 +49,7 @@ class SuspectedBrokers:
         self._image = EMPTY_IMAGE
         self._lost_ms: dict[BrokerId, int] = {}
         """Since when there is no connection to a broker that the image has for live."""
-        self._departed: dict[BrokerId, _Departed] = {}
+        self._just_fenced: dict[BrokerId, _Fenced] = {}
 
     def connection_lost(self, broker_id: BrokerId, now_ms: int) -> None:
         """A connection to the broker broke, or one was refused."""
@@ -69,9 +69,9 @@ class SuspectedBrokers:
             if after is None or after.fenced or after.broker_epoch != before.broker_epoch:
                 self._lost_ms.pop(broker_id, None)
                 if not before.fenced:
-                    self._departed[broker_id] = _Departed(before, now_ms)
+                    self._just_fenced[broker_id] = _Fenced(before, now_ms)
         self._image = image
-        self._forget_departed(now_ms)
+        self._forget_fenced(now_ms)
 
     def suspected_until_ms(self, leaders: Set[BrokerId], now_ms: int) -> int | None:
         """Return until when one of `leaders` is suspected of being lost; None if none is now."""
@@ -84,20 +84,20 @@ class SuspectedBrokers:
         self, asker: object, topics: Set[Hashable], now_ms: int
     ) -> tuple[BrokerRegistration, ...]:
         """Return the fenced brokers to list in the answer that tells `asker` of these topics' leaders."""
-        self._forget_departed(now_ms)
+        self._forget_fenced(now_ms)
         listed = []
-        for departed in self._departed.values():
-            told = departed.told.get(asker)
+        for fenced in self._just_fenced.values():
+            told = fenced.told.get(asker)
             if not topics or told is None or not topics <= told:
-                listed.append(departed.registration)
-                departed.told.setdefault(asker, set()).update(topics)
+                listed.append(fenced.registration)
+                fenced.told.setdefault(asker, set()).update(topics)
         return tuple(listed)
 
-    def _forget_departed(self, now_ms: int) -> None:
+    def _forget_fenced(self, now_ms: int) -> None:
         """Forget those that are back or have been gone for long."""
-        for broker_id, departed in list(self._departed.items()):
-            if _is_live(self._image, broker_id) or departed.since_ms + JUST_FENCED_MS <= now_ms:
-                del self._departed[broker_id]
+        for broker_id, fenced in list(self._just_fenced.items()):
+            if _is_live(self._image, broker_id) or fenced.since_ms + JUST_FENCED_MS <= now_ms:
+                del self._just_fenced[broker_id]
 
 
 def _is_live(image: MetadataImage, broker_id: BrokerId) -> bool:

@@ -115,11 +115,11 @@ def test_metadata_response_lists_live_brokers_at_the_listener_asked_through() ->
     assert (response.cluster_id, response.controller_id, response.topics) == ("c", 2, ())
 
 
-def test_metadata_response_lists_a_departed_broker_where_it_was() -> None:
+def test_metadata_response_lists_a_just_fenced_broker_where_it_was() -> None:
     """Clients are let go of a broker gently; one that is back is listed as it is now."""
     image = image_of(brokers=(broker(1), broker(2, fenced=True), broker(3)))
     was = (broker(2), replace(broker(3), listeners=(Endpoint(LISTENER, "old", 1),)), broker(4, listeners=()))
-    response = in_one_go(metadata_response(image, asking(), LISTENER, cluster_id="c", departed=was))
+    response = in_one_go(metadata_response(image, asking(), LISTENER, cluster_id="c", just_fenced=was))
     assert [(item.node_id, item.host) for item in response.brokers] == [
         (1, "host-1"),
         (2, "host-2"),

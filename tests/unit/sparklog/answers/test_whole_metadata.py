@@ -174,7 +174,7 @@ def test_answers_differ_by_what_clients_ask_for() -> None:
             await ask(whole, image, version=12),
             await ask(whole, image, with_operations),
             await ask(whole, image, controller_id=1),
-            await ask(whole, image, departed=(a_broker(2, fenced=True),)),
+            await ask(whole, image, just_fenced=(a_broker(2, fenced=True),)),
         ]
         assert len(set(bodies)) == len(bodies)
 
