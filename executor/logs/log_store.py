@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
@@ -211,7 +212,7 @@ def _load(
         logs = directory.load_all(config_for, wall_clock_ms(), threads=threads)
     except KafkaError as error:
         return error
-    high_watermarks = directory.read_high_watermarks()
+    high_watermarks = directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT)
     return [_Loaded(log, high_watermarks.get(partition, 0)) for partition, log in logs.items()]
 
 

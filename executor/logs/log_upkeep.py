@@ -23,8 +23,14 @@ from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
 from sparklog.storage.log import Log
-from sparklog.storage.log_directory import LogDirectory, log_start_offset_to_keep
+from sparklog.storage.log_directory import LogDirectory
 
 __all__ = ["LogUpkeep"]
 
@@ -51,7 +57,7 @@ class LogUpkeep:
             logs,
             on_failed,
             lambda replica: replica.log.recovery_point,
-            LogDirectory.write_recovery_points,
+            RECOVERY_POINT_CHECKPOINT,
         )
         self._checkpoints: Sequence[Checkpoint] = (
             self._recovery_points,
@@ -61,7 +67,7 @@ class LogUpkeep:
                 logs,
                 on_failed,
                 lambda replica: log_start_offset_to_keep(replica.log),
-                LogDirectory.write_log_start_offsets,
+                LOG_START_OFFSET_CHECKPOINT,
             ),
             Checkpoint(
                 "highwatermark-checkpoint",
@@ -69,7 +75,7 @@ class LogUpkeep:
                 logs,
                 on_failed,
                 lambda replica: replica.high_watermark,
-                LogDirectory.write_high_watermarks,
+                REPLICATION_OFFSET_CHECKPOINT,
             ),
         )
         jobs: Sequence[UpkeepJob] = (

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.files import storage_errors, sync_directory
 from sparklog.types import SnapshotId
 
@@ -68,12 +67,11 @@ def snapshot_size_bytes(directory: Path, snapshot_id: SnapshotId) -> int | None:
         KafkaError: KAFKA_STORAGE_ERROR.
     """
     path = snapshot_path(directory, snapshot_id)
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise KafkaError(ErrorCode.kafka_storage_error, f"cannot look at {path}: {error}") from error
+    with storage_errors(f"look at {path}"):
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
 
 
 def delete_snapshot(directory: Path, snapshot_id: SnapshotId) -> None:

@@ -3,7 +3,7 @@
 Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`, `cut_at`,
 `advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
 for one thread at a time, normally the broker's event loop; none of them fsyncs. `open`, `flush`,
-`flush_rolled`, `delete_files_due`, `close` and `rename_for_deletion` may block for long and belong off the
+`flush_rolled`, `delete_files_due`, `close` and `rename_with_suffix` may block for long and belong off the
 loop. `flush`, `flush_rolled`, `delete_files_due`, `read` and `offset_for_timestamp` are safe beside any of
 the former in another thread.
 
@@ -307,14 +307,6 @@ class Log:
                 self._flushing.give_up()
         finally:
             state.segments.close()
-
-    def rename_for_deletion(self) -> Path:
-        """Close and rename the directory to `<topic>-<partition>.<unique>-delete`; return the new path.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        return self.rename_with_suffix("-delete")
 
     def rename_with_suffix(self, suffix: str) -> Path:
         """Close without flushing and rename the directory to `<topic>-<partition>.<unique><suffix>`.

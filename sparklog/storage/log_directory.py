@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -27,10 +26,8 @@ from sparklog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
-    CorruptCheckpointError,
-    read_offsets,
-    write_offsets,
 )
+from sparklog.storage.directory_checkpoints import DirectoryCheckpoints
 from sparklog.storage.files import (
     is_disk_error,
     partition_of,
@@ -44,14 +41,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from sparklog.storage.running_marker import RUNNING_MARKER, RunningMarker, boot_id, read_marker, write_marker
-from sparklog.types import (
-    CLUSTER_METADATA_TOPIC,
-    BrokerEpoch,
-    Offset,
-    TimestampMs,
-    TopicPartition,
-    or_minus_one,
-)
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, TimestampMs, TopicPartition, or_minus_one
 
 logger = logging.getLogger(__name__)
 
@@ -85,11 +75,9 @@ class LogDirectory:
         """Why the directory is offline; None while it is not."""
         self.has_unclosed_logs = False
         """Set by who gives up a log without closing it: no clean stop is claimed then."""
+        self.checkpoints = DirectoryCheckpoints(path)
         self._lock_descriptor: int | None = lock_descriptor
         self._to_delete: list[tuple[TimestampMs, Path]] = []
-        self._checkpoint_lock = Lock()
-        self._checkpoints: dict[str, dict[TopicPartition, Offset]] = {}
-        """What each checkpoint file says, once it was read or written."""
 
     @classmethod
     def open(cls, path: Path) -> "LogDirectory":
@@ -172,9 +160,9 @@ class LogDirectory:
                 partition: (directory, config_for(partition.topic))
                 for partition, directory in self._log_directories().items()
             }
-            recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT)
-            start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT)
-            high_watermarks = self.read_high_watermarks()
+            recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT)
+            start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT)
+            high_watermarks = self.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT)
             with ThreadPoolExecutor(threads, "sparklog-recovery") as executor:
                 opening = {
                     partition: executor.submit(
@@ -190,7 +178,7 @@ class LogDirectory:
                     for partition, (directory, config) in to_load.items()
                 }
                 logs = self._loaded(opening)
-            self._lower_recovery_points(logs.values())
+            self.checkpoints.lower_recovery_points(logs.values())
             logger.info(
                 "%s: %d logs with %d bytes loaded, %d bytes of them checked",
                 self.path,
@@ -254,11 +242,11 @@ class LogDirectory:
         topic_partition = TopicPartition(topic, partition)
         directory = self.path / str(topic_partition)
         exists = directory.exists()
-        recovery_points = self._checkpointed(RECOVERY_POINT_CHECKPOINT) if exists else {}
-        start_offsets = self._checkpointed(LOG_START_OFFSET_CHECKPOINT) if exists else {}
-        high_watermarks = self.read_high_watermarks() if exists else {}
+        recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT) if exists else {}
+        start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT) if exists else {}
+        high_watermarks = self.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) if exists else {}
         if not exists:
-            self._forget(topic_partition)
+            self.checkpoints.forget(topic_partition)
         log = Log.open(
             directory,
             config,
@@ -269,52 +257,8 @@ class LogDirectory:
             now_ms=now_ms,
             topic_id=topic_id,
         )
-        self._lower_recovery_points([log])
+        self.checkpoints.lower_recovery_points([log])
         return log
-
-    def _lower_recovery_points(self, logs: Iterable[Log]) -> None:
-        """Have the checkpoint say no more of logs that are shorter, before they take anything in.
-
-        Else a crash would leave unchecked what had been written where something was missing.
-        """
-        too_high = [log for log in logs if log.is_checkpointed_too_high]
-        if too_high:
-            lowered = {log.topic_partition: log.recovery_point for log in too_high}
-            with self._checkpoint_lock:
-                self._replace_checkpoint(
-                    RECOVERY_POINT_CHECKPOINT, self._checkpointed(RECOVERY_POINT_CHECKPOINT) | lowered
-                )
-            for log in too_high:
-                log.checkpointed_recovery_point = log.recovery_point
-
-    def _checkpointed(self, name: str) -> dict[TopicPartition, Offset]:
-        known = self._checkpoints.get(name)
-        if known is None:
-            try:
-                known = read_offsets(self.path / name)
-            except CorruptCheckpointError as error:
-                # Without it recovery reads more, and nothing is lost.
-                logger.warning("Doing without a checkpoint: %s", error)
-                known = {}
-            self._checkpoints[name] = known
-        return known
-
-    def _write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        with self._checkpoint_lock:
-            self._replace_checkpoint(name, dict(offsets))
-
-    def _replace_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
-        """Write a checkpoint; the caller holds the lock."""
-        write_offsets(self.path / name, offsets)
-        self._checkpoints[name] = offsets
-
-    def _forget(self, partition: TopicPartition) -> None:
-        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
-            with self._checkpoint_lock:
-                known = self._checkpointed(name)
-                if partition in known:
-                    left = {other: offset for other, offset in known.items() if other != partition}
-                    self._replace_checkpoint(name, left)
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:
         """Rename the log's directory with `-delete`; `remove_directories_due` removes it.
@@ -357,56 +301,6 @@ class LogDirectory:
             self._to_delete.remove(entry)
         return len(due)
 
-    def write_checkpoints(
-        self, logs: Iterable[Log], high_watermarks: Mapping[TopicPartition, Offset] | None = None
-    ) -> None:
-        """Write the recovery-point and log-start-offset checkpoints of `logs`, and the high watermarks.
-
-        `logs` are all those of this directory.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        logs = list(logs)
-        self.write_recovery_points({log.topic_partition: log.recovery_point for log in logs})
-        self.write_log_start_offsets(
-            {
-                log.topic_partition: offset
-                for log in logs
-                if (offset := log_start_offset_to_keep(log)) is not None
-            }
-        )
-        if high_watermarks is not None:
-            self.write_high_watermarks(high_watermarks)
-
-    def write_recovery_points(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Write up to where each log of this directory has been fsynced.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        self._write_checkpoint(RECOVERY_POINT_CHECKPOINT, offsets)
-
-    def write_log_start_offsets(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Write what `log_start_offset_to_keep` says of the logs of this directory.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, offsets)
-
-    def write_high_watermarks(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Write the high watermarks of this directory's replicas.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        self._write_checkpoint(REPLICATION_OFFSET_CHECKPOINT, offsets)
-
-    def read_high_watermarks(self) -> dict[TopicPartition, Offset]:
-        """Return the last checkpointed high watermarks; empty when there are none that can be read."""
-        return self._checkpointed(REPLICATION_OFFSET_CHECKPOINT)
-
     def write_clean_shutdown(self, broker_epoch: BrokerEpoch | None) -> None:
         """Say that every log was closed properly, if that is so. Call it last.
 
@@ -443,11 +337,6 @@ def _close_opened(opening: Iterable[Future[Log]]) -> None:
     for future in opening:
         if not future.cancelled() and future.exception() is None:
             future.result().close(clean=False)
-
-
-def log_start_offset_to_keep(log: Log) -> Offset | None:
-    """Return the log start offset where it is not that of the first segment; only then Kafka writes it."""
-    return log.log_start_offset if log.log_start_offset > log.first_segment_base_offset else None
 
 
 def _read_previous_stop(path: Path) -> tuple[PreviousStop, BrokerEpoch | None]:

@@ -5,6 +5,7 @@ same order, without asyncio. What it does with the metadata is `executor.partiti
 logs of a simulated disk.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from kio.schema.fetch.v17.request import FetchRequest
 
 from driver.controller.machine.unclean_recovery import LogQuestion
 from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.logs.machine.upkeep_schedule import UpkeepSchedule
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.lease import Lease
 from executor.partitions.log_end import position_of
@@ -111,7 +113,13 @@ class BrokerProcess(Process):
         # In which of its directories a replica lies is no question here: there is one.
         reports = DirectoryReports(broker_id, lambda key, directory_id: None)
         self._roles = Roles(host, self.replicas, DiskLogs(disk), TopicSettings(config), reports, self._lease)
-        self._ticks = random.randrange(CHECKPOINT_TICKS)
+        self._upkeep: UpkeepSchedule[Callable[[], None]] = UpkeepSchedule()
+        self._upkeep.add(
+            self._write_high_watermarks,
+            interval_ms=CHECKPOINT_TICKS * REPLICAS_TICK_MS,
+            first_due_ms=self.now_ms
+            + (CHECKPOINT_TICKS - random.randrange(CHECKPOINT_TICKS)) * REPLICAS_TICK_MS,
+        )
         self._link.connect()
         self.voting = Voting(self, self._link, Link(self, self.controller_host))
         self.after(REPLICAS_TICK_MS, self._tick)
@@ -293,11 +301,14 @@ class BrokerProcess(Process):
         now_ms = self.now_ms
         for replica in self._isr_checks.take_due(now_ms):
             replica.handle(Ticked(now_ms))
-        self._ticks += 1
-        if self._ticks % CHECKPOINT_TICKS == 0:
-            for replica in self.replicas:
-                self.disk.high_watermarks[replica.key] = replica.high_watermark
+        for job in self._upkeep.begin_due(now_ms):
+            job()
+            self._upkeep.ended(job)
         self.after(REPLICAS_TICK_MS, self._tick)
+
+    def _write_high_watermarks(self) -> None:
+        for replica in self.replicas:
+            self.disk.high_watermarks[replica.key] = replica.high_watermark
 
     # --- metadata -------------------------------------------------------------------------------
 

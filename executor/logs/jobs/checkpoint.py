@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.errors import KafkaError
@@ -36,7 +37,7 @@ class Checkpoint:
         logs: HostedLogs,
         on_failed: Callable[[LogDirectory, Exception], None],
         offset_of: Callable[[HostedReplica], Offset | None],
-        write: Callable[[LogDirectory, Mapping[TopicPartition, Offset]], None],
+        file_name: str,
     ) -> None:
         """`offset_of` says what a file is to say of a replica; None for nothing."""
         self.name = name
@@ -44,7 +45,7 @@ class Checkpoint:
         self._logs = logs
         self._on_failed = on_failed
         self._offset_of = offset_of
-        self._write_file = write
+        self._file_name = file_name
         self._written: dict[LogDirectory, Mapping[TopicPartition, Offset]] = {}
         """What the files say, as far as that is known."""
         self._writing: defaultdict[LogDirectory, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -82,7 +83,7 @@ class Checkpoint:
         if directory.failure is not None:
             return
         try:
-            await self._logs.beside_loop(lambda: self._write_file(directory, offsets))
+            await self._logs.beside_loop(partial(directory.checkpoints.write, self._file_name, offsets))
         except (KafkaError, OSError) as error:
             if directory.is_failed_by(error):
                 self._on_failed(directory, error)

@@ -204,7 +204,7 @@ class LogUnderThreads:
         if self.ending != "disk":
             self.closed = True
             if self.ending == "deletion":
-                self.log.rename_for_deletion()
+                self.log.rename_with_suffix("-delete")
             else:
                 self.log.close(clean=self.ending == "clean")
 

@@ -533,7 +533,7 @@ def test_rename_for_deletion_frees_the_name(tmp_path: Path) -> None:
     """A topic may be created again while the old one's files are still being removed."""
     log = open_log(tmp_path)
     fill(log, 2)
-    renamed = log.rename_for_deletion()
+    renamed = log.rename_with_suffix("-delete")
     assert renamed.name.startswith("t-0.")
     assert renamed.name.endswith("-delete")
     assert open_log(tmp_path).log_end_offset == 0

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -11,13 +12,19 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import read_header
-from sparklog.storage.checkpoints import RECOVERY_POINT_CHECKPOINT, read_offsets
+from sparklog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offsets,
+)
+from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import DirectoryLockedError, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.storage.meta_properties import MetaProperties
-from sparklog.types import TopicPartition
+from sparklog.types import Offset, TopicPartition
 from tests.unit.sparklog.storage.batches import START_MS, make_batch
 
 CONFIG = LogConfig(file_delete_delay_ms=1000)
@@ -29,6 +36,22 @@ def append(log: Log, count: int) -> None:
     """Append one batch."""
     batch = make_batch(count)
     log.append_as_leader(batch, read_header(batch), 0, START_MS)
+
+
+def write_checkpoints(
+    directory: LogDirectory,
+    logs: Iterable[Log],
+    high_watermarks: Mapping[TopicPartition, Offset] | None = None,
+) -> None:
+    """Write what a broker would of these logs."""
+    write = directory.checkpoints.write
+    write(RECOVERY_POINT_CHECKPOINT, {log.topic_partition: log.recovery_point for log in logs})
+    starts = {log.topic_partition: log_start_offset_to_keep(log) for log in logs}
+    write(
+        LOG_START_OFFSET_CHECKPOINT,
+        {partition: offset for partition, offset in starts.items() if offset is not None},
+    )
+    write(REPLICATION_OFFSET_CHECKPOINT, high_watermarks)
 
 
 def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> None:
@@ -101,7 +124,7 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     log.advance_log_start_offset(2)
     partition = TopicPartition("a-b", 3)
     log.close()
-    directory.write_checkpoints([log], {partition: 4})
+    write_checkpoints(directory, [log], {partition: 4})
     directory.write_clean_shutdown(41)
     directory.close()
     assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":41}'
@@ -119,7 +142,7 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     loaded = logs[partition]
     assert (loaded.log_start_offset, loaded.log_end_offset, loaded.recovery_point) == (2, 5, 5)
     assert loaded.topic_id == TOPIC_ID
-    assert directory.read_high_watermarks() == {partition: 4}
+    assert directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) == {partition: 4}
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     loaded.close(clean=False)
     directory.close()
@@ -213,7 +236,7 @@ def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> No
     append(log, 5)
     log.advance_log_start_offset(5)
     log.flush()
-    directory.write_checkpoints([log], {log.topic_partition: 10})
+    write_checkpoints(directory, [log], {log.topic_partition: 10})
     directory.delete_log(log, START_MS)
     again = directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
     assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
@@ -221,7 +244,9 @@ def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> No
     again.close(clean=False)
     directory.close()
     directory = LogDirectory.open(tmp_path)
-    assert directory.read_high_watermarks() == {}, "a broker killed here must not take 10 for committed"
+    assert directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) == {}, (
+        "a broker killed here must not take 10 for committed"
+    )
     (reloaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
     assert (reloaded.log_start_offset, reloaded.log_end_offset, reloaded.missing) == (0, 1, None)
     reloaded.close()
@@ -240,7 +265,7 @@ def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_any
         append(log, 4)
         append(log, 3)
         log.flush()
-    directory.write_checkpoints([short, whole])
+    write_checkpoints(directory, [short, whole], {})
     lost = short.segments.active.positions.get(4)
     assert lost is not None
     os.truncate(short.segments.active.file.path, lost)
@@ -271,7 +296,7 @@ def test_corrupt_checkpoints_cost_time_not_data(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path)
     (loaded,) = directory.load_all(lambda _: CONFIG, START_MS).values()
     assert loaded.log_end_offset == 5
-    assert directory.read_high_watermarks() == {}
+    assert directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) == {}
     assert 0 < directory.free_bytes < directory.total_bytes
     loaded.close()
     directory.close()

@@ -159,7 +159,7 @@ def test_loading_that_nobody_wants_any_more_ends(tmp_path: Path, how: str) -> No
             case "close":
                 log.close()
             case "drop":
-                log.rename_for_deletion()
+                log.rename_with_suffix("-delete")
             case "truncate":
                 log.truncate_to(end - 4)
             case "empty":

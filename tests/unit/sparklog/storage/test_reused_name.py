@@ -57,7 +57,7 @@ def given_up_during(log: Log, work: Callable[[], object], name: str, suffix: str
         working = worker.submit(work)
         assert reached.wait(TIMEOUT_S)
         directory = log.directory
-        renaming = other.submit(log.rename_for_deletion)
+        renaming = other.submit(log.rename_with_suffix, "-delete")
         try:
             # It may have to wait until the work has gone on: then that met its own files only.
             renaming.result(0.5)

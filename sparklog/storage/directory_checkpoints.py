@@ -1,0 +1,98 @@
+"""The checkpoint files of a data directory: one offset for each of its logs, a file a kind.
+
+What a file says is kept as it was read or written last: who makes a log asks each of them. Blocks; safe in
+several threads.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from threading import Lock
+
+from sparklog.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CorruptCheckpointError,
+    read_offsets,
+    write_offsets,
+)
+from sparklog.storage.log import Log
+from sparklog.types import Offset, TopicPartition
+
+__all__ = ["DirectoryCheckpoints", "log_start_offset_to_keep"]
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryCheckpoints:
+    """The checkpoints of one directory, by the names of their files."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._known: dict[str, Mapping[TopicPartition, Offset]] = {}
+
+    def read(self, name: str) -> Mapping[TopicPartition, Offset]:
+        """Return what a file says; nothing if it is not there or cannot be read: then recovery reads more.
+
+        Raises:
+            OSError: the disk does not give it.
+        """
+        known = self._known.get(name)
+        if known is None:
+            try:
+                known = read_offsets(self._path / name)
+            except CorruptCheckpointError as error:
+                logger.warning("Doing without a checkpoint: %s", error)
+                known = {}
+            self._known[name] = known
+        return known
+
+    def write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Have a file say this of the directory's logs, and nothing else.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with self._lock:
+            self._replace(name, offsets)
+
+    def _replace(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        write_offsets(self._path / name, offsets)
+        self._known[name] = offsets
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Have no file say anything of a partition: its log is new.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+            with self._lock:
+                known = self.read(name)
+                if partition in known:
+                    left = {other: offset for other, offset in known.items() if other != partition}
+                    self._replace(name, left)
+
+    def lower_recovery_points(self, logs: Iterable[Log]) -> None:
+        """Have the file say no more of logs that are shorter, before they take anything in.
+
+        Else a crash would leave unchecked what had been written where something was missing.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        too_high = [log for log in logs if log.is_checkpointed_too_high]
+        if too_high:
+            lowered = {log.topic_partition: log.recovery_point for log in too_high}
+            with self._lock:
+                known = self.read(RECOVERY_POINT_CHECKPOINT)
+                self._replace(RECOVERY_POINT_CHECKPOINT, {**known, **lowered})
+            for log in too_high:
+                log.checkpointed_recovery_point = log.recovery_point
+
+
+def log_start_offset_to_keep(log: Log) -> Offset | None:
+    """Return the log start offset where it is not that of the first segment; only then Kafka writes it."""
+    return log.log_start_offset if log.log_start_offset > log.first_segment_base_offset else None
