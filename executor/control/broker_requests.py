@@ -1,14 +1,12 @@
 """Requests to the controller in which a broker names itself, by its id and by the epoch it has by then."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.types import BrokerEpoch, BrokerId, or_minus_one
 
 __all__ = ["BrokerRequests"]
-
-_UNREGISTERED: Final = -1
 
 
 class BrokerRequests:
@@ -29,10 +27,9 @@ class BrokerRequests:
         Raises:
             KafkaError: see `ControllerLink.request`.
         """
-        broker_epoch = self._broker_epoch()
         request = request_type(
             broker_id=self._broker_id,
-            broker_epoch=_UNREGISTERED if broker_epoch is None else broker_epoch,
+            broker_epoch=or_minus_one(self._broker_epoch()),
             **content,
         )
         return await self._link.request(request, timeout_ms)

@@ -58,7 +58,6 @@ MAX_WAIT_MS: Final = 500
 """How long the leader may hold a fetch open."""
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
 RETRY_MS: Final = 100
-_UNKNOWN: Final = -1
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +177,7 @@ class MetadataFollower:
             case Append():
                 if partition.records:
                     log.append_as_follower(partition.records, wall_clock_ms())
-                leader_high_watermark = _known(partition.high_watermark)
+                leader_high_watermark = unless_minus_one(partition.high_watermark)
                 voter.appended(leader_high_watermark, log.log_end_offset)
                 if leader_high_watermark is not None and voter.high_watermark is not None:
                     self._on_fetched(voter.high_watermark, leader_high_watermark, sent_ms)
@@ -218,7 +217,10 @@ class MetadataFollower:
             partition.current_leader for topic in response.topics for partition in topic.partitions
         ):
             outcome = self._voter.fetch_answered(
-                asked_in, _known(leader.leader_id), _known(leader.leader_epoch), self._now_ms()
+                asked_in,
+                unless_minus_one(leader.leader_id),
+                unless_minus_one(leader.leader_epoch),
+                self._now_ms(),
             )
             if outcome is not FetchOutcome.COUNTS:
                 await self._replica.settled()
@@ -237,19 +239,12 @@ def _only_partition(response: Any) -> Any | None:
 
 
 def _answer_of(partition: Any) -> FetchAnswer:
-    leader, snapshot, diverging = (
-        partition.current_leader,
-        partition.snapshot_id,
-        partition.diverging_epoch,
-    )
+    leader, snapshot = partition.current_leader, partition.snapshot_id
+    diverging = partition.diverging_epoch
     return FetchAnswer(
-        _known(leader.leader_id),
-        _known(leader.leader_epoch),
+        unless_minus_one(leader.leader_id),
+        unless_minus_one(leader.leader_epoch),
         partition.error_code,
         SnapshotId(snapshot.end_offset, snapshot.epoch) if snapshot.end_offset >= 0 else None,
         (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None,
     )
-
-
-def _known(number: int) -> int | None:
-    return unless_minus_one(number)
