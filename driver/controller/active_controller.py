@@ -80,6 +80,8 @@ class ActiveController:
         self._begin_quorum_epochs: set[asyncio.Task[None]] = set()
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._progress_scheduled = False
+        self._next_decision: asyncio.Handle | None = None
+        """What nobody asked for and is due at once, in the next turn of the loop."""
         self._applied_bytes = 0
         self.image = EMPTY_IMAGE
         """The newest committed state; empty until a majority has the beginning of this epoch."""
@@ -87,7 +89,8 @@ class ActiveController:
         self.commit_queue = CommitQueue(
             self.controller,
             log,
-            on_append=self._schedule_progress,
+            later=asyncio.get_running_loop().call_soon,
+            on_append=self._appended,
             on_commit=self._committed,
             on_failure=on_failure,
         )
@@ -139,8 +142,7 @@ class ActiveController:
 
     def tick(self) -> None:
         """Let time pass."""
-        while (decision := self.controller.tick(monotonic_ms())).records:
-            self.decide(decision)
+        self._decide_next()
         self._ask_for_logs()
         self.fetches.expire(monotonic_ms())
         voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
@@ -163,6 +165,9 @@ class ActiveController:
 
     async def end(self) -> None:
         """Tell the brokers that this driver leads no more, as far as they hear it soon."""
+        self.commit_queue.close()
+        if self._next_decision is not None:
+            self._next_decision.cancel()
         for task in (*self._begin_quorum_epochs, *self._log_questions.values()):
             task.cancel()
         farewells = [
@@ -215,6 +220,26 @@ class ActiveController:
     def _progress(self) -> None:
         self._progress_scheduled = False
         self.fetches.progress()
+
+    def _appended(self) -> None:
+        self._schedule_progress()
+        if not self.controller.is_settled:
+            self._schedule_decision()
+
+    def _schedule_decision(self) -> None:
+        if self._next_decision is None:
+            self._next_decision = asyncio.get_running_loop().call_soon(self._decide_next)
+
+    def _decide_next(self) -> None:
+        """Decide what is due without anybody's asking, a part of it in each turn of the loop."""
+        if self._next_decision is not None:
+            self._next_decision.cancel()
+            self._next_decision = None
+        decision = self.controller.tick(monotonic_ms())
+        if decision.records:
+            self.decide(decision)
+        if decision.records or not self.controller.is_settled:
+            self._schedule_decision()
 
     def _committed(self, image: MetadataImage) -> None:
         self.image = image

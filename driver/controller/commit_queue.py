@@ -48,25 +48,38 @@ class CommitQueue:
         controller: Controller,
         log: DecisionLog,
         *,
+        later: Callable[[Callable[[], None]], object],
         on_append: Callable[[], None],
         on_commit: Callable[[MetadataImage], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
+        """Append to `log`; `later` calls something in a later turn of the loop."""
         self._controller = controller
         self._log = log
+        self._later = later
         self._on_append = on_append
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._waiting: deque[_Waiting] = deque()
         self._high_watermark: Offset = 0
-        self._failed = False
+        self._closed = False
+
+    def submit_parts(self, decide: Callable[[], Decision], answer: Callable[[Any], None]) -> None:
+        """Append what is decided; after a first part decide again, when others have had their turn."""
+        decision = decide()
+        if not decision.is_first_part:
+            self.submit(decision, answer)
+            return
+        self.submit(decision, lambda _: None)
+        if not self._closed:
+            self._later(lambda: self.submit_parts(decide, answer))
 
     def submit(self, decision: Decision, answer: Callable[[Any], None]) -> None:
         """Append what was decided and have `answer` called with the reply when it is committed.
 
         A decision without records is answered when everything that it may rest on is committed.
         """
-        if self._failed:
+        if self._closed:
             return
         if decision.records:
             try:
@@ -96,8 +109,12 @@ class CommitQueue:
         for waiting in answers:
             waiting.answer(waiting.reply)
 
-    def _fail(self, error: BaseException) -> None:
-        self._failed = True
+    def close(self) -> None:
+        """Append and answer nothing any more."""
+        self._closed = True
         self._waiting.clear()
+
+    def _fail(self, error: BaseException) -> None:
+        self.close()
         logger.critical("The metadata log cannot be written, the controller stops: %s", error, exc_info=error)
         self._on_failure(error)

@@ -4,12 +4,13 @@ It mirrors the shells `active_controller`, `metadata_fetches`, `api` and `broker
 `driver.controller`; the queue between decision and answer is the production one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tests.simulation.controller_process import ControllerProcess
 
 _FENCED = 1
+PARTITIONS_PER_DECISION = 2
+"""So few that parts of what a broker's state changes lie between others' decisions, and drivers' deaths."""
 
 
 class NotLeading:
@@ -82,10 +85,17 @@ class ActiveController:
         self._fetches: dict[int, tuple[MetadataFetch, Reply]] = {}
         self._fetch_number = 0
         self._progress_scheduled = False
+        self._decision_scheduled = False
         self._log_questions: set[BrokerId] = set()
         self._brokers: dict[Connection, BrokerId] = {}
         cluster_id = process.cluster_id
-        self.controller = Controller(cluster_id, world.config, world.new_topic_id, self._replayed())
+        self.controller = Controller(
+            cluster_id,
+            world.config,
+            world.new_topic_id,
+            self._replayed(),
+            partitions_per_decision=PARTITIONS_PER_DECISION,
+        )
         self.quorum = QuorumLeader(
             lead.leader_epoch,
             lead.voters,
@@ -98,7 +108,8 @@ class ActiveController:
         self.commit_queue = CommitQueue(
             self.controller,
             self._log,
-            on_append=self._schedule_progress,
+            later=self._later,
+            on_append=self._appended,
             on_commit=lambda _: None,
             on_failure=self._failed,
         )
@@ -153,7 +164,14 @@ class ActiveController:
                 self._brokers[connection] = broker_id
             reply(response)
 
-        self.commit_queue.submit(self.controller.handle(message, now_ms), answer)
+        def decide() -> Decision:
+            decision = self.controller.handle(message, self._process.now_ms)
+            if decision.is_first_part and type(message) is BrokerRegistrationRequest:
+                registration = self.controller.image.brokers[message.broker_id]
+                self._world.replaced[message.broker_id] = registration.broker_epoch
+            return decision
+
+        self.commit_queue.submit_parts(decide, answer)
 
     def disconnected(self, connection: Connection) -> None:
         """A broker's connection has ended: probe the listener of its present registration."""
@@ -174,11 +192,9 @@ class ActiveController:
 
     def tick(self) -> None:
         """Let time pass."""
-        while (decision := self.controller.tick(self._process.now_ms)).records:
-            for record in decision.records:
-                if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == _FENCED:
-                    self._world.silent(self, record.broker_id)
-            self.decide(decision)
+        self._decide_next()
+        if self.controller.is_settled:
+            self._world.controller_rests(self.controller.image)
         self._ask_for_logs()
         voters = self.quorum.next_voters(self._announced.values(), self._process.now_ms)
         if voters is not None:
@@ -186,6 +202,31 @@ class ActiveController:
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
             self._append_control(voters)
             self.quorum.voters_appended(voters, self._copy.end_offset)
+
+    def _appended(self) -> None:
+        self._schedule_progress()
+        if not self.controller.is_settled:
+            self._schedule_decision()
+
+    def _schedule_decision(self) -> None:
+        if not self._decision_scheduled:
+            self._decision_scheduled = True
+            self._later(self._decide_next)
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """Go on when the loop has done what else there is."""
+        self._process.after(self._process.network.delay_ms(), action)
+
+    def _decide_next(self) -> None:
+        self._decision_scheduled = False
+        decision = self.controller.tick(self._process.now_ms)
+        for record in decision.records:
+            if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == _FENCED:
+                self._world.silent(self, record.broker_id)
+        if decision.records:
+            self.decide(decision)
+        if decision.records or not self.controller.is_settled:
+            self._schedule_decision()
 
     def _ask_for_logs(self) -> None:
         for question in self.controller.log_questions(self._process.now_ms):

@@ -91,5 +91,8 @@ class Invariant:
     def metadata_committed(self, driver: "ControllerProcess", voters: VoterSet, end_offset: Offset) -> None:
         """A driver takes everything below `end_offset` for committed."""
 
+    def controller_rests(self, image: MetadataImage) -> None:
+        """A driver has nothing left to decide until something happens, on top of this image."""
+
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
         """All faults are over, and everybody had the time to catch up."""

@@ -22,6 +22,7 @@ from tests.simulation.invariant import Invariant
 from tests.simulation.metadata_invariants import (
     CommittedMetadataStays,
     ControllerHasCommitted,
+    InactiveBrokersHaveLeft,
     MetadataImagesAgree,
     MetadataMajority,
     OneVotePerEpoch,
@@ -363,6 +364,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     ControllerHasCommitted,
     MetadataMajority,
     CommittedMetadataStays,
+    InactiveBrokersHaveLeft,
 )
 """All but liveness, which the cluster itself looks for when the faults are over."""
 LIVENESS = "Liveness"
@@ -397,3 +399,4 @@ class Invariants:
         self.voted = those_with("voted")
         self.driver_won = those_with("driver_won")
         self.metadata_committed = those_with("metadata_committed")
+        self.controller_rests = those_with("controller_rests")

@@ -6,7 +6,7 @@ from driver.controller.quorum.machine.candidate import BecomeLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -121,3 +121,26 @@ class CommittedMetadataStays(Invariant):
                 break
             if known is not None or batch.base_offset < committed.end_offset:
                 self.fail(f"{driver.name} commits another batch at offset {batch.base_offset}")
+
+
+class InactiveBrokersHaveLeft(Invariant):
+    """A broker that is fenced, or shuts down, leads nothing and is in no ISR, once the controller rests.
+
+    Unless it is the last that was in sync, without eligible leader replicas (KIP-966).
+    """
+
+    def controller_rests(self, image: MetadataImage) -> None:
+        away = {
+            broker_id
+            for broker_id, registration in image.brokers.items()
+            if registration.fenced or registration.in_controlled_shutdown
+        }
+        for topic in image.topics.by_id.values():
+            for number, partition in topic.partitions.items():
+                if partition.leader is None and len(partition.isr) <= 1:
+                    continue
+                if not away.isdisjoint(partition.isr):
+                    self.fail(
+                        f"of the ISR {partition.isr} with leader {partition.leader} {sorted(away)} are away",
+                        TopicIdPartition(topic.topic_id, number),
+                    )

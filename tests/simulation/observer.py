@@ -15,7 +15,7 @@ from executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.controller_process import ControllerProcess
@@ -80,6 +80,8 @@ class Observer:
         self.next_producer_id = 0
         self.deposed_for_silence: dict[tuple[TopicIdPartition, LeaderEpoch], int] = {}
         """When a driver gave a leadership away because nothing was heard of the leader."""
+        self.replaced: dict[BrokerId, BrokerEpoch] = {}
+        """The registrations that another process of the broker is about to replace, in several decisions."""
         self.unclean_asked: set[TopicIdPartition] = set()
         """Where an administrator has preferred a loss to waiting."""
         self.outcome = Outcome(seed)
@@ -138,7 +140,8 @@ class Observer:
         if before is None or after is None:
             return False
         failed = self.disks[broker_id].failed_epoch == before.broker_epoch
-        return failed or before.broker_epoch != after.broker_epoch
+        replaced = self.replaced.get(broker_id) == before.broker_epoch
+        return failed or replaced or before.broker_epoch != after.broker_epoch
 
     def is_as_decided(self, broker_id: BrokerId) -> bool:
         """Whether the process that is known to who decides is still there."""
@@ -295,6 +298,11 @@ class Observer:
         """A voter is about to answer a candidate."""
         for check in self.invariants.voted:
             check(key, request, answer)
+
+    def controller_rests(self, image: MetadataImage) -> None:
+        """A driver waits for something to happen."""
+        for check in self.invariants.controller_rests:
+            check(image)
 
     def metadata_committed(self, driver: ControllerProcess, copy: MetadataCopy, quorum: QuorumLeader) -> None:
         """A driver has counted a majority of voters."""

@@ -12,6 +12,7 @@ from driver.controller.machine import alter_partition, brokers, elections, parti
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.partition_changes import Election
 from driver.controller.machine.unclean_recovery import UncleanRecovery
+from driver.controller.machine.unsettled_partitions import UnsettledPartitions
 from driver.controller.quorum.machine.leader import QuorumLeader
 from executor.control.machine.broker_lifecycle import BrokerLifecycle
 from executor.metadata.machine.quorum_voter import ElectionState, QuorumVoter, VoteRequest
@@ -183,6 +184,19 @@ def _two_incarnations() -> Sequence[Replacement]:
         return []
 
     return [Replacement(brokers, "_previous_incarnation_ends", stay)]
+
+
+def _half_an_incarnation_ends() -> Sequence[Replacement]:
+    ends = brokers._previous_incarnation_ends
+
+    def end_some(cluster: ClusterState, *arguments: Any) -> list[Any]:
+        return ends(cluster, *arguments)[: cluster.partitions_per_decision - 1]
+
+    return [Replacement(brokers, "_previous_incarnation_ends", end_some)]
+
+
+def _rest_forgotten() -> Sequence[Replacement]:
+    return [Replacement(UnsettledPartitions, "changed", lambda *_: None)]
 
 
 def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
@@ -388,6 +402,12 @@ PLANTED = {
     "lease-with-old-metadata": PlantedBug(
         "a broker that was cut off leads again before it knows what was decided meanwhile",
         _lease_with_old_metadata,
+    ),
+    "half-an-incarnation-ends": PlantedBug(
+        "a broker registers anew while it is still in ISRs by what it had before", _half_an_incarnation_ends
+    ),
+    "rest-forgotten": PlantedBug(
+        "only the first of a fenced broker's partitions are taken from it", _rest_forgotten
     ),
     "always-unclean": PlantedBug(
         "a replica out of sync is elected where the topic does not allow it",

@@ -57,6 +57,6 @@ class BrokerHandlers:
                 self._broker_liveness.seen(broker_id, request.connection)
             deferred.complete(reply)
 
-        deferred = Deferred()
-        self._commit_queue.submit(self._controller.handle(upgrade(request.body), monotonic_ms()), answer)
+        deferred, body = Deferred(), upgrade(request.body)
+        self._commit_queue.submit_parts(lambda: self._controller.handle(body, monotonic_ms()), answer)
         return deferred

@@ -12,7 +12,8 @@ The rules this module keeps:
 - A new incarnation starts fenced and out of every ISR, whatever the one before it was.
 - A broker id with a live session belongs to one incarnation; another one is refused until the session ends,
   unless it has a directory of the first, which only one process at a time can have.
-- Whoever becomes fenced leaves ISRs and leaderships in the same batch of records.
+- Whoever becomes fenced leaves ISRs and leaderships in the same batch of records; if they are very many, in
+  the batches that follow (`unsettled_partitions`). Nobody is unfenced or registers anew before that is done.
 - A broker that is to go alone is fenced when it is told so; when the whole cluster goes, nobody is. That is
   how brokers know which of the two it is.
 
@@ -35,7 +36,7 @@ from driver.controller.machine.elections import (
     elect_unfenced,
     remove_from_isrs,
     remove_lost_replicas,
-    remove_offline_replicas,
+    settle,
 )
 from driver.controller.machine.sessions import Session
 from sparklog.endpoints import SecurityProtocol
@@ -52,7 +53,7 @@ from sparklog.metadata.schemas import (
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["begin_controlled_shutdown", "fence", "fence_expired", "heartbeat", "register"]
+__all__ = ["begin_controlled_shutdown", "fence", "fence_expired", "go_on", "heartbeat", "register"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ def register(cluster: ClusterState, request: BrokerRegistrationRequest, now_ms: 
     else:
         if existing is not None:
             records += _previous_incarnation_ends(cluster, existing, request.previous_broker_epoch)
+            if len(records) == cluster.partitions_per_decision:
+                # There may be more of them, and it must not come back into an ISR by never having left it.
+                return Decision([*records, _becomes_fenced(existing)], None, is_first_part=True)
         record = _registration_record(request, cluster.next_offset + len(records))
     records.append(record)
     cluster.sessions.renew(broker_id, record.broker_epoch, now_ms)
@@ -112,6 +116,7 @@ def heartbeat(
         return Decision([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
 
     records: list[MetadataRecord] = []
+    lost: list[MetadataRecord] = []
     fenced, shut_down = registration.fenced, False
     directories = registration.log_directories
     lost_all_directories = bool(directories) and set(directories) <= set(request.offline_log_dirs)
@@ -119,7 +124,7 @@ def heartbeat(
     if registration.fenced:
         if request.want_shut_down or registration.in_controlled_shutdown:
             shut_down = True
-        elif caught_up and not want_fence:
+        elif caught_up and not want_fence and not cluster.is_leaving(broker_id):
             records += _unfence(cluster, registration)
             fenced = False
     elif registration.in_controlled_shutdown:
@@ -128,14 +133,20 @@ def heartbeat(
             fenced = shut_down = True
     elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
         if lost_all_directories:
-            records += _fence_without_logs(cluster, registration)
+            lost = remove_lost_replicas(cluster, broker_id)
+            records += [*lost, _becomes_fenced(registration)]
         else:
             records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
         records += _start_controlled_shutdown(cluster, registration, session)
-    if not records and not want_fence:
-        records += _offline_directories(cluster, registration, request.offline_log_dirs)
+    failed = [directory for directory in directories if directory in request.offline_log_dirs]
+    if failed and not records and not want_fence:
+        lost = remove_lost_replicas(cluster, broker_id, failed)
+        records += [*lost, _loses_directories(registration, failed)]
+    if len(lost) == cluster.partitions_per_decision:
+        # There may be more of them, and the image says no more where they were once the rest is said.
+        return Decision(lost, None, is_first_part=True)
     if shut_down:
         logger.info("Broker %d may shut down", broker_id)
         cluster.sessions.end(broker_id)
@@ -173,14 +184,6 @@ def _fence_together(
     ]
 
 
-def _fence_without_logs(cluster: ClusterState, registration: BrokerRegistration) -> list[MetadataRecord]:
-    logger.warning("Broker %d is fenced: it has no log directory left", registration.broker_id)
-    return [
-        *remove_lost_replicas(cluster, registration.broker_id),
-        _becomes_fenced(registration),
-    ]
-
-
 def _becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
     return BrokerRegistrationChangeRecord(
         broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
@@ -203,6 +206,21 @@ def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
             logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
             expired.append(registration)
     return _fence_together(cluster, expired) if expired else []
+
+
+def go_on(cluster: ClusterState) -> list[MetadataRecord]:
+    """Return the records that settle the next partitions, of those that brokers' new states concern."""
+    leaving = [
+        session
+        for broker_id, registration in cluster.image.brokers.items()
+        if registration.in_controlled_shutdown
+        and cluster.is_leaving(broker_id)
+        and (session := cluster.sessions.get(broker_id)) is not None
+    ]
+    records = settle(cluster)
+    for session in leaving if records else ():
+        session.shutdown_offset = cluster.next_offset + len(records) - 1
+    return records
 
 
 def _start_controlled_shutdown(
@@ -348,32 +366,27 @@ def _unfence(cluster: ClusterState, registration: BrokerRegistration) -> list[Me
 
 def _may_leave(cluster: ClusterState, registration: BrokerRegistration, session: Session) -> bool:
     """Whether a broker in controlled shutdown leads nothing and all others know it."""
-    if cluster.topic_index.leading[registration.broker_id]:
+    broker_id = registration.broker_id
+    if cluster.topic_index.leading[broker_id] or cluster.is_leaving(broker_id):
         return False
-    others = [broker_id for broker_id in cluster.image.brokers if cluster.is_active(broker_id)]
+    others = [other for other in cluster.image.brokers if cluster.is_active(other)]
     return session.shutdown_offset is None or cluster.sessions.all_applied(session.shutdown_offset, others)
 
 
-def _offline_directories(
-    cluster: ClusterState, registration: BrokerRegistration, offline: Sequence[UUID]
-) -> list[MetadataRecord]:
-    """Note directories that have newly failed, and move away what lay in them."""
-    failed = [directory for directory in registration.log_directories if directory in offline]
-    if not failed:
-        return []
-    left = tuple(directory for directory in registration.log_directories if directory not in offline)
+def _loses_directories(
+    registration: BrokerRegistration, failed: Sequence[UUID]
+) -> BrokerRegistrationChangeRecord:
+    """Note directories that have newly failed."""
+    left = tuple(directory for directory in registration.log_directories if directory not in failed)
     logger.warning(
         "Directories %s of broker %d went offline, left are %s",
         [str(directory) for directory in failed],
         registration.broker_id,
         [str(directory) for directory in left],
     )
-    return [
-        *remove_offline_replicas(cluster, registration.broker_id, failed),
-        BrokerRegistrationChangeRecord(
-            broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, log_dirs=left
-        ),
-    ]
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, log_dirs=left
+    )
 
 
 def _registered(error_code: ErrorCode, broker_epoch: BrokerEpoch = -1) -> BrokerRegistrationResponse:

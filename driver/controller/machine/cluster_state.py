@@ -12,6 +12,7 @@ from driver.controller.machine.partition_changes import Election, IsrRules
 from driver.controller.machine.placement import UsableBroker
 from driver.controller.machine.sessions import Sessions
 from driver.controller.machine.topic_index import TopicIndex
+from driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
@@ -32,11 +33,16 @@ _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 class ClusterState:
     """The newest image, the brokers' sessions, and the driver's own configuration."""
 
-    def __init__(self, cluster_id: str, config: BrokerConfig, image: MetadataImage) -> None:
+    def __init__(
+        self, cluster_id: str, config: BrokerConfig, image: MetadataImage, partitions_per_decision: int
+    ) -> None:
         self.cluster_id = cluster_id
         self.config = config
         self.image = image
+        self.partitions_per_decision = partitions_per_decision
+        """How many partitions one decision looks at because a broker's state changes."""
         self.topic_index = TopicIndex(image)
+        self.unsettled = UnsettledPartitions(image, self.topic_index)
         self.sessions = Sessions(config.broker_session_timeout_ms)
 
     def replay(
@@ -46,6 +52,7 @@ class ClusterState:
         before = self.image
         self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
+        self.unsettled.changed(before, self.image, delta, self.topic_index)
 
     @property
     def next_offset(self) -> Offset:
@@ -71,8 +78,11 @@ class ClusterState:
 
     def is_active(self, broker_id: BrokerId) -> bool:
         """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
-        registration = self.image.brokers.get(broker_id)
-        return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
+        return is_active(self.image, broker_id)
+
+    def is_leaving(self, broker_id: BrokerId) -> bool:
+        """Whether the broker may be in ISRs that it has to leave, since not all could be changed at once."""
+        return len(self.unsettled) > 0 and bool(self.topic_index.in_sync[broker_id])
 
     def is_arriving(self, broker_id: BrokerId, now_ms: int) -> bool:
         """Whether the broker has registered, and is about to be unfenced."""
@@ -145,17 +155,14 @@ class ClusterState:
         return UNASSIGNED_DIRECTORY
 
     def partitions(
-        self, keys: Iterable[TopicIdPartition] | None = None
+        self, keys: Iterable[TopicIdPartition]
     ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Yield the partitions that `keys` name, or every partition of the cluster."""
+        """Yield those of the partitions that there are."""
         topics = self.image.topics.by_id
-        if keys is not None:
-            for topic_id, partition_id in keys:
-                topic = topics[topic_id]
-                yield topic, partition_id, topic.partitions[partition_id]
-            return
-        for topic in topics.values():
-            for partition_id, partition in topic.partitions.items():
+        for topic_id, partition_id in keys:
+            topic = topics.get(topic_id)
+            partition = None if topic is None else topic.partitions.get(partition_id)
+            if topic is not None and partition is not None:
                 yield topic, partition_id, partition
 
 

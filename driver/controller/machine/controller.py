@@ -37,11 +37,7 @@ from driver.controller.machine.create_partitions import create_partitions
 from driver.controller.machine.create_topics import create_topics
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import (
-    elect_leaders,
-    elect_preferred_leaders,
-    elect_unclean_leaders,
-)
+from driver.controller.machine.elections import elect_leaders
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
@@ -51,7 +47,10 @@ from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["Controller"]
+__all__ = ["PARTITIONS_PER_DECISION", "Controller"]
+
+PARTITIONS_PER_DECISION: Final = 300
+"""How many partitions change at once because a broker's state does: about 5 ms of the loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +80,11 @@ class Controller:
         config: BrokerConfig,
         new_topic_id: Callable[[], UUID],
         image: MetadataImage = EMPTY_IMAGE,
+        *,
+        partitions_per_decision: int = PARTITIONS_PER_DECISION,
     ) -> None:
         """Take over at `image`. `new_topic_id` must never return an id twice."""
-        self._cluster = ClusterState(cluster_id, config, image)
+        self._cluster = ClusterState(cluster_id, config, image, partitions_per_decision)
         self._new_topic_id = new_topic_id
         self._stopping = False
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
@@ -95,6 +96,11 @@ class Controller:
     def image(self) -> MetadataImage:
         """The cluster with every decision so far, durable or not."""
         return self._cluster.image
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do that a broker's new state calls for; else `tick` goes on with it."""
+        return self._stopping or not len(self._cluster.unsettled)
 
     def bootstrap(self) -> Decision:
         """Return what a controller says before anything else; nothing if its configuration is as it was."""
@@ -111,18 +117,19 @@ class Controller:
     def tick(self, now_ms: int) -> Decision:
         """Fence the brokers that have been silent for too long, or else hold the elections that are due.
 
-        Call it again, after `replay`, until it has no records.
+        Call it again, after `replay`, until it has no records and `is_settled`.
         """
         self._cluster.sessions.listening(now_ms)
         if self._stopping:
             return Decision([], None)
-        records = brokers.fence_expired(self._cluster, now_ms)
-        if not records and self._cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
-            records = elect_preferred_leaders(self._cluster)
+        cluster, index = self._cluster, self._cluster.topic_index
+        records = brokers.fence_expired(cluster, now_ms)
+        if not records and cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
+            cluster.unsettled.note_preferred((*index.led_by_another, *index.leaderless))
         if not records and self._unclean_elections.is_due(now_ms):
-            records = elect_unclean_leaders(self._cluster)
+            cluster.unsettled.note(index.leaderless)
         if not records:
-            records = self._decided_by_logs(now_ms)
+            records = brokers.go_on(cluster) or self._decided_by_logs(now_ms)
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:

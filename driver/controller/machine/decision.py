@@ -15,3 +15,5 @@ class Decision(NamedTuple):
 
     records: list[MetadataRecord]
     reply: Any
+    is_first_part: bool = False
+    """Whether the request, once these records are replayed, is to be decided about again."""

@@ -1,12 +1,12 @@
 """Elections: because a broker goes, because one comes, because somebody asks, because leaders lie unevenly.
 
-Partitions whose ISR holds a broker are found by looking at all of them: mostly that is a good part of them,
-at an event that is rare. Those that nobody leads, and those that another than the preferred leader leads, are
-looked for again and again, and are few: the index knows them (`topic_index`).
+The index knows the partitions that each may concern (`topic_index`). Where they are many, the first of them
+change at once, and the rest by the decisions that follow (`unsettled_partitions`).
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain, islice
 from uuid import UUID
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -15,6 +15,7 @@ from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, Partition
 from driver.controller.machine.cluster_state import ClusterState, election_of
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.partition_changes import Election, IsrRules, change_partition
+from driver.controller.machine.unsettled_partitions import to_leave
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.metadata.schemas import (
@@ -28,12 +29,10 @@ from sparklog.wire.throttling import unthrottled
 
 __all__ = [
     "elect_leaders",
-    "elect_preferred_leaders",
-    "elect_unclean_leaders",
     "elect_unfenced",
     "remove_from_isrs",
     "remove_lost_replicas",
-    "remove_offline_replicas",
+    "settle",
 ]
 
 logger = logging.getLogger(__name__)
@@ -43,33 +42,69 @@ _UNCLEAN = 1
 
 
 def remove_from_isrs(cluster: ClusterState, broker_ids: Collection[BrokerId]) -> list[MetadataRecord]:
-    """Take brokers that are being fenced or are shutting down out of every ISR, and their leaderships away.
+    """Take brokers that are being fenced or shutting down out of the first of their ISRs, and leaderships.
 
     Of those that leave together none is out of sync before another: each stays eligible to lead (KIP-966), if
-    too few are left to commit anything without it.
+    too few are left to commit anything without it. They leave the rest of the ISRs by `settle`.
     """
+    keys = dict.fromkeys(
+        islice(
+            chain.from_iterable(to_leave(cluster.image, cluster.topic_index, each) for each in broker_ids),
+            cluster.partitions_per_decision,
+        )
+    )
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if partition.leader not in broker_ids and not any(member in broker_ids for member in partition.isr):
-            return None
         return _without(cluster, topic, number, partition, rules, broker_ids)
 
-    return _for_partitions(cluster, change, f"brokers {sorted(broker_ids)} leave")
+    return _for_partitions(cluster, change, f"brokers {sorted(broker_ids)} leave", keys)
 
 
-def remove_lost_replicas(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
-    """Treat a broker that is back after an unclean stop: what it had acknowledged may be gone (KIP-966)."""
+def settle(cluster: ClusterState) -> list[MetadataRecord]:
+    """Change the next partitions that were noted: no ISR with a broker that is not active, and a leader."""
+    taken = cluster.unsettled.take(cluster.partitions_per_decision)
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if broker_id not in partition.isr and broker_id not in partition.elr:
-            return None
+        return change_partition(
+            partition,
+            topic.topic_id,
+            number,
+            cluster.may_lead(partition),
+            rules,
+            Election.PREFERRED if taken[TopicIdPartition(topic.topic_id, number)] else election_of(rules),
+            isr=tuple(member for member in partition.isr if cluster.is_active(member)),
+        )
+
+    return _for_partitions(cluster, change, "by what brokers are there", taken)
+
+
+def remove_lost_replicas(
+    cluster: ClusterState, broker_id: BrokerId, directories: Iterable[UUID] | None = None
+) -> list[MetadataRecord]:
+    """Take a broker out of partitions of which it may have lost what it had acknowledged (KIP-966).
+
+    All of them after an unclean stop, or those in `directories` that went offline: they are no eligible
+    leader replicas either. If so many change as one decision may change, there may be more of them.
+    """
+    offline = None if directories is None else frozenset(directories)
+
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
 
-    return _for_partitions(cluster, change, f"broker {broker_id} stopped uncleanly")
+    counted_on = chain(
+        to_leave(cluster.image, cluster.topic_index, broker_id), cluster.topic_index.eligible[broker_id]
+    )
+    lost = (
+        TopicIdPartition(topic.topic_id, number)
+        for topic, number, partition in cluster.partitions(counted_on)
+        if offline is None or partition.directory_of(broker_id) in offline
+    )
+    first = islice(lost, cluster.partitions_per_decision)
+    return _for_partitions(cluster, change, f"replicas of broker {broker_id} are lost", first)
 
 
 def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
-    """Give partitions without a leader the broker that is being unfenced, where it may lead them."""
+    """Give the first partitions without a leader the broker that is being unfenced, where it may lead."""
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
         if broker_id not in partition.replicas:
@@ -83,49 +118,8 @@ def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataR
             election_of(rules),
         )
 
-    return _for_partitions(cluster, change, f"broker {broker_id} joins", cluster.topic_index.leaderless)
-
-
-def remove_offline_replicas(
-    cluster: ClusterState, broker_id: BrokerId, directories: Iterable[UUID]
-) -> list[MetadataRecord]:
-    """Take a broker out of the partitions whose replicas lie in directories that went offline.
-
-    What a failed disk had acknowledged may be gone, so these replicas are no eligible leader replicas either.
-    """
-    offline = frozenset(directories)
-
-    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if broker_id not in partition.replicas or partition.directory_of(broker_id) not in offline:
-            return None
-        if broker_id not in partition.isr and broker_id not in partition.elr:
-            return None
-        return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
-
-    return _for_partitions(cluster, change, f"directories of broker {broker_id} went offline")
-
-
-def elect_preferred_leaders(cluster: ClusterState) -> list[MetadataRecord]:
-    """Give every partition whose preferred leader is in sync and active to that leader."""
-
-    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        may_lead = cluster.may_lead(partition)
-        return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.PREFERRED)
-
-    index = cluster.topic_index
-    return _for_partitions(cluster, change, "preferred leaders", (*index.led_by_another, *index.leaderless))
-
-
-def elect_unclean_leaders(cluster: ClusterState) -> list[MetadataRecord]:
-    """Give partitions without a leader one that is active, where their topics have come to allow that."""
-
-    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        if not rules.unclean_election:
-            return None
-        may_lead = cluster.may_lead(partition)
-        return change_partition(partition, topic.topic_id, number, may_lead, rules, Election.UNCLEAN)
-
-    return _for_partitions(cluster, change, "unclean elections", cluster.topic_index.leaderless)
+    first = islice(cluster.topic_index.leaderless, cluster.partitions_per_decision)
+    return _for_partitions(cluster, change, f"broker {broker_id} joins", first)
 
 
 def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decision:
@@ -171,9 +165,9 @@ def _for_partitions(
     cluster: ClusterState,
     change: Callable[[TopicImage, int, PartitionRegistration, IsrRules], _Change],
     reason: str,
-    keys: Iterable[TopicIdPartition] | None = None,
+    keys: Iterable[TopicIdPartition],
 ) -> list[MetadataRecord]:
-    """Return what `change` makes of the partitions that `keys` name, or of all."""
+    """Return what `change` makes of the partitions that `keys` name."""
     records: list[MetadataRecord] = []
     moved = leaderless = 0
     rules_of: dict[UUID, IsrRules] = {}
@@ -239,7 +233,7 @@ def _without(
     *,
     lost_log: Collection[BrokerId] = (),
 ) -> _Change:
-    """Return the change that takes brokers out of the ISR, and their leadership away."""
+    """Return the change that takes brokers out of the ISR, with others that have not left it yet."""
     return change_partition(
         partition,
         topic.topic_id,
@@ -247,6 +241,6 @@ def _without(
         cluster.may_lead(partition, leaving=broker_ids),
         rules,
         election_of(rules),
-        isr=tuple(member for member in partition.isr if member not in broker_ids),
+        isr=tuple(each for each in partition.isr if each not in broker_ids and cluster.is_active(each)),
         lost_log=lost_log,
     )

@@ -4,7 +4,8 @@ Rule kept: after `changed` for each image in order, it says what a `TopicIndex` 
 says. Each change costs what it names, whatever the cluster's size.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Collection
 
 from driver.controller.machine.placement import Load
 from sparklog.metadata.delta import MetadataDelta
@@ -28,6 +29,10 @@ class TopicIndex:
         """The partitions that nobody leads."""
         self.led_by_another: dict[TopicIdPartition, None] = {}
         """The partitions whose leader is not the preferred one."""
+        self.in_sync: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
+        """The partitions whose ISR each broker is in."""
+        self.eligible: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
+        """The partitions of which each broker is an eligible leader replica (KIP-966)."""
         self.names: dict[str, str] = {}
         """The topics' names by what they must not have in common (`collision_key`)."""
         for topic in image.topics.by_id.values():
@@ -55,8 +60,11 @@ class TopicIndex:
                 elif partition.replicas != partition_before.replicas:
                     self._remove(key, partition_before)
                     self._add(key, partition)
-                elif partition.leader != partition_before.leader:
-                    self._move_leader(key, partition_before, partition)
+                else:
+                    if partition.leader != partition_before.leader:
+                        self._move_leader(key, partition_before, partition)
+                    _relist(self.in_sync, key, partition_before.isr, partition.isr)
+                    _relist(self.eligible, key, partition_before.elr, partition.elr)
 
     def _add_topic(self, topic: TopicImage) -> None:
         self.names[collision_key(topic.name)] = topic.name
@@ -70,6 +78,8 @@ class TopicIndex:
         listed = self._listed(partition)
         if listed is not None:
             listed[key] = None
+        _relist(self.in_sync, key, (), partition.isr)
+        _relist(self.eligible, key, (), partition.elr)
 
     def _remove(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         self.load.remove(partition.replicas)
@@ -78,6 +88,8 @@ class TopicIndex:
         listed = self._listed(partition)
         if listed is not None:
             del listed[key]
+        _relist(self.in_sync, key, partition.isr, ())
+        _relist(self.eligible, key, partition.elr, ())
 
     def _move_leader(
         self, key: TopicIdPartition, before: PartitionRegistration, after: PartitionRegistration
@@ -98,3 +110,18 @@ class TopicIndex:
         if partition.leader is None:
             return self.leaderless
         return None if partition.leader == partition.preferred_leader else self.led_by_another
+
+
+def _relist(
+    lists: defaultdict[BrokerId, dict[TopicIdPartition, None]],
+    key: TopicIdPartition,
+    before: Collection[BrokerId],
+    after: Collection[BrokerId],
+) -> None:
+    if before == after:
+        return
+    for broker_id in before:
+        if broker_id not in after:
+            del lists[broker_id][key]
+    for broker_id in after:
+        lists[broker_id][key] = None

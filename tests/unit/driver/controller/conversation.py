@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from kio.schema.create_topics.v7.request import (
     CreatableTopicConfig,
 )
 
-from driver.controller.machine.controller import Controller
+from driver.controller.machine.controller import PARTITIONS_PER_DECISION, Controller
 from driver.controller.machine.decision import Decision
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
@@ -103,13 +104,25 @@ def creatable(
 class Conversation:
     """The machine, with what a shell would do around it."""
 
-    def __init__(self, **config: str) -> None:
+    def __init__(self, *, partitions_per_decision: int = PARTITIONS_PER_DECISION, **config: str) -> None:
         self.config = BrokerConfig.from_mapping(
             {key.replace("_", "."): value for key, value in config.items()}
         )
         ids = topic_ids()
-        self.controller = Controller(CLUSTER_ID, self.config, lambda: next(ids))
+        self._new_controller = partial(
+            Controller,
+            CLUSTER_ID,
+            self.config,
+            lambda: next(ids),
+            partitions_per_decision=partitions_per_decision,
+        )
+        self.controller = self._new_controller()
         self.now_ms = 0
+        self.take(self.controller.bootstrap())
+
+    def take_over(self) -> None:
+        """Have another driver go on with what this one has decided."""
+        self.controller = self._new_controller(self.image)
         self.take(self.controller.bootstrap())
 
     @property
@@ -125,15 +138,19 @@ class Conversation:
         return decision
 
     def say(self, request: Any) -> Decision:
-        """Make a request and take its records in."""
-        return self.take(self.controller.handle(request, self.now_ms))
+        """Make a request and take its records in, to its last part."""
+        while (decision := self.take(self.controller.handle(request, self.now_ms))).is_first_part:
+            pass
+        return decision
 
     def tick(self, passed_ms: int = 0) -> list[MetadataRecord]:
         """Let time pass in steps in which the controller is there; return all records."""
         records: list[MetadataRecord] = []
         for step_ms in [*[500] * (passed_ms // 500), passed_ms % 500]:
             self.now_ms += step_ms
-            while (decision := self.take(self.controller.tick(self.now_ms))).records:
+            while (
+                decision := self.take(self.controller.tick(self.now_ms))
+            ).records or not self.controller.is_settled:
                 records += decision.records
         return records
 

@@ -28,6 +28,7 @@ from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
 from driver.controller import ControllerServer
+from driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
@@ -293,6 +294,36 @@ def test_broker_at_a_host_that_cannot_be_keeps_its_session(
     gc.collect()  # tasks that nobody waited for tell of their errors when they go
     assert "its session decides" in caplog.text
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_broker_with_very_many_partitions_loses_all_of_them(server: ControllerServer) -> None:
+    """Their new leaders are decided a part at a time, and nobody has to ask for the next part."""
+    with connect(server) as channel, socket.create_server(("127.0.0.1", 0)) as listener:
+        for broker_id in (0, 1):
+            join(server, channel, broker_id, listener.getsockname()[1])
+        topic = creatable("t", assignments=dict.fromkeys(range(2 * PARTITIONS_PER_DECISION + 1), (0, 1)))
+        assert channel.request(CreateTopicsRequest(topics=(topic,))).topics[0].error_code is ErrorCode.none
+        listener.close()
+        server.report_broker_lost(0)
+        wait_for(lambda: leaders(server) == {1})
+
+
+def test_broker_with_very_many_partitions_registers_anew_when_it_leads_none(server: ControllerServer) -> None:
+    """The answer waits for the last part: who it was before must be in no ISR any more."""
+    with connect(server) as channel:
+        for broker_id in (0, 1):
+            join(server, channel, broker_id, port_of(server))
+        topic = creatable("t", assignments=dict.fromkeys(range(2 * PARTITIONS_PER_DECISION + 1), (0, 1)))
+        assert channel.request(CreateTopicsRequest(topics=(topic,))).topics[0].error_code is ErrorCode.none
+        reply = channel.request(registration(0, incarnation=2))
+        assert reply.error_code is ErrorCode.none
+        assert server.image.brokers[0].broker_epoch == reply.broker_epoch
+        assert leaders(server) == {1}
+
+
+def leaders(server: ControllerServer) -> set[int | None]:
+    """Return who leads any of topic `t`."""
+    return {partition.leader for partition in server.image.topics.by_name["t"].partitions.values()}
 
 
 def test_report_broker_lost_probes_and_fences(server: ControllerServer) -> None:

@@ -34,6 +34,8 @@ def what_it_says(index: TopicIndex) -> dict[str, object]:
         "led": +index.load.led,
         "held": +index.load.held,
         "leading": +index.leading,
+        "in sync": {broker_id: set(keys) for broker_id, keys in index.in_sync.items() if keys},
+        "eligible": {broker_id: set(keys) for broker_id, keys in index.eligible.items() if keys},
         "leaderless": set(index.leaderless),
         "led by another": set(index.led_by_another),
         "names": index.names,

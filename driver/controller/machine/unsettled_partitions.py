@@ -1,0 +1,88 @@
+"""The partitions that a broker's new state concerns, but that could not all be changed at once.
+
+A broker that is fenced, or shuts down, leaves every ISR; one that is unfenced may lead what nobody leads.
+That may be ten thousand partitions, and one decision about all of them would hold the controller's loop, and
+with it every broker's lease. So a decision changes some hundreds of them, in the batch that changes the
+broker. The others are noted here when that batch is replayed, and are changed in the next turns of the loop.
+
+The rules kept:
+
+- What is noted follows from images alone: a driver that takes over notes what the one before it left to do.
+- While a broker is in an ISR that it is to leave (`ClusterState.is_leaving`) it is not unfenced, and does not
+  register anew: it would come back into the ISR by never having left it.
+
+Pure. Order for the caller: `changed` for each image in order, after its index; `take` until nothing is left.
+"""
+
+from collections.abc import Iterable
+from itertools import filterfalse, islice
+
+from driver.controller.machine.topic_index import TopicIndex
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId, TopicIdPartition
+
+__all__ = ["UnsettledPartitions", "is_active", "to_leave"]
+
+
+class UnsettledPartitions:
+    """What is to be looked at again, in the order in which it was noted."""
+
+    def __init__(self, image: MetadataImage, index: TopicIndex) -> None:
+        """Note all that `image` leaves to do."""
+        self._noted: dict[TopicIdPartition, bool] = dict.fromkeys(index.leaderless, False)
+        for broker_id in image.brokers:
+            if not is_active(image, broker_id):
+                self.note(to_leave(image, index, broker_id))
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    def changed(
+        self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta, index: TopicIndex
+    ) -> None:
+        """Follow from one image to the next; `index` is the later one's."""
+        for broker_id in sorted(delta.changed_brokers):
+            if is_active(before, broker_id) and not is_active(after, broker_id):
+                self.note(to_leave(after, index, broker_id))
+            elif is_active(after, broker_id) and not is_active(before, broker_id):
+                self.note(index.leaderless)
+
+    def note(self, keys: Iterable[TopicIdPartition]) -> None:
+        """Have partitions looked at that may have to have another leader."""
+        self._noted.update(dict.fromkeys(keys, False))
+
+    def note_preferred(self, keys: Iterable[TopicIdPartition]) -> None:
+        """Have partitions looked at that are to be led by their preferred leaders."""
+        self._noted = dict.fromkeys(keys, True) | self._noted
+
+    def take(self, limit: int) -> dict[TopicIdPartition, bool]:
+        """Forget the next partitions and return them, and whether their preferred leaders are to lead."""
+        taken = dict(islice(self._noted.items(), limit))
+        for key in taken:
+            del self._noted[key]
+        return taken
+
+
+def is_active(image: MetadataImage, broker_id: BrokerId) -> bool:
+    """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
+    registration = image.brokers.get(broker_id)
+    return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
+
+
+def to_leave(image: MetadataImage, index: TopicIndex, broker_id: BrokerId) -> Iterable[TopicIdPartition]:
+    """Return the partitions whose ISR the broker leaves when it is active no more.
+
+    Without eligible leader replicas (KIP-966) the last one in sync stays in the ISR, and nobody leads.
+    """
+    in_sync = index.in_sync[broker_id]
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0:
+        return in_sync
+    topics = image.topics.by_id
+
+    def is_waited_for(key: TopicIdPartition) -> bool:
+        partition = topics[key.topic_id].partitions[key.partition]
+        return partition.leader is None and partition.isr == (broker_id,)
+
+    return filterfalse(is_waited_for, in_sync)

@@ -1,0 +1,202 @@
+"""What a broker's new state changes of its partitions is decided in parts, and never on half the truth."""
+
+import pytest
+from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
+
+from driver.controller.machine.controller import PARTITIONS_PER_DECISION
+from driver.controller.machine.decision import Decision
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from tests.unit.driver.controller.conversation import (
+    Conversation,
+    creatable,
+    directory_of,
+    registration,
+)
+from tests.unit.driver.controller.machine.test_topics import delete
+
+PARTITIONS, PART = 7, 3
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    """Broker 0 leads everything, and three partitions are changed at a time."""
+    conversation = Conversation(partitions_per_decision=PART, min_insync_replicas="2")
+    conversation.start(0, 1, 2)
+    conversation.create(creatable("t", assignments=dict.fromkeys(range(PARTITIONS), (0, 1, 2))))
+    return conversation
+
+
+def gone(conversation: Conversation, broker_id: int) -> Decision:
+    """Let a broker's process end; return what is decided at once."""
+    epoch = conversation.epoch(broker_id)
+    return conversation.take(conversation.controller.broker_gone(broker_id, epoch))
+
+
+def partitions(conversation: Conversation) -> list[PartitionRegistration]:
+    return list(conversation.image.topics.by_name["t"].partitions.values())
+
+
+def count_in_sync(conversation: Conversation, broker_id: int) -> int:
+    return sum(broker_id in partition.isr for partition in partitions(conversation))
+
+
+def next_decision(conversation: Conversation) -> Decision:
+    """Let the controller go on with what nobody asks for."""
+    return conversation.take(conversation.controller.tick(conversation.now_ms))
+
+
+def test_dead_brokers_partitions_change_a_part_at_a_time_until_all_have_other_leaders(
+    conversation: Conversation,
+) -> None:
+    """One decision about all of them would hold the loop, and so every broker's lease."""
+    changed = [sum(isinstance(each, PartitionChangeRecord) for each in gone(conversation, 0).records)]
+    assert conversation.image.brokers[0].fenced, "nobody elects it from the first part on"
+    while not conversation.controller.is_settled:
+        changed.append(len(next_decision(conversation).records))
+    assert changed == [3, 3, 1]
+    assert {(partition.leader, partition.isr) for partition in partitions(conversation)} == {(1, (1, 2))}
+    assert conversation.tick() == []
+
+
+def test_driver_that_takes_over_goes_on_where_the_one_before_it_stopped(conversation: Conversation) -> None:
+    """What is left to do stands in the image: partitions of a dead broker must not wait for its return."""
+    gone(conversation, 0)
+    assert count_in_sync(conversation, 0) == PARTITIONS - PART
+    conversation.take_over()
+    conversation.tick()
+    assert {(partition.leader, partition.isr) for partition in partitions(conversation)} == {(1, (1, 2))}
+
+
+def test_driver_that_takes_over_elects_for_who_was_unfenced_before_it(conversation: Conversation) -> None:
+    """The elections for a broker that is back were interrupted; nothing else would make them go on."""
+    for broker_id in (2, 1, 0):
+        gone(conversation, broker_id)
+        conversation.tick()
+    assert {partition.leader for partition in partitions(conversation)} == {None}
+    conversation.say(registration(0, incarnation=2, previous_broker_epoch=conversation.epoch(0)))
+    conversation.heartbeat(0)
+    assert sum(partition.leader == 0 for partition in partitions(conversation)) == PART
+    conversation.take_over()
+    conversation.tick()
+    assert {partition.leader for partition in partitions(conversation)} == {0}
+
+
+def test_brokers_fenced_one_after_the_other_leave_what_is_left_together(conversation: Conversation) -> None:
+    """Neither was out of sync before the other where both were still in the ISR: both may lead again."""
+    conversation.propose(0, (0, 2))
+    conversation.propose(0, (0, 1, 2))  # Of broker 1's partitions the last now, of broker 0's the first.
+    gone(conversation, 0)
+    gone(conversation, 1)
+    conversation.tick()
+    assert {partition.isr for partition in partitions(conversation)} == {(2,)}
+    eligible = [partition.elr for partition in partitions(conversation)]
+    assert eligible == [(1,)] * PART + [(0, 1)] * (PARTITIONS - PART)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_fenced_broker_is_unfenced_only_when_it_has_left_every_isr(
+    conversation: Conversation, taken_over: bool
+) -> None:
+    """It would lead on in epochs that others may count as over."""
+    gone(conversation, 0)
+    assert conversation.heartbeat(0).reply.is_fenced
+    if taken_over:
+        conversation.take_over()
+        assert conversation.heartbeat(0).reply.is_fenced
+    conversation.tick()
+    assert not conversation.heartbeat(0).reply.is_fenced
+    assert count_in_sync(conversation, 0) == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_new_incarnation_registers_only_when_the_one_before_has_left_every_isr(
+    conversation: Conversation, clean: bool
+) -> None:
+    """What it had is not what it has: by never having left an ISR it would be elected for it."""
+    earlier = conversation.epoch(0)
+    request = registration(0, incarnation=2, previous_broker_epoch=earlier if clean else -1)
+    parts = []
+    while (decision := conversation.take(conversation.controller.handle(request, 0))).is_first_part:
+        assert conversation.epoch(0) == earlier
+        assert conversation.image.brokers[0].fenced
+        assert not conversation.heartbeat(1).is_first_part, "others have their turn in between"
+        parts.append(sum(isinstance(each, PartitionChangeRecord) for each in decision.records))
+    assert parts == [3, 3]
+    assert decision.reply.error_code is ErrorCode.none
+    assert conversation.epoch(0) == decision.reply.broker_epoch != earlier
+    assert count_in_sync(conversation, 0) == 0
+    assert {partition.elr for partition in partitions(conversation)} == {()}
+    assert {partition.leader for partition in partitions(conversation)} == {1}
+
+
+def test_new_incarnation_after_a_crash_is_eligible_for_nothing_it_was_left_eligible_for(
+    conversation: Conversation,
+) -> None:
+    """It was fenced while alone, and so eligible; then it turns out that its machine had crashed."""
+    for broker_id in (1, 2, 0):
+        gone(conversation, broker_id)
+        conversation.tick()
+    assert {0 in partition.elr for partition in partitions(conversation)} == {True}
+    conversation.say(registration(0, incarnation=2))
+    assert {0 in partition.elr for partition in partitions(conversation)} == {False}
+
+
+def test_broker_in_controlled_shutdown_may_go_when_all_know_of_the_last_part(
+    conversation: Conversation,
+) -> None:
+    """Its followers must know their new leaders before it ends."""
+    conversation.heartbeat(0, want_shut_down=True)
+    first_end = conversation.image.offset
+    for broker_id in (1, 2):
+        conversation.heartbeat(broker_id)
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    conversation.tick()
+    assert count_in_sync(conversation, 0) == 0
+    for broker_id in (1, 2):
+        conversation.heartbeat(broker_id, current_metadata_offset=first_end)
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    for broker_id in (1, 2):
+        conversation.heartbeat(broker_id)
+    assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+
+
+def test_failed_directory_is_noted_with_the_last_of_its_replicas(conversation: Conversation) -> None:
+    """From then on nothing says any more which replicas lay there; until then the broker says it again."""
+    other = directory_of(8)
+    conversation.say(registration(0, directories=(directory_of(0), other)))
+    request = BrokerHeartbeatRequest(
+        broker_id=0,
+        broker_epoch=conversation.epoch(0),
+        current_metadata_offset=conversation.image.offset or 0,
+        want_fence=False,
+        want_shut_down=False,
+        offline_log_dirs=(directory_of(0),),
+    )
+    noted = []
+    for _ in range(3):
+        decision = conversation.take(conversation.controller.handle(request, conversation.now_ms))
+        noted.append(any(isinstance(each, BrokerRegistrationChangeRecord) for each in decision.records))
+    assert noted == [False, False, True]
+    assert conversation.image.brokers[0].log_directories == (other,)
+    assert count_in_sync(conversation, 0) == 0
+
+
+def test_topic_that_is_deleted_meanwhile_is_left_out(conversation: Conversation) -> None:
+    """What was noted may be gone when its turn comes."""
+    gone(conversation, 0)
+    delete(conversation, ("t", None))
+    assert conversation.tick() == []
+
+
+def test_decision_about_ten_thousand_partitions_changes_some_hundreds() -> None:
+    """About 17 us a partition: no decision may hold the loop for more than 10 ms."""
+    conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
+    assignments = dict.fromkeys(range(10_000), (0, 1, 2))
+    conversation.create(creatable("t", assignments=assignments))
+    sizes = [len(gone(conversation, 0).records)]
+    while not conversation.controller.is_settled:
+        sizes.append(len(next_decision(conversation).records))
+    assert sum(sizes) == 10_000 + 1
+    assert max(sizes) <= PARTITIONS_PER_DECISION + 1 <= 500
