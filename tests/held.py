@@ -38,6 +38,8 @@ BOUNDS: Final = {MEMBERS: MOST_MEMBER_CONNECTIONS, TO_A_MEMBER: 1, OF_A_CLIENT: 
 """What may be there after a test even if it was not before; the one is the controller's."""
 EXECUTOR_THREADS: Final = (os.cpu_count() or 1) + 4
 """The most that asyncio's own pool has."""
+UPKEEP_THREADS: Final = 5
+"""What the logs' upkeep has for each data directory."""
 OTHER_THREADS: Final = 4
 """A broker's main thread, its watchdog's, and what native libraries begin with."""
 MEMORY_BYTES: Final = 32 << 20
@@ -218,6 +220,6 @@ def _listening_ports(cluster: LocalCluster) -> Iterator[int]:
 
 
 def _background_threads(clusters: tuple[LocalCluster, ...], process: int) -> int:
-    return next(
-        cluster.broker_config.background_threads for cluster in clusters if process in cluster.process_ids()
-    )
+    (cluster,) = (cluster for cluster in clusters if process in cluster.process_ids())
+    directories = len(cluster.broker_directories(cluster.broker_ids[0]))
+    return cluster.broker_config.background_threads + UPKEEP_THREADS * directories

@@ -34,7 +34,8 @@ from sparklog.storage.log_directory import LogDirectory
 
 __all__ = ["LogUpkeep"]
 
-_JOBS: Final = 8
+_BLOCKING_JOBS: Final = 5
+"""Of one directory: its flush, its deletion, and its three checkpoints wait for the disk, each for itself."""
 
 
 class LogUpkeep:
@@ -50,7 +51,7 @@ class LogUpkeep:
     ) -> None:
         self._directories = directories
         self._directory_of = directory_of
-        self._logs = logs = HostedLogs(replicas, directory_of, threads=_JOBS * len(directories))
+        self._logs = logs = HostedLogs(replicas, threads=_BLOCKING_JOBS * len(directories))
         self._recovery_points = RecoveryPointCheckpoint(
             "recovery-point-checkpoint",
             config.log_flush_offset_checkpoint_interval_ms,
@@ -86,7 +87,6 @@ class LogUpkeep:
             *self._checkpoints,
             StaleCheckpoints(logs, self._checkpoints),
         )
-        assert len(jobs) == _JOBS, "every run has a thread if it wants one"
         self._scheduler = UpkeepScheduler(jobs, directories)
         self._is_started = False
 

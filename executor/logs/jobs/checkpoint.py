@@ -11,7 +11,7 @@ offline.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from executor.logs.jobs.job import HostedLogs, HostedReplica
@@ -56,17 +56,15 @@ class Checkpoint:
         async with self._writing[directory]:
             await self._write(directory)
 
-    def is_wrong_about(self, replica: HostedReplica, directory: LogDirectory) -> bool:
-        """Whether the file has a higher offset than the replica, or one that is far too low."""
-        written = self._written.get(directory, {}).get(replica.topic_partition)
-        if written is not None:
-            offset = self._offset_of(replica)
-            if offset is None or offset < written:
-                return True
-        return self._is_far_behind(replica, written or 0)
-
-    def _is_far_behind(self, replica: HostedReplica, written: Offset) -> bool:
-        """Whether what the file says is so little that it costs much."""
+    def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
+        """Whether the file has a higher offset than one of these replicas, or one that is far too low."""
+        written = self._written.get(directory, {})
+        for replica in replicas:
+            said = written.get(replica.topic_partition)
+            if said is not None:
+                offset = self._offset_of(replica)
+                if offset is None or offset < said:
+                    return True
         return False
 
     def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
@@ -114,9 +112,15 @@ class RecoveryPointCheckpoint(Checkpoint):
         written = self._written.get(directory, {}).get(replica.topic_partition)
         return written is not None and written <= replica.log.recovery_point
 
-    def _is_far_behind(self, replica: HostedReplica, written: Offset) -> bool:
-        # Recovery would read what is on the disk of segments that are written to no more.
-        return written < replica.log.segments.active.base_offset <= replica.log.recovery_point
+    def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
+        """Also where recovery would read what is on the disk of segments that are written to no more."""
+        written = self._written.get(directory, {})
+        return super().is_wrong_about(replicas, directory) or any(
+            written.get(replica.topic_partition, 0)
+            < replica.log.segments.active.base_offset
+            <= replica.log.recovery_point
+            for replica in replicas
+        )
 
     def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
         log = replica.log
@@ -138,12 +142,7 @@ class StaleCheckpoints:
         """Write the files that must not wait."""
         wrong: set[Checkpoint] = set()
         async for part in self._logs.on(directory):
-            wrong |= {
-                kind
-                for kind in self._checkpoints
-                for replica in part
-                if kind.is_wrong_about(replica, directory)
-            }
+            wrong |= {kind for kind in self._checkpoints if kind.is_wrong_about(part, directory)}
         for kind in self._checkpoints:
             if kind in wrong:
                 await kind.run(directory, now_ms)

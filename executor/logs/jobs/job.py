@@ -76,13 +76,10 @@ class HostedReplicas(Protocol):
 class HostedLogs:
     """The replicas of one broker by the directories in which their logs lie, and threads to work on them."""
 
-    def __init__(
-        self, replicas: HostedReplicas, directory_of: Callable[[Log], LogDirectory], threads: int
-    ) -> None:
+    def __init__(self, replicas: HostedReplicas, *, threads: int) -> None:
         self.is_stopping = False
         """Set once: a run that has more to do leaves it to the next start."""
         self._replicas = replicas
-        self._directory_of = directory_of
         self._executor = ThreadPoolExecutor(threads, "sparklog-upkeep")
 
     def __contains__(self, replica: HostedReplica) -> bool:
@@ -94,11 +91,9 @@ class HostedLogs:
 
     async def on(self, directory: LogDirectory) -> AsyncIterator[Sequence[HostedReplica]]:
         """Yield the replicas whose logs lie there, in slices; between two of them others have their turn."""
-        directory_of = self._directory_of
+        parent = str(directory.path)
         async for part in in_slices(self._replicas):
-            yield [
-                replica for replica in part if not replica.offline and directory_of(replica.log) is directory
-            ]
+            yield [replica for replica in part if replica.log.parent == parent and not replica.offline]
 
     async def beside_loop(self, work: Callable[[], object]) -> None:
         """Have something done that blocks."""
