@@ -19,8 +19,8 @@ SPARK_ARCHIVE := $(VENV)/spark
 # Spark without its zips of Python sources, which it would put before what is installed here: every Python process
 # would compile PySpark anew.
 SPARK_LINKS := $(SPARK_ARCHIVE)/home
-# For JVMs that only serve: what the second compiler costs never comes back.
-SHORT_LIVED_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# For JVMs that only serve: what the second compiler costs never comes back, nor what makes netty's events.
+SHORT_LIVED_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -24,7 +24,8 @@ from pathlib import Path
 
 TRAINING = Path(__file__).with_name("training.py")
 TRAINING_TIMEOUT_S = 300.0
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false"
+"""What the second compiler costs never comes back, nor what it takes to make netty's events known."""
 PROPERTIES = "spark-defaults.conf"
 IDENTITY_DIGITS = 16
 

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
+from jobs.class_archive.archive import SHORT_LIVED
 from jobs.demo import flights
 from jobs.demo.observers import AcknowledgedObserver, ReadingAlong
 
@@ -29,7 +30,6 @@ BATCH_BYTES = 65_536
 """Little at once, so that a pause in what is acknowledged is the cluster's and not the writer's."""
 KILL_AT_FRACTION = 0.3
 PICTURE = Path("build/demo.png")
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CATCH_UP_TIMEOUT_S = 30.0
 
 
@@ -63,8 +63,8 @@ def spark_session() -> SparkSession:
         "spark.worker.resource.broker.amount": "1",
         "spark.worker.resource.broker.discoveryScript": discovery_script,
         # Four JVMs that live for a minute on few cores: what the second compiler costs never comes back.
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-        "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
         # What is kept in memory is read three times: packing it costs more than it saves.

@@ -21,6 +21,7 @@ from typing import Final, Self
 import psutil
 import pyspark
 
+from jobs.class_archive.archive import SHORT_LIVED
 from tests.chaos.reaper import MARK
 
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -35,8 +36,6 @@ START_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
 LOG_TAIL_LINES: Final = 40
-JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that only serve: Spark starts in two thirds of the time. See docs/deploy.md."""
 PORTS: Final = range(20_000, 32_000)
 """Below those that Linux gives to whoever connects: one that is free stays so while the driver is down."""
 
@@ -184,8 +183,8 @@ class Application:
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Djava.io.tmpdir={scratch}",
-            "spark.executor.extraJavaOptions": JVM_OPTIONS,
+            "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Djava.io.tmpdir={scratch}",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
             "spark.ui.enabled": "false",
             "spark.local.dir": str(scratch),
             "spark.decommission.enabled": "true",

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from tests.chaos.application import JVM_OPTIONS, free_port
+from tests.chaos.application import free_port
 from tests.cluster import wait_for
 from tests.spark.sessions import DISCOVERY_SCRIPT, REPOSITORY
 from tests.spark.test_application import consume, listening_processes, produce
@@ -40,12 +40,7 @@ def environment_archive() -> Path:
 def spark_environment() -> dict[str, str]:
     """Return an environment for Spark's own processes: its defaults, whose logs say when they are up."""
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
-    return {
-        **inherited,
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
-    }
+    return {**inherited, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +101,6 @@ def spark_properties(archive: Path) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,
-        "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.executor.cores": "2",
         "spark.executor.memory": "512m",
