@@ -86,10 +86,11 @@ class DeliveryError(KafkaError):
     """Records could not be written; none after them in the same partition was."""
 
     def __init__(
-        self, error_code: ErrorCode, topic_partition: TopicPartition, base_sequence: int, reason: str
+        self, error_code: ErrorCode, topic_partition: TopicPartition, base_sequence: int | None, reason: str
     ) -> None:
+        at = "" if base_sequence is None else f" (batch at sequence {base_sequence})"
         super().__init__(
             error_code,
-            f"could not write to {topic_partition} (batch at sequence {base_sequence}): {reason}",
+            f"could not write to {topic_partition}{at}: {reason}",
         )
         self.topic_partition = topic_partition

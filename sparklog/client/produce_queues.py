@@ -40,7 +40,7 @@ class PendingBatch:
         topic_partition: TopicPartition,
         data: bytes,
         record_count: int,
-        base_sequence: int,
+        base_sequence: int | None,
         deadline_ms: int,
     ) -> None:
         self.topic_partition = topic_partition

@@ -23,8 +23,8 @@ from sparklog.client.errors import DeliveryError
 from sparklog.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, sequence_after
-from sparklog.types import BrokerId, TopicPartition
+from sparklog.records.batch import sequence_after
+from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
 __all__ = ["Producer"]
@@ -53,8 +53,8 @@ class Producer:
         """The connections those answers come on."""
         self._next_sequences: dict[TopicPartition, int] = {}
         self._last_failure: KafkaError | None = None
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = -1
+        self.producer_id: ProducerId | None = None
+        self.producer_epoch: ProducerEpoch | None = None
         self.acknowledged: Counter[TopicPartition] = Counter()
         """Records acknowledged, by partition."""
 
@@ -76,9 +76,9 @@ class Producer:
         """
         return self._cluster.topic(topic, create=True, timeout_ms=self._config.max_block_ms).partition_count
 
-    def next_sequence(self, topic_partition: TopicPartition) -> int:
-        """Return the sequence number of the next record to be sent to a partition; -1 if not idempotent."""
-        return self._next_sequences.get(topic_partition, 0) if self._config.idempotent else NO_SEQUENCE
+    def next_sequence(self, topic_partition: TopicPartition) -> int | None:
+        """Return the sequence number of the next record to be sent to a partition, if idempotent."""
+        return self._next_sequences.get(topic_partition, 0) if self._config.idempotent else None
 
     def send(self, topic_partition: TopicPartition, data: bytes, record_count: int) -> None:
         """Queue one batch, send what can be sent, and wait while more than `buffer_bytes` are queued.
@@ -87,7 +87,7 @@ class Producer:
             DeliveryError: a batch, this or an earlier one, was refused or not acknowledged in time.
         """
         sequence = self.next_sequence(topic_partition)
-        if sequence != NO_SEQUENCE:
+        if sequence is not None:
             self._next_sequences[topic_partition] = sequence_after(sequence, record_count)
         deadline_ms = monotonic_ms() + self._config.delivery_timeout_ms
         self._queues.add(PendingBatch(topic_partition, data, record_count, sequence, deadline_ms))

@@ -16,8 +16,6 @@ from sparklog.records.batch import (
     CONTROL_BIT,
     HEADER_BYTES,
     MAGIC,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     CorruptBatchError,
@@ -26,7 +24,15 @@ from sparklog.records.batch import (
 )
 from sparklog.records.codecs import Codec, compress, decompress
 from sparklog.records.varints import MalformedRecordsError, append_varint, read_varint
-from sparklog.types import LeaderEpoch, Offset, TimestampMs, or_minus_one, unless_minus_one
+from sparklog.types import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TimestampMs,
+    or_minus_one,
+    unless_minus_one,
+)
 
 __all__ = ["SimpleRecord", "build_batch", "read_records"]
 
@@ -56,10 +62,10 @@ def build_batch(
     records: Sequence[SimpleRecord],
     *,
     base_offset: Offset = 0,
-    leader_epoch: LeaderEpoch = -1,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: LeaderEpoch | None = None,
+    producer_id: ProducerId | None = None,
+    producer_epoch: ProducerEpoch | None = None,
+    base_sequence: int | None = None,
     codec: Codec = Codec.NONE,
     level: int | None = None,
     transactional: bool = False,
@@ -91,16 +97,16 @@ def build_batch(
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
-        partition_leader_epoch=leader_epoch,
+        partition_leader_epoch=or_minus_one(leader_epoch),
         magic=MAGIC,
         crc=0,
         attributes=codec | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
         last_offset_delta=offset - base_offset,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        producer_id=or_minus_one(producer_id),
+        producer_epoch=or_minus_one(producer_epoch),
+        base_sequence=or_minus_one(base_sequence),
         record_count=len(records),
     )
     return header_bytes(header, compressed) + compressed

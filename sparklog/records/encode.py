@@ -17,7 +17,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
     MAGIC,
-    NO_PRODUCER_ID,
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -26,7 +25,7 @@ from sparklog.records.batch import (
 )
 from sparklog.records.codecs import Codec, compress
 from sparklog.records.varint_columns import Int64s, VarintColumn, pack_columns
-from sparklog.types import TimestampMs
+from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, or_minus_one, unless_minus_one
 
 if TYPE_CHECKING:
     ArrowColumn: TypeAlias = Any
@@ -47,7 +46,7 @@ class EncodedBatch(NamedTuple):
     header: bytes
     payload: bytes | memoryview
     record_count: int
-    base_sequence: int
+    base_sequence: int | None
 
     @property
     def size_bytes(self) -> int:
@@ -84,9 +83,9 @@ def encode_batches(
     batch_size_bytes: int,
     codec: Codec = Codec.NONE,
     level: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
+    producer_id: ProducerId | None = None,
+    producer_epoch: ProducerEpoch | None = None,
+    base_sequence: int | None = None,
     transactional: bool = False,
 ) -> Iterator[EncodedBatch]:
     """Yield batches of the columns' rows, in order, for one partition.
@@ -111,9 +110,9 @@ def encode_batches(
         last_offset_delta=0,
         base_timestamp=0,
         max_timestamp=0,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        producer_id=or_minus_one(producer_id),
+        producer_epoch=or_minus_one(producer_epoch),
+        base_sequence=or_minus_one(base_sequence),
         record_count=0,
     )
     for rows in _rows_of(key, value, headers, timestamp, default_timestamp_ms):
@@ -121,9 +120,12 @@ def encode_batches(
             for header, payload in _encode_group(rows.slice(start, end), bounds, fixed):
                 compressed = payload if codec is Codec.NONE else compress(codec, payload, level)
                 yield EncodedBatch(
-                    header_bytes(header, compressed), compressed, header.record_count, header.base_sequence
+                    header_bytes(header, compressed),
+                    compressed,
+                    header.record_count,
+                    unless_minus_one(header.base_sequence),
                 )
-            if base_sequence != NO_SEQUENCE:
+            if base_sequence is not None:
                 fixed = fixed._replace(base_sequence=sequence_after(fixed.base_sequence, end - start))
 
 
