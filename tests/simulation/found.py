@@ -83,7 +83,12 @@ def _try(task: tuple[str, int]) -> Found | None:
     name, seed = task
     with PLANTED[name].planted():
         violation = run_seed(seed).violation
+    if violation is None:
+        return None
+    if isinstance(violation.__cause__, TypeError):
+        # What it patches has got other parameters since: that is no finding.
+        raise violation.__cause__
     # What fails without the bug too has not found it.
-    if violation is None or run_seed(seed).violation is not None:
+    if run_seed(seed).violation is not None:
         return None
     return Found(seed, violation.invariant)

@@ -62,10 +62,10 @@ class PlantedBug:
 def _truncate_to_high_watermark() -> Sequence[Replacement]:
     follow = Replica.follow
 
-    def follow_after_truncation(self: Replica, registration: Any) -> None:
+    def follow_after_truncation(self: Replica, registration: Any, settings: Any) -> None:
         if self.leader_epoch != registration.leader_epoch:
             self.log.truncate_to(self.high_watermark)
-        follow(self, registration)
+        follow(self, registration, settings)
 
     return [Replacement(Replica, "follow", follow_after_truncation)]
 
