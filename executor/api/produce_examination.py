@@ -10,14 +10,13 @@ from typing import Final, NamedTuple
 
 from executor.api.machine.delayed_produce import ProducedPartition
 from executor.partitions.replica import Replica
-from executor.partitions.settings import PartitionSettings
 from executor.records.examination import Demands, examine
 from sparklog.errors import KafkaError
 from sparklog.records.batch import BatchHeader
 from sparklog.records.codecs import DecompressionLimitError
 from sparklog.types import LeaderEpoch
 
-__all__ = ["AtOnce", "Unexamined", "examine_all"]
+__all__ = ["Examination", "Unexamined"]
 
 _AT_ONCE_BYTES: Final = 64 * 1024
 """How many bytes of compressed batches one request may have examined at once,"""
@@ -32,49 +31,60 @@ class Unexamined(NamedTuple):
 
     produced: ProducedPartition
     replica: Replica
-    leader_epoch: LeaderEpoch | None
+    leader_epoch: LeaderEpoch
     """In which it came."""
     records: bytes
     header: BatchHeader
     demands: Demands
 
 
-class AtOnce:
-    """What is examined of one request without a thread."""
+class Examination:
+    """What is looked into of one request: at once, or later by a thread."""
 
-    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_records_left")
+    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_records_left", "later")
 
     def __init__(self, max_decompressed_bytes: int) -> None:
-        self._max_decompressed_bytes = min(max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
+        self.later: list[Unexamined] = []
+        """What is left to a thread."""
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._bytes_left = _AT_ONCE_BYTES
         self._records_left = _AT_ONCE_RECORDS
 
-    def examine(self, records: bytes | memoryview, header: BatchHeader, settings: PartitionSettings) -> bool:
-        """Return whether the batch has been found good, and is stored as it is; False leaves it to a thread.
+    def is_done(
+        self,
+        produced: ProducedPartition,
+        replica: Replica,
+        leader_epoch: LeaderEpoch,
+        records: bytes | memoryview,
+        header: BatchHeader,
+    ) -> bool:
+        """Return whether the batch has been found good, and is stored as it is; else a thread looks later.
 
         Raises:
             KafkaError: what `examine` raises.
         """
+        settings = replica.settings
         self._bytes_left -= len(records)
         self._records_left -= header.record_count
-        if settings.examines_all or settings.codec is not None:
-            return False
-        if self._bytes_left < 0 or self._records_left < 0:
-            return False
-        demands = Demands(self._max_decompressed_bytes, settings.log.max_message_bytes)
-        try:
-            examine(records, header, demands)
-        except DecompressionLimitError:
-            return False
-        return True
+        is_small = self._bytes_left >= 0 and self._records_left >= 0
+        if is_small and not settings.examines_all and settings.codec is None:
+            max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
+            try:
+                examine(records, header, Demands(max_bytes, settings.log.max_message_bytes))
+            except DecompressionLimitError:
+                pass  # it may expand to more, but not here
+            else:
+                return True
+        demands = settings.demands(produced.produce.wall_ms, self._max_decompressed_bytes)
+        self.later.append(Unexamined(produced, replica, leader_epoch, bytes(records), header, demands))
+        return False
 
-
-def examine_all(batches: list[Unexamined]) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
-    """Look into the batches of one request, on a thread of its own; return what became of each."""
-    results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
-    for batch in batches:
-        try:
-            results.append(examine(batch.records, batch.header, batch.demands))
-        except KafkaError as error:
-            results.append(error)
-    return results
+    def run(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
+        """Look into what was left, on a thread; return what became of each."""
+        results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
+        for batch in self.later:
+            try:
+                results.append(examine(batch.records, batch.header, batch.demands))
+            except KafkaError as error:
+                results.append(error)
+        return results

@@ -63,10 +63,7 @@ class WaitingAppend(Protocol):
     """Something that waits until what it appended is committed."""
 
     settled: bool
-    """Answered for already, by its deadline."""
-
-    def wait(self, replica: "Replica") -> None:
-        """It is not committed yet: `settle` will be called."""
+    """False while it waits for `settle`; its deadline may answer it before."""
 
     def settle(self, error: KafkaError | None) -> None:
         """It is committed, or never will be as far as this leader can tell."""
@@ -276,21 +273,21 @@ class Replica:
 
     def append(
         self,
+        leader: PartitionLeader,
         records: bytes | memoryview,
         header: BatchHeader,
         now_ms: int,
         wall_ms: int,
         waiting: WaitingAppend | None,
     ) -> AppendInfo:
-        """Append a client's validated batch; settle `waiting` (acks=all) when it is committed.
+        """Append a client's validated batch as the `leader` that `leading` has just returned.
 
-        Who waits asks for enough replicas in sync before anything is written.
+        With acks=all there must be enough replicas in sync before anything is written, and `waiting` is
+        settled when the batch is committed.
 
         Raises:
-            KafkaError: not_leader_or_follower, not_enough_replicas, kafka_storage_error, or what the
-                producer's sequence says.
+            KafkaError: not_enough_replicas, kafka_storage_error, or what the producer's sequence says.
         """
-        leader = self.leading()
         if waiting is not None and leader.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.not_enough_replicas,
@@ -310,8 +307,8 @@ class Replica:
             if effects:
                 self._carry_out_as_leader(effects)
         if waiting is not None and self.high_watermark < end_offset:
+            waiting.settled = False
             self._waiting_appends.append((end_offset, waiting))
-            waiting.wait(self)
         return appended
 
     def drop_settled_appends(self) -> None:

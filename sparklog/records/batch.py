@@ -46,6 +46,7 @@ __all__ = [
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
     "SMALLEST_RECORD_BYTES",
+    "STAMP",
     "STAMP_BYTES",
     "TRANSACTIONAL_BIT",
     "BatchHeader",
@@ -314,14 +315,22 @@ def validate_produced(
         or (header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0))
         or (not attributes & CODEC_BITS and count * SMALLEST_RECORD_BYTES > total_bytes - HEADER_BYTES)
     ):
-        _check_crc_of_produced(records, header)
-        _refuse_fields(header)
-    if codec_of(attributes) is Codec.ZSTD and produce_version < _FIRST_ZSTD_PRODUCE_VERSION:
+        crc = crc32c(memoryview(records)[CRC_START:])
+        if crc == header.crc:
+            _refuse_fields(header)
+        raise _wrong_crc(crc, header)
+    if (
+        attributes & CODEC_BITS
+        and codec_of(attributes) is Codec.ZSTD
+        and produce_version < _FIRST_ZSTD_PRODUCE_VERSION
+    ):
         raise KafkaError(
             ErrorCode.unsupported_compression_type,
             f"zstd needs Produce version {_FIRST_ZSTD_PRODUCE_VERSION} or newer, this is {produce_version}",
         )
-    _check_crc_of_produced(records, header)
+    crc = crc32c(memoryview(records)[CRC_START:])
+    if crc != header.crc:
+        raise _wrong_crc(crc, header)
     if attributes & TIMESTAMP_TYPE_BIT:
         raise KafkaError(
             ErrorCode.invalid_timestamp, "a producer must not set the timestamp type to LogAppendTime"
@@ -341,10 +350,8 @@ def validate_produced(
     return header
 
 
-def _check_crc_of_produced(records: bytes | memoryview, header: BatchHeader) -> None:
-    crc = crc32c(memoryview(records)[CRC_START:])
-    if crc != header.crc:
-        raise CorruptBatchError(f"batch has CRC {crc:#010x}, its header says {header.crc:#010x}")
+def _wrong_crc(crc: int, header: BatchHeader) -> CorruptBatchError:
+    return CorruptBatchError(f"batch has CRC {crc:#010x}, its header says {header.crc:#010x}")
 
 
 def _refuse_short(records: bytes | memoryview) -> None:

@@ -9,12 +9,12 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    STAMP,
     STAMP_BYTES,
     BatchHeader,
     check_crc,
     iterate_headers,
     read_header,
-    stamp,
     stamp_with_append_time,
 )
 from sparklog.storage.files import OFFSET_GAPS_MARKER, storage_error, storage_errors
@@ -73,7 +73,7 @@ class LogAppends:
             parts = [prefix, view[HEADER_BYTES:]]
             stamped = read_header(prefix)
         else:
-            parts = [stamp(base_offset, leader_epoch, header), view[STAMP_BYTES:]]
+            parts = [STAMP.pack(base_offset, header.batch_length, leader_epoch), view[STAMP_BYTES:]]
             stamped = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
         if state.segments.must_roll(config, size_bytes, stamped.max_timestamp, last_offset, now_ms):
             state.roll(base_offset, now_ms)

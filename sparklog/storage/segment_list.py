@@ -121,7 +121,9 @@ class SegmentList:
             or active.time_index.is_full
         ):
             return True
-        first_timestamp_ms = active.first_timestamp()
+        first_timestamp_ms = active.first_timestamp_ms
+        if first_timestamp_ms is None:
+            first_timestamp_ms = active.first_timestamp()
         if first_timestamp_ms is not None and first_timestamp_ms >= 0:
             waited_ms = max_timestamp_ms - first_timestamp_ms
         elif now_ms is not None:

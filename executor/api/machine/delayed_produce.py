@@ -4,17 +4,19 @@ acks=1 is answered after the append, acks=all when everything appended is below 
 of at least min.insync.replicas, or when the request's timeout has passed; whoever is not settled by then is
 REQUEST_TIMED_OUT, and its records may yet be committed.
 
-Pure. Order for the caller: `add` each partition and have it settled (`Replica.append`); when `unsettled` is
-not 0 after the last of them, set `answer`, which is called once, and have `expire` called at the deadline.
+Pure. Order for the caller: `add` each partition and have it settled (`Replica.append`); when some
+are not after the last of them, count them in `unsettled` and set `answer`, which is called once, and have
+`expire` called at the deadline.
 Source: Kafka's DelayedProduce.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.results import AppendInfo
+from sparklog.types import TimestampMs
 
 if TYPE_CHECKING:
     from executor.partitions.replica import Replica
@@ -28,7 +30,7 @@ _UNKNOWN: Final = -1
 class ProducedPartition:
     """The outcome for one partition of a request."""
 
-    __slots__ = ("appended", "error_code", "message", "partition", "produce", "settled", "topic")
+    __slots__ = ("appended", "error_code", "message", "partition", "produce", "replica", "settled", "topic")
 
     def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
         self.produce = produce
@@ -36,6 +38,8 @@ class ProducedPartition:
         self.partition = partition
         self.error_code = ErrorCode.none
         self.message: str | None = None
+        self.replica: Replica | None = None
+        """Where the records are to go, once it is found."""
         self.appended: AppendInfo | None = None
         """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
         self.settled = True
@@ -48,12 +52,6 @@ class ProducedPartition:
         if self.appended is not None:
             self.appended = self.appended._replace(base_offset=_UNKNOWN, log_start_offset=_UNKNOWN)
 
-    def wait(self, replica: "Replica") -> None:
-        """`replica` will call `settle`."""
-        self.settled = False
-        self.produce.unsettled += 1
-        self.produce.watched.append(replica)
-
     def settle(self, error: KafkaError | None) -> None:
         """What was appended is committed, or will not be here."""
         if self.settled:
@@ -62,24 +60,35 @@ class ProducedPartition:
         if error is not None:
             self.fail(error)
         produce = self.produce
-        produce.unsettled -= 1
-        if produce.unsettled == 0 and produce.answer is not None:
-            produce.answer()
+        if produce.answer is not None:
+            produce.unsettled -= 1
+            if produce.unsettled == 0:
+                produce.answer()
 
 
 class DelayedProduce:
     """One request."""
 
-    __slots__ = ("acks", "answer", "partitions", "unsettled", "version", "watched")
+    __slots__ = ("acks", "answer", "now_ms", "partitions", "refusal", "unsettled", "version", "wall_ms")
 
-    def __init__(self, version: int, acks: int) -> None:
+    def __init__(self, body: Any, version: int, now_ms: int, wall_ms: TimestampMs) -> None:
         self.version = version
-        self.acks = acks
+        self.acks: int = body.acks
+        self.refusal: KafkaError | None = None
+        """Why nothing in the request can be appended, if so."""
+        if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            self.refusal = KafkaError(
+                ErrorCode.invalid_required_acks, f"acks may be 0, 1 or -1 (all), not {self.acks}"
+            )
+        elif body.transactional_id is not None:
+            self.refusal = KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+        self.now_ms = now_ms
+        """When it came, by the monotonic clock,"""
+        self.wall_ms = wall_ms
+        """and by the other."""
         self.partitions: list[ProducedPartition] = []
         self.unsettled = 0
-        """How many of them wait."""
-        self.watched: list[Replica] = []
-        """For whom they wait."""
+        """How many of them wait; counted while there is an `answer` to give."""
         self.answer: Callable[[], None] | None = None
 
     def add(self, topic: UUID | str | None, partition: int) -> ProducedPartition:
@@ -91,10 +100,12 @@ class DelayedProduce:
     def expire(self) -> None:
         """The request's timeout has passed."""
         error = KafkaError(ErrorCode.request_timed_out, "not all replicas in sync have the records yet")
-        for produced in self.partitions:
+        late = [produced for produced in self.partitions if not produced.settled]
+        for produced in late:
             produced.settle(error)
-        for replica in self.watched:
-            replica.drop_settled_appends()
+        for produced in late:
+            assert produced.replica is not None
+            produced.replica.drop_settled_appends()
 
     def recheck(self) -> None:
         """Nothing wakes a produce; its partitions settle it."""
