@@ -21,7 +21,8 @@ from time import perf_counter
 from typing import Any, Final, Protocol
 
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
-from sparklog.wire.dispatcher import Dispatcher, Exchange
+from sparklog.wire.dispatcher import Dispatcher
+from sparklog.wire.exchange import Exchange
 from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
@@ -169,7 +170,7 @@ class Connection:
             self._handle_received()
             return
         except OSError as error:
-            self._lost(error)
+            self._close(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
             return
         if received_bytes == 0:
             self.close()
@@ -253,12 +254,8 @@ class Connection:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
 
-    def _give_up(self, reason: str, what: str) -> None:
-        self._log(logging.WARNING, reason, f"closing the connection of {self.peer}: {what}")
-        self.close()
-
-    def _lost(self, error: OSError) -> None:
-        self._log(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
+    def _close(self, level: int, reason: str, line: str, **details: Any) -> None:
+        self._log(level, reason, line, **details)
         self.close()
 
     def _log(self, level: int, reason: str, line: str, **details: Any) -> None:
@@ -299,14 +296,13 @@ class Connection:
     def refuse(self, reason: str, what: str) -> None:
         """Send what was asked before, and close, because of what the other side sent."""
         self.flush()
-        self._give_up(reason, what)
+        self._close(logging.WARNING, reason, f"closing the connection of {self.peer}: {what}")
 
     def fail(self, reason: str, what: str, error: BaseException) -> None:
         """Send what was asked before, and close, because of a mistake here."""
         self.flush()
         line = f"{what} from {self.peer} failed; closing the connection"
-        self._log(logging.ERROR, reason, line, exc_info=error)
-        self.close()
+        self._close(logging.ERROR, reason, line, exc_info=error)
 
     # Sending
 
@@ -318,10 +314,10 @@ class Connection:
         try:
             flushed = self._outbox.flush()
         except OSError as error:
-            self._lost(error)
+            self._close(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
             return
         except RegionTruncatedError as error:
-            self._give_up("truncated", str(error))
+            self._close(logging.WARNING, "truncated", f"closing the connection of {self.peer}: {error}")
             return
         self.active = True
         loop = self._owner.loop
@@ -344,6 +340,7 @@ class Connection:
     def _warmed(self, read: asyncio.Future[None]) -> None:
         self._warming = False
         if (error := read.exception()) is not None:
-            self._give_up("unreadable", f"a log file cannot be read: {error}")
+            line = f"closing the connection of {self.peer}: a log file cannot be read: {error}"
+            self._close(logging.WARNING, "unreadable", line)
             return
         self.flush()

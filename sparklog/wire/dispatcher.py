@@ -17,11 +17,12 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from time import perf_counter
 from types import GeneratorType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.admission import Admission
 from sparklog.wire.encoder import Chunk
+from sparklog.wire.exchange import Answering, Exchange
 from sparklog.wire.frames import (
     encode_response_frame,
     encode_response_frame_in_steps,
@@ -30,111 +31,14 @@ from sparklog.wire.frames import (
     read_request_header,
 )
 from sparklog.wire.guard import TooManyItemsError
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Peer, Request, Response, Steps
-from sparklog.wire.routes import Route, Routes
+from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Response, Steps
+from sparklog.wire.routes import Routes
 from sparklog.wire.throttling import throttled
 from sparklog.wire.turns import LongWork, Turns
 
-__all__ = ["Answering", "Dispatcher", "Exchange"]
+__all__ = ["Dispatcher"]
 
 _NONE: Final = ErrorCode.none
-
-
-class Answering(Peer, Protocol):
-    """What the dispatcher needs of a connection."""
-
-    share_ends_s: float
-    """Until when this turn may be worked for it, by the performance counter."""
-    holds: int
-    """How often it is held: nothing more is read from it then."""
-
-    def expect(self, exchange: "Exchange") -> None:
-        """Keep a place for the answer, behind those of earlier requests."""
-
-    def answered(self) -> None:
-        """Send what has its answer, up to the first that has none."""
-
-    def hold(self) -> None:
-        """Read nothing more, until `release` was called as often."""
-
-    def release(self) -> None:
-        """Go on reading in a later turn."""
-
-    def note(self, reason: str, what: str) -> None:
-        """Log that a request was refused by an answer."""
-
-    def close(self) -> None:
-        """Close; calling again has no effect."""
-
-    def refuse(self, reason: str, what: str) -> None:
-        """Send what was asked before, and close, because of what the other side sent."""
-
-    def fail(self, reason: str, what: str, error: BaseException) -> None:
-        """Send what was asked before, and close, because of a mistake here."""
-
-
-class Exchange:
-    """One request on the way to its answer."""
-
-    __slots__ = (
-        "chunks",
-        "connection",
-        "deferred",
-        "holds",
-        "is_error",
-        "local_s",
-        "received_s",
-        "request",
-        "resumed_s",
-        "route",
-        "task",
-        "work",
-    )
-
-    def __init__(self, connection: Answering, route: Route, request: Request, received_s: float) -> None:
-        self.connection = connection
-        self.route = route
-        self.request = request
-        self.chunks: list[Chunk] | None = None
-        """The answer's bytes, None until it is known. Empty if the request has none."""
-        self.is_error = False
-        self.deferred: Deferred | None = None
-        self.task: asyncio.Future[Any] | None = None
-        self.work: LongWork | None = None
-        self.holds = False
-        """Whether it holds its connection."""
-        self.received_s = self.resumed_s = received_s
-        self.local_s = 0.0
-        """How long it was worked at, up to when that was `resumed_s`."""
-
-    def pause(self) -> None:
-        """It waits from now on."""
-        self.local_s += perf_counter() - self.resumed_s
-
-    def resume(self) -> None:
-        """It is worked at from now on."""
-        self.resumed_s = perf_counter()
-
-    def hold(self) -> None:
-        """Have nothing more read from the connection."""
-        if not self.holds:
-            self.holds = True
-            self.connection.hold()
-
-    def release(self) -> None:
-        """Have the connection read from again."""
-        if self.holds:
-            self.holds = False
-            self.connection.release()
-
-    def abandon(self) -> None:
-        """The connection is lost: tell whoever works at the answer."""
-        if self.work is not None:
-            self.work.abandon()
-        if self.deferred is not None:
-            self.deferred.abandon()
-        if self.task is not None:
-            self.task.cancel()
 
 
 class Dispatcher:
@@ -174,14 +78,15 @@ class Dispatcher:
                 return
             connection.expect(exchange)
             exchange.hold()
-            self._work(exchange, self._read_in_steps(exchange, position), until_answered=True)
+            steps = self._read_in_steps(exchange, request, position)
+            self._work(exchange, steps, until_answered=True)
             return
         except KafkaError as error:
             connection.refuse(error.error_code.name, str(error))
             return
         connection.expect(exchange)
         try:
-            response = self._handled(route, request)
+            response = self._handled(exchange, request)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
             self._failed(exchange, error)
         else:
@@ -189,18 +94,17 @@ class Dispatcher:
         if not connection.holds:
             frame.release()
 
-    def _read_in_steps(self, exchange: Exchange, position: int) -> Steps:
+    def _read_in_steps(self, exchange: Exchange, request: Request, position: int) -> Steps:
         """Read a request that is too large to be read in one go, and have it handled."""
-        route, request = exchange.route, exchange.request
-        request.body = yield from read_request_body_in_steps(route.codec, request.frame, position)
-        return self._handled(route, request)
+        request.body = yield from read_request_body_in_steps(exchange.route.codec, request.frame, position)
+        return self._handled(exchange, request)
 
-    def _handled(self, route: Route, request: Request) -> Any:
+    def _handled(self, exchange: Exchange, request: Request) -> Any:
         """Return what the handler does, if the request is admitted."""
         request.principal = self._authenticate(request.connection)
         self._authorize(request)
-        request.throttle_time = self._throttle_time(request)
-        return route.handler(request)
+        exchange.throttle_time = self._throttle_time(request)
+        return exchange.route.handler(request)
 
     def _take(self, exchange: Exchange, response: Any, work_until_s: float = 0.0) -> None:
         """Go on with what was returned for a request until that is its answer.
@@ -230,6 +134,7 @@ class Dispatcher:
             self._take(exchange, response)
 
         exchange.pause()
+        exchange.request = None
         exchange.deferred = deferred
         deferred.bind(completed)
 
@@ -250,7 +155,8 @@ class Dispatcher:
                 self._take(exchange, task.result())
 
         exchange.pause()
-        exchange.request.frame = memoryview(bytes(exchange.request.frame))
+        if exchange.request is not None:
+            exchange.request.frame = memoryview(bytes(exchange.request.frame))
         exchange.task = asyncio.ensure_future(awaitable)
         exchange.task.add_done_callback(done)
 
@@ -261,8 +167,8 @@ class Dispatcher:
 
         The connection is held until they are taken, or even `until_answered`.
         """
-        connection, frame = exchange.connection, exchange.request.frame
-        if connection.closed:
+        frame = None if exchange.request is None else exchange.request.frame
+        if exchange.connection.closed:
             steps.close()
             return
         is_later = False
@@ -276,10 +182,10 @@ class Dispatcher:
                 self._answered(exchange, response)
             else:
                 self._take(exchange, response)
-            if is_later:
+            if is_later and frame is not None:
                 frame.release()
-                if not until_answered:
-                    exchange.release()
+            if is_later and not until_answered:
+                exchange.release()
 
         def failed(error: Exception) -> None:
             exchange.work = None
@@ -302,9 +208,8 @@ class Dispatcher:
             response = yield from response
         if not hasattr(response, "__version__"):
             return response
-        codec, request = exchange.route.codec, exchange.request
-        response = self._told(exchange, response)
-        return (yield from encode_response_frame_in_steps(codec, request.correlation_id, response))
+        codec, response = exchange.route.codec, self._told(exchange, response)
+        return (yield from encode_response_frame_in_steps(codec, exchange.correlation_id, response))
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
         if response is NO_RESPONSE:
@@ -312,15 +217,14 @@ class Dispatcher:
             return
         if hasattr(response, "__version__"):
             response = self._told(exchange, response)
-        codec, request = exchange.route.codec, exchange.request
-        self._answered(exchange, encode_response_frame(codec, request.correlation_id, response))
+        codec = exchange.route.codec
+        self._answered(exchange, encode_response_frame(codec, exchange.correlation_id, response))
 
     def _told(self, exchange: Exchange, response: Any) -> Any:
         """Return the response with the request's throttle time, and note whether it is an error."""
         if getattr(response, "error_code", _NONE) is not _NONE:
             exchange.is_error = True
-        throttle_time = exchange.request.throttle_time
-        return throttled(response, throttle_time) if throttle_time else response
+        return throttled(response, exchange.throttle_time) if exchange.throttle_time else response
 
     def _answered(self, exchange: Exchange, chunks: list[Chunk]) -> None:
         """Give the connection the answer, when everything is known of it."""
@@ -341,21 +245,24 @@ class Dispatcher:
 
     def _failed(self, exchange: Exchange, error: BaseException) -> None:
         """Answer that the request is refused, where the API has such an answer, or close its connection."""
-        connection, route, request = exchange.connection, exchange.route, exchange.request
-        name = route.api_key.name
-        what = f"{name} v{route.codec.api_version} (correlation id {request.correlation_id})"
         exchange.is_error = True
-        if isinstance(error, KafkaError | OSError) and route.refuse is not None and request.body is not None:
-            refusal = kafka_error(error)
-            try:
-                self._answer(exchange, route.refuse(request, refusal))
-            except Exception as mistake:
-                error = mistake
-            else:
-                connection.note(f"{name} {refusal.error_code.name}", f"{what}: {refusal}")
+        try:
+            if isinstance(error, KafkaError | OSError) and self._is_refused(exchange, kafka_error(error)):
                 return
+        except Exception as mistake:
+            error = mistake
         self._measure(exchange)
+        name = exchange.route.api_key.name
         if isinstance(error, KafkaError):
-            connection.refuse(f"{name} {error.error_code.name}", f"{what}: {error}")
+            exchange.connection.refuse(f"{name} {error.error_code.name}", f"{exchange}: {error}")
         else:
-            connection.fail(f"{name} {type(error).__name__}", what, error)
+            exchange.connection.fail(f"{name} {type(error).__name__}", str(exchange), error)
+
+    def _is_refused(self, exchange: Exchange, error: KafkaError) -> bool:
+        """Give the answer that the API has for requests that are refused; return whether it has one."""
+        route, request = exchange.route, exchange.request
+        if route.refuse is None or request is None or request.body is None:
+            return False
+        self._answer(exchange, route.refuse(request, error))
+        exchange.connection.note(f"{route.api_key.name} {error.error_code.name}", f"{exchange}: {error}")
+        return True

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sparklog.errors import KafkaError
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.throttling import NO_THROTTLE
 
 
 class Transferable(Protocol):
@@ -157,7 +156,6 @@ class Request:
         "frame",
         "listener_name",
         "principal",
-        "throttle_time",
     )
 
     def __init__(
@@ -183,8 +181,6 @@ class Request:
         self.connection = connection
         self.listener_name = listener_name
         self.principal = ANONYMOUS
-        self.throttle_time = NO_THROTTLE
-        """How long its client is told to wait before it sends another."""
 
 
 Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]

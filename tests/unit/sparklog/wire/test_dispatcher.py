@@ -3,6 +3,7 @@
 import asyncio
 import io
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -34,6 +35,7 @@ from tests.unit.sparklog.wire.serving import (
     heartbeat_response,
     run,
     serving,
+    until,
 )
 
 DENIED = KafkaError(ErrorCode.group_authorization_failed, "not yours")
@@ -237,6 +239,32 @@ def test_error_of_a_mistake_closes_the_connection_even_where_the_api_has_an_answ
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler, refuse=refuse)}) as listener:
                 assert await ask(listener, heartbeat()) is None
                 assert listener.metrics[ApiKey.HEARTBEAT].errors == 1
+
+    run(scenario())
+
+
+def test_request_that_waits_for_its_answer_is_not_kept_meanwhile() -> None:
+    """A broker has thousands of Fetch requests that wait, and some name ten thousand partitions."""
+
+    class Large:
+        pass
+
+    async def scenario() -> None:
+        deferred = Deferred()
+        held: list[weakref.ref[Large]] = []
+
+        def handle(request: Request) -> Deferred:
+            request.body = Large()
+            held.append(weakref.ref(request.body))
+            return deferred
+
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handle)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat())
+            await until(lambda: bool(held))
+            assert held[0]() is None
+            deferred.complete(heartbeat_response(3))
+            assert (await client.receive()).throttle_time.microseconds == 3_000
 
     run(scenario())
 

@@ -1,0 +1,120 @@
+"""A request on the way to its answer: what the dispatcher and a connection know of it together."""
+
+import asyncio
+from time import perf_counter
+from typing import Any, Protocol
+
+from sparklog.wire.encoder import Chunk
+from sparklog.wire.requests import Deferred, Peer, Request
+from sparklog.wire.routes import Route
+from sparklog.wire.throttling import NO_THROTTLE
+from sparklog.wire.turns import LongWork
+
+__all__ = ["Answering", "Exchange"]
+
+
+class Answering(Peer, Protocol):
+    """What the dispatcher needs of a connection."""
+
+    share_ends_s: float
+    """Until when this turn may be worked for it, by the performance counter."""
+    holds: int
+    """How often it is held: nothing more is read from it then."""
+
+    def expect(self, exchange: "Exchange") -> None:
+        """Keep a place for the answer, behind those of earlier requests."""
+
+    def answered(self) -> None:
+        """Send what has its answer, up to the first that has none."""
+
+    def hold(self) -> None:
+        """Read nothing more, until `release` was called as often."""
+
+    def release(self) -> None:
+        """Go on reading in a later turn."""
+
+    def note(self, reason: str, what: str) -> None:
+        """Log that a request was refused by an answer."""
+
+    def close(self) -> None:
+        """Close; calling again has no effect."""
+
+    def refuse(self, reason: str, what: str) -> None:
+        """Send what was asked before, and close, because of what the other side sent."""
+
+    def fail(self, reason: str, what: str, error: BaseException) -> None:
+        """Send what was asked before, and close, because of a mistake here."""
+
+
+class Exchange:
+    """One request on the way to its answer."""
+
+    __slots__ = (
+        "chunks",
+        "connection",
+        "correlation_id",
+        "deferred",
+        "holds",
+        "is_error",
+        "local_s",
+        "received_s",
+        "request",
+        "resumed_s",
+        "route",
+        "task",
+        "throttle_time",
+        "work",
+    )
+
+    def __init__(self, connection: Answering, route: Route, request: Request, received_s: float) -> None:
+        self.connection = connection
+        self.route = route
+        self.request: Request | None = request
+        """None once the handler has returned a `Deferred`: what is large in a request need not wait, too."""
+        self.correlation_id = request.correlation_id
+        self.throttle_time = NO_THROTTLE
+        """What the answer tells the client to wait before its next request."""
+        self.chunks: list[Chunk] | None = None
+        """The answer's bytes, None until it is known. Empty if the request has none."""
+        self.is_error = False
+        self.deferred: Deferred | None = None
+        self.task: asyncio.Future[Any] | None = None
+        self.work: LongWork | None = None
+        self.holds = False
+        """Whether it holds its connection."""
+        self.received_s = self.resumed_s = received_s
+        self.local_s = 0.0
+        """How long it was worked at, up to when that was `resumed_s`."""
+
+    def __str__(self) -> str:
+        version = self.route.codec.api_version
+        return f"{self.route.api_key.name} v{version} (correlation id {self.correlation_id})"
+
+    def pause(self) -> None:
+        """It waits from now on."""
+        self.local_s += perf_counter() - self.resumed_s
+
+    def resume(self) -> None:
+        """It is worked at from now on."""
+        self.resumed_s = perf_counter()
+
+    def hold(self) -> None:
+        """Have nothing more read from the connection."""
+        if not self.holds:
+            self.holds = True
+            self.connection.hold()
+
+    def release(self) -> None:
+        """Have the connection read from again."""
+        if self.holds:
+            self.holds = False
+            self.connection.release()
+
+    def abandon(self) -> None:
+        """The connection is lost: tell whoever works at the answer."""
+        if self.work is not None:
+            self.work.abandon()
+        if self.deferred is not None:
+            self.deferred.abandon()
+        if self.task is not None:
+            self.task.cancel()
