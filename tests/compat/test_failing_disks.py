@@ -109,7 +109,7 @@ def test_broker_whose_only_disk_is_full_leaves_and_nothing_is_lost(cluster: Loca
     assert cluster.wait_for_exit(victim) != 0
     assert all(cluster.leader(TOPIC, number) not in (victim, None) for number in range(PARTITIONS))
     logged = log_of(cluster, victim)
-    assert f"log directory {cluster.broker_directory(victim)} is offline" in logged
+    assert f"Log directory {cluster.broker_directory(victim)} is offline" in logged
     assert "File too large" in logged
     assert not (cluster.broker_directory(victim) / ".kafka_cleanshutdown").exists()
     load.check()
