@@ -121,7 +121,7 @@ class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults):
         "background.threads",
         ConfigType.INT,
         10,
-        "How many threads do file work beside the event loop.",
+        "How many threads do file work beside the event loop; the upkeep of logs has its own.",
         at_least(1),
     )
     num_recovery_threads_per_data_dir: int = config_key(
