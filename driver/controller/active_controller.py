@@ -69,11 +69,12 @@ class ActiveController:
         on_commit: Callable[[MetadataImage], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Begin the epoch that was won, on top of the `image` that the log adds up to."""
+        """Put together who leads from the `image` on that the log adds up to; `begin` comes next."""
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
         self._endpoint = endpoint
+        self._lead = lead
         self._announced = {broker.key: broker for broker in announced}
         self._on_commit = on_commit
         self._on_failure = on_failure
@@ -117,14 +118,17 @@ class ActiveController:
             lambda: self.image,
             endpoint,
         )
+
+    def begin(self) -> None:
+        """Write the beginning of the epoch that was won, and tell the brokers of it."""
+        lead, log = self._lead, self._log
         change = leader_change(CONTROLLER_ID, lead.voters.keys, lead.granting)
         self._replay_control(log.begin_epoch(lead.leader_epoch, change))
         if lead.forms_cluster:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
-        bootstrap = self.controller.bootstrap()
-        self.commit_queue.submit(bootstrap, lambda _: self._ready())
-        for broker in announced:
+        self.commit_queue.submit(self.controller.bootstrap(), lambda _: self._ready())
+        for broker in self._announced.values():
             self._begin_quorum_epoch(broker)
 
     def broker_announced(self, broker: AnnouncedBroker) -> None:

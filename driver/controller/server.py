@@ -268,6 +268,7 @@ class ControllerServer:
                 on_commit=self._committed,
                 on_failure=self._fail,
             )
+            active_controller.begin()
             self._cluster_id = self._candidate.cluster_id
             running.handlers = active_controller.handlers
             startup_grace = StartupGrace(self._expected_brokers, image.end_offset, monotonic_ms())

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from driver.controller.machine import alter_partition, brokers, elections, partition_changes
+from driver.controller.machine import alter_partition, broker_registration, elections, partition_changes
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.partition_changes import Election
 from driver.controller.machine.unclean_recovery import UncleanRecovery
@@ -183,16 +183,16 @@ def _two_incarnations() -> Sequence[Replacement]:
     def stay(cluster: ClusterState, existing: Any, previous_broker_epoch: int) -> list[Any]:
         return []
 
-    return [Replacement(brokers, "_previous_incarnation_ends", stay)]
+    return [Replacement(broker_registration, "_previous_incarnation_ends", stay)]
 
 
 def _half_an_incarnation_ends() -> Sequence[Replacement]:
-    ends = brokers._previous_incarnation_ends
+    ends = broker_registration._previous_incarnation_ends
 
     def end_some(cluster: ClusterState, *arguments: Any) -> list[Any]:
         return ends(cluster, *arguments)[: cluster.partitions_per_decision - 1]
 
-    return [Replacement(brokers, "_previous_incarnation_ends", end_some)]
+    return [Replacement(broker_registration, "_previous_incarnation_ends", end_some)]
 
 
 def _rest_forgotten() -> Sequence[Replacement]:
@@ -203,7 +203,7 @@ def _crash_taken_for_clean_stop() -> Sequence[Replacement]:
     def leave(cluster: ClusterState, existing: Any, previous_broker_epoch: int) -> list[Any]:
         return elections.remove_from_isrs(cluster, (existing.broker_id,))
 
-    return [Replacement(brokers, "_previous_incarnation_ends", leave)]
+    return [Replacement(broker_registration, "_previous_incarnation_ends", leave)]
 
 
 def _last_leader_leads_again() -> Sequence[Replacement]:

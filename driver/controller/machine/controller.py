@@ -27,10 +27,12 @@ from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 
-from driver.controller.machine import brokers
+from driver.controller.machine import fencing
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
 from driver.controller.machine.assign_directories import assign_directories
+from driver.controller.machine.broker_heartbeat import heartbeat
+from driver.controller.machine.broker_registration import register
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.configs import alter_configs, incremental_alter_configs
 from driver.controller.machine.create_partitions import create_partitions
@@ -123,13 +125,13 @@ class Controller:
         if self._stopping:
             return Decision([], None)
         cluster, index = self._cluster, self._cluster.topic_index
-        records = brokers.fence_expired(cluster, now_ms)
+        records = fencing.fence_expired(cluster, now_ms)
         if not records and cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
             cluster.unsettled.note_preferred((*index.led_by_another, *index.leaderless))
         if not records and self._unclean_elections.is_due(now_ms):
             cluster.unsettled.note(index.leaderless)
         if not records:
-            records = brokers.go_on(cluster) or self._decided_by_logs(now_ms)
+            records = fencing.go_on(cluster) or self._decided_by_logs(now_ms)
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
@@ -156,14 +158,14 @@ class Controller:
         self._cluster.sessions.end(broker_id)
         if registration.fenced or self._stopping:
             return Decision([], None)
-        return Decision(brokers.fence(self._cluster, registration, "its process has ended"), None)
+        return Decision(fencing.fence(self._cluster, registration, "its process has ended"), None)
 
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> Decision:
         """Have one broker leave while the cluster goes on: its leaders move, then it is told to go."""
         registration = self.image.brokers.get(broker_id)
         if registration is None or self._stopping:
             return Decision([], None)
-        return Decision(brokers.begin_controlled_shutdown(self._cluster, registration, reason), None)
+        return Decision(fencing.begin_controlled_shutdown(self._cluster, registration, reason), None)
 
     def shut_down_brokers(self) -> None:
         """From now on every heartbeat is answered with should_shut_down, and nobody is fenced or elected.
@@ -194,10 +196,10 @@ class Controller:
         )
 
     def _register(self, request: BrokerRegistrationRequest, now_ms: int) -> Decision:
-        return brokers.register(self._cluster, request, now_ms)
+        return register(self._cluster, request, now_ms)
 
     def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Decision:
-        return brokers.heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
+        return heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
 
     def _create_topics(self, request: CreateTopicsRequest, _: int) -> Decision:
         return create_topics(self._cluster, request, self._new_topic_id)

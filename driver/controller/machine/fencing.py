@@ -1,0 +1,132 @@
+"""A broker is fenced, or begins a controlled shutdown: others take over what it leads.
+
+The rules this module keeps:
+
+- Whoever becomes fenced leaves ISRs and leaderships in the same batch of records; if they are very many, in
+  the batches that follow (`unsettled_partitions`). Nobody is unfenced or registers anew before that is done.
+- Brokers that are fenced together leave together, and so do those that have not left yet.
+
+Source: KIP-631, KIP-841 (fenced brokers and the ISR).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from driver.controller.machine.cluster_state import ClusterState
+from driver.controller.machine.elections import (
+    remove_from_isrs,
+    settle,
+)
+from driver.controller.machine.sessions import Session
+from sparklog.metadata.image import BrokerRegistration
+from sparklog.metadata.schemas import (
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+)
+
+__all__ = [
+    "becomes_fenced",
+    "begin_controlled_shutdown",
+    "enter_controlled_shutdown",
+    "fence",
+    "fence_expired",
+    "go_on",
+]
+
+logger = logging.getLogger(__name__)
+
+_FENCE: Final = 1
+_ENTER_CONTROLLED_SHUTDOWN: Final = 1
+
+
+def fence(cluster: ClusterState, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
+    """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
+    logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
+    return _fence_together(cluster, [registration])
+
+
+def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
+    """Return the records that fence all brokers whose sessions have run out, together."""
+    expired = []
+    for broker_id, registration in cluster.image.brokers.items():
+        session = cluster.sessions.get(broker_id)
+        if registration.fenced:
+            continue
+        if session is None or session.broker_epoch != registration.broker_epoch:
+            # A controller that has just started has heard of nobody yet.
+            cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
+        elif not cluster.sessions.is_alive(broker_id, now_ms):
+            cluster.sessions.end(broker_id)
+            silent_ms = now_ms - session.last_contact_ms
+            logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
+            expired.append(registration)
+    return _fence_together(cluster, expired) if expired else []
+
+
+def begin_controlled_shutdown(
+    cluster: ClusterState, registration: BrokerRegistration, reason: str
+) -> list[MetadataRecord]:
+    """Return the records that begin a broker's controlled shutdown without its asking.
+
+    The answer to one of its next heartbeats tells it to go, once it leads nothing and the others know.
+    """
+    session = cluster.sessions.get(registration.broker_id)
+    if registration.in_controlled_shutdown or (registration.fenced and session is None):
+        return []
+    logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
+    if registration.fenced:
+        return [_enters_controlled_shutdown(registration)]
+    return enter_controlled_shutdown(cluster, registration, session)
+
+
+def enter_controlled_shutdown(
+    cluster: ClusterState, registration: BrokerRegistration, session: Session | None
+) -> list[MetadataRecord]:
+    """Return the records that take an unfenced broker's leaderships away and give it no new ones."""
+    logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
+    records: list[MetadataRecord] = [
+        _enters_controlled_shutdown(registration),
+        *remove_from_isrs(cluster, (registration.broker_id,)),
+    ]
+    if session is not None:
+        session.shutdown_offset = cluster.next_offset + len(records) - 1
+    return records
+
+
+def go_on(cluster: ClusterState) -> list[MetadataRecord]:
+    """Return the records that settle the next partitions, of those that brokers' new states concern."""
+    leaving = [
+        session
+        for broker_id, registration in cluster.image.brokers.items()
+        if registration.in_controlled_shutdown
+        and cluster.is_leaving(broker_id)
+        and (session := cluster.sessions.get(broker_id)) is not None
+    ]
+    records = settle(cluster)
+    for session in leaving if records else ():
+        session.shutdown_offset = cluster.next_offset + len(records) - 1
+    return records
+
+
+def becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id, broker_epoch=registration.broker_epoch, fenced=_FENCE
+    )
+
+
+def _fence_together(
+    cluster: ClusterState, registrations: Sequence[BrokerRegistration]
+) -> list[MetadataRecord]:
+    return [
+        *remove_from_isrs(cluster, [registration.broker_id for registration in registrations]),
+        *map(becomes_fenced, registrations),
+    ]
+
+
+def _enters_controlled_shutdown(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=registration.broker_id,
+        broker_epoch=registration.broker_epoch,
+        in_controlled_shutdown=_ENTER_CONTROLLED_SHUTDOWN,
+    )
