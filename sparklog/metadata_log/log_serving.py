@@ -1,8 +1,8 @@
 """Fetch as every replica of the metadata log answers it: the leader, and a broker whose copy is taken over.
 
 A fetcher whose log diverges from this one is told where, and truncates (KIP-595, `fetch_divergence`); one
-that needs what only a snapshot has is told which, and fetches that (KIP-630, `snapshot_for`). One that names
-a leader epoch must mean this replica's.
+that needs what only a snapshot has is told which, and fetches that (KIP-630, `needed_snapshot`). One that
+names a leader epoch must mean this replica's.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from kio.schema.fetch.v18.response import (
 from kio.schema.fetch.v18.response import SnapshotId as WireSnapshotId
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.fetch_position import snapshot_for
+from sparklog.metadata_log.machine.needed_snapshot import needed_snapshot
 from sparklog.metadata_log.snapshot_store import SnapshotStore
 from sparklog.storage import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch, fetch_divergence
@@ -122,7 +122,7 @@ class ServedLog:
         check_leader_epoch(unless_minus_one(partition.current_leader_epoch), self.leader_epoch)
         log = self.log
         offset, last_fetched_epoch = partition.fetch_offset, unless_minus_one(partition.last_fetched_epoch)
-        snapshot_id = snapshot_for(
+        snapshot_id = needed_snapshot(
             offset,
             last_fetched_epoch,
             log_start_offset=log.log_start_offset,

@@ -1,6 +1,6 @@
 """FetchSnapshot as every replica of the metadata log answers it.
 
-A fetcher that was sent to a snapshot (`fetch_position`) asks for the file piece by piece (KIP-630). Pieces
+A fetcher that was sent to a snapshot (`needed_snapshot`) asks for the file piece by piece (KIP-630). Pieces
 are stretches of the file, not batches, and are sent from it without being read.
 """
 

@@ -13,8 +13,8 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
 from sparklog.metadata_log.machine import snapshot_records as snapshots
-from sparklog.metadata_log.machine.fetch_position import snapshot_for
 from sparklog.metadata_log.machine.log_position import LogPosition
+from sparklog.metadata_log.machine.needed_snapshot import needed_snapshot
 from sparklog.metadata_log.machine.voter_set import VoterSet
 from sparklog.storage.machine.epoch_checks import fetch_divergence, truncation_offset
 from sparklog.storage.machine.leader_epochs import EpochEndOffset, LeaderEpochs
@@ -103,7 +103,7 @@ class MetadataCopy:
     def read(self, offset: Offset, last_epoch: LeaderEpoch | None) -> Reading:
         """Answer who has everything below `offset`, the last of it from `last_epoch`."""
         snapshot_id = None if self.snapshot is None else self.snapshot.snapshot_id
-        if snapshot_for(
+        if needed_snapshot(
             offset, last_epoch, log_start_offset=self.start_offset, oldest=snapshot_id, newest=snapshot_id
         ):
             return Reading(snapshot=self.snapshot)

@@ -11,7 +11,7 @@ import pytest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata_log.machine.fetch_position import snapshot_for
+from sparklog.metadata_log.machine.needed_snapshot import needed_snapshot
 from sparklog.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
 from sparklog.metadata_log.snapshot_files import snapshot_path
@@ -45,7 +45,7 @@ def test_snapshot_is_sent_where_the_log_will_not_do(
     fetch_offset: int, last_fetched_epoch: int | None, log_start_offset: int, expected: SnapshotId | None
 ) -> None:
     """Too many, and catching up is slow; one too few, and a replica goes on from records nobody else has."""
-    found = snapshot_for(
+    found = needed_snapshot(
         fetch_offset, last_fetched_epoch, log_start_offset=log_start_offset, oldest=OLDEST, newest=NEWEST
     )
     assert found == expected
@@ -53,7 +53,7 @@ def test_snapshot_is_sent_where_the_log_will_not_do(
 
 def test_no_snapshot_is_sent_where_there_is_none() -> None:
     """The log of a young cluster has everything."""
-    assert snapshot_for(0, None, log_start_offset=0, oldest=None, newest=None) is None
+    assert needed_snapshot(0, None, log_start_offset=0, oldest=None, newest=None) is None
 
 
 def machine(snapshot_id: SnapshotId, leader_epoch: int | None = 7) -> SnapshotDownload:

@@ -6,10 +6,10 @@ newest one's id instead of records. Source: KIP-595.
 
 from sparklog.types import LeaderEpoch, Offset, SnapshotId
 
-__all__ = ["snapshot_for"]
+__all__ = ["needed_snapshot"]
 
 
-def snapshot_for(
+def needed_snapshot(
     fetch_offset: Offset,
     last_fetched_epoch: LeaderEpoch | None,
     *,
@@ -23,9 +23,9 @@ def snapshot_for(
     has other records just there than the snapshot at which the log starts.
 
     >>> snapshots = {"oldest": SnapshotId(100, 2), "newest": SnapshotId(300, 5)}
-    >>> snapshot_for(99, 2, log_start_offset=100, **snapshots)
+    >>> needed_snapshot(99, 2, log_start_offset=100, **snapshots)
     SnapshotId(end_offset=300, leader_epoch=5)
-    >>> snapshot_for(100, 2, log_start_offset=100, **snapshots) is None
+    >>> needed_snapshot(100, 2, log_start_offset=100, **snapshots) is None
     True
     """
     if oldest is None or newest is None:
