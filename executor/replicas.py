@@ -25,7 +25,8 @@ from executor.partitions.isr_proposer import IsrProposer
 from executor.partitions.lease import Lease
 from executor.partitions.machine.directory_reports import DirectoryReports
 from executor.partitions.producer_loads import ProducerLoads
-from executor.partitions.replica import Replica, ReplicaHost
+from executor.partitions.replica import Replica
+from executor.partitions.replica_host import ReplicaHost
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings

@@ -50,6 +50,6 @@ def append_produced(
         ):
             return
         waiting = produced if produce.acks == ACKS_ALL else None
-        produced.appended = replica.append(leader, records, header, produce.now_ms, produce.wall_ms, waiting)
+        produced.appended = replica.append(records, header, produce.now_ms, produce.wall_ms, waiting)
     except (KafkaError, OSError) as error:
         produced.fail(kafka_error(error))

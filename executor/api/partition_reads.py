@@ -67,7 +67,7 @@ def read_partition(
                 )
             )
             if moved:
-                replica.follower_log_start_offset_moved()
+                replica.low_watermark_moved()
             fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
         limit = end
     elif params.read_committed:

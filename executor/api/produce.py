@@ -98,7 +98,7 @@ class ProduceHandler:
                         f"{replica.topic_partition} got another leader epoch while its records were examined",
                     )
                 waiting = produced if produce.acks == ACKS_ALL else None
-                produced.appended = replica.append(leader, *result, now_ms, wall_ms, waiting)
+                produced.appended = replica.append(*result, now_ms, wall_ms, waiting)
             except (KafkaError, OSError) as error:
                 produced.fail(kafka_error(error))
         return self._answer(body, produce, None)

@@ -1,39 +1,33 @@
-"""One replica: a log and the machine that leads or follows it.
+"""One replica: a log, the role it has in its partition, and who is told of that.
 
-It decides nothing: the machines do. It calls the log, passes events to the machine, carries effects out,
-answers who waits for acknowledgement and touches its readers. It knows no loop and no socket, so that a
-simulator can run it over a log of its own.
+It decides nothing: the machines do, with `Leading` and `Following` between them and the log. It knows no loop
+and no socket, so that a simulator can run it over a log of its own.
 
 A replica whose log raised an I/O error is offline for the rest of the process: it leads and follows
 nothing and answers KAFKA_STORAGE_ERROR.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
 from uuid import UUID
 
 from executor.partitions.following import Following
+from executor.partitions.leading import Leading
 from executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
 from executor.partitions.machine.events import (
-    AdvanceHighWatermark,
-    Appended,
     BrokersChanged,
     BrokerStatus,
-    FailWaitingAppends,
     IsrProposalAnswered,
-    LeaderEffect,
     LeaderEvent,
     MinInsyncReplicasChanged,
-    PartitionChanged,
-    ProposeIsr,
     Ticked,
 )
 from executor.partitions.machine.follower import AwaitMetadata, BackOff, FetchAnswered
 from executor.partitions.machine.leader import PartitionLeader
-from executor.partitions.role_listener import RoleListener
+from executor.partitions.progress import PartitionProgress, WaitingAppend
+from executor.partitions.replica_host import ReplicaHost
 from executor.partitions.settings import PartitionSettings
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
@@ -46,7 +40,6 @@ from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.results import AppendInfo
 from sparklog.types import (
-    BrokerEpoch,
     BrokerId,
     LeaderEpoch,
     Offset,
@@ -59,52 +52,6 @@ from sparklog.types import (
 logger = logging.getLogger(__name__)
 
 
-class WaitingAppend(Protocol):
-    """Something that waits until what it appended is committed."""
-
-    settled: bool
-    """False while it waits for `settle`; its deadline may answer it before."""
-
-    def settle(self, error: KafkaError | None) -> None:
-        """It is committed, or never will be as far as this leader can tell."""
-
-
-class PartitionReader(Protocol):
-    """A part of a fetch that is to hear of its partition."""
-
-    @property
-    def is_follower(self) -> bool: ...
-
-    def touch(self) -> None:
-        """There is something to tell, when it next asks."""
-
-    def wake(self) -> None:
-        """There is something to tell now: records, or an error."""
-
-    def unwatch(self) -> None:
-        """The replica is no more: look for the partition again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaHost:
-    """What the replicas of one broker have in common: who it is, who hears of them, and whom they ask."""
-
-    broker_id: BrokerId
-    broker_epoch: Callable[[], BrokerEpoch | None]
-    replica_lag_time_max_ms: int
-    now_ms: Callable[[], int]
-    """The monotonic time in milliseconds."""
-    listeners: Sequence[RoleListener["Replica"]]
-    """In the order in which they are told."""
-    propose_isr: Callable[["Replica", ProposeIsr], None]
-    """Send a proposal to the controller; report with `Replica.isr_proposal_answered`."""
-    load_producers: Callable[["Replica"], None]
-    """Have `replica.log.loading` run beside the loop; report with `Replica.producers_loaded`."""
-    log_failed: Callable[["Replica", BaseException], None]
-    log_damaged: Callable[["Replica"], None]
-    """Others in sync have what this log has not: one of them is to lead."""
-
-
 class Replica:
     """This broker's replica of one partition."""
 
@@ -113,7 +60,7 @@ class Replica:
         topic_id: UUID,
         log: Log,
         settings: PartitionSettings,
-        host: ReplicaHost,
+        host: ReplicaHost["Replica"],
         *,
         high_watermark: Offset,
     ) -> None:
@@ -124,12 +71,11 @@ class Replica:
         """Whether only a coordinator writes here, and no client."""
         self.log = log
         self.settings = settings
-        self.leader: PartitionLeader | None = None
+        self.progress: Final = PartitionProgress(_within(log, high_watermark))
         self.follower: Following | None = None
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
         self.partition_epoch: PartitionEpoch | None = None
-        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.offline = False
         self.suspended = False
         """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
@@ -137,11 +83,24 @@ class Replica:
         """Set from when a leader found its log damaged until it follows another one."""
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
-        self.follower_readers: dict[PartitionReader, None] = {}
-        self.consumer_readers: dict[PartitionReader, None] = {}
-        self._waiting_appends: deque[tuple[Offset, WaitingAppend]] = deque()
+        self._leading: Leading | None = None
         self._host = host
         self._listeners = host.listeners
+
+    @property
+    def leader(self) -> PartitionLeader | None:
+        """The machine that leads, if this replica does."""
+        return None if self._leading is None else self._leading.machine
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Up to where records are known here to be committed."""
+        return self.progress.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a read_committed consumer may see."""
+        return self.log.last_stable_offset(self.progress.high_watermark)
 
     # --- roles ----------------------------------------------------------------------------------
 
@@ -152,39 +111,18 @@ class Replica:
         brokers: Mapping[BrokerId, BrokerStatus],
     ) -> None:
         """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
-        host, isr = self._host, frozenset(registration.isr)
-        now_ms = host.now_ms()
+        now_ms = self._host.now_ms()
         self._adopt(settings)
-        if self.leader is not None and self.leader_epoch == registration.leader_epoch:
-            self.handle(
-                PartitionChanged(
-                    registration.partition_epoch,
-                    registration.replicas,
-                    isr,
-                    settings.min_insync_replicas,
-                    now_ms,
-                    registration.directories,
-                )
-            )
-            self._low_watermark_moved()
+        if self._leading is not None and self.leader_epoch == registration.leader_epoch:
+            self._leading.partition_changed(registration, settings, now_ms)
+            self.low_watermark_moved()
             return
         self._leave_role(registration)
-        self.leader = PartitionLeader(
-            broker_id=host.broker_id,
-            leader_epoch=registration.leader_epoch,
-            partition_epoch=registration.partition_epoch,
-            replicas=registration.replicas,
-            isr=isr,
-            leader_epoch_start_offset=self.log.log_end_offset,
-            high_watermark=self.high_watermark,
-            min_insync_replicas=self.settings.min_insync_replicas,
-            replica_lag_time_max_ms=host.replica_lag_time_max_ms,
-            brokers=brokers,
-            own_broker_epoch=host.broker_epoch(),
-            started_ms=now_ms,
-            directories=registration.directories,
+        propose_isr = partial(self._host.propose_isr, self)
+        self._leading = Leading(
+            self.log, self.progress, self._host, propose_isr, registration, settings, brokers, now_ms
         )
-        self.handle(Ticked(now_ms))
+        self._leading.handle(Ticked(now_ms))
         for listener in self._listeners:
             listener.became_leader(self)
 
@@ -213,8 +151,7 @@ class Replica:
     def delete(self) -> None:
         """Be no replica of this broker's any more; who reads here looks for the partition again."""
         self._end_role()
-        for reader in (*self.follower_readers, *self.consumer_readers):
-            reader.unwatch()
+        self.progress.forget_readers()
         listeners, self._listeners = self._listeners, ()
         for listener in listeners:
             listener.deleted(self)
@@ -223,7 +160,7 @@ class Replica:
         """Acknowledge and serve nothing for now. What the leader learns meanwhile still counts."""
         if not self.suspended:
             self.suspended = True
-            self._turn_away()
+            self.progress.turn_away(self._not_leader)
             for listener in self._listeners:
                 listener.suspended(self)
 
@@ -241,15 +178,8 @@ class Replica:
         self._end_role()
 
     def _end_role(self) -> None:
-        self.leader = self.follower = None
-        self._turn_away()
-
-    def _turn_away(self) -> None:
-        """Answer who waits here with why this broker does not serve."""
-        if self._waiting_appends:
-            self._fail_waiting(self._not_leader())
-        for reader in (*self.follower_readers, *self.consumer_readers):
-            reader.wake()
+        self._leading = self.follower = None
+        self.progress.turn_away(self._not_leader)
 
     # --- leading --------------------------------------------------------------------------------
 
@@ -259,28 +189,24 @@ class Replica:
         Raises:
             KafkaError: what `PartitionLeader.handle` raises.
         """
-        leader = self.leader
-        if leader is not None:
-            effects = leader.handle(event)
-            if effects:
-                self._carry_out_as_leader(effects)
+        if self._leading is not None:
+            self._leading.handle(event)
 
     def brokers_changed(self, brokers: Mapping[BrokerId, BrokerStatus]) -> None:
         """Count those brokers, and as they are now."""
-        if self.leader is not None:
-            self.handle(BrokersChanged(brokers, self._host.now_ms()))
-            self._low_watermark_moved()
+        if self._leading is not None:
+            self._leading.handle(BrokersChanged(brokers, self._host.now_ms()))
+            self.low_watermark_moved()
 
     def append(
         self,
-        leader: PartitionLeader,
         records: bytes | memoryview,
         header: BatchHeader,
         now_ms: int,
         wall_ms: int,
         waiting: WaitingAppend | None,
     ) -> AppendInfo:
-        """Append a client's validated batch as the `leader` that `leading` has just returned.
+        """Append a client's validated batch, as the leader that `leading` has just returned.
 
         With acks=all there must be enough replicas in sync before anything is written, and `waiting` is
         settled when the batch is committed.
@@ -288,34 +214,12 @@ class Replica:
         Raises:
             KafkaError: not_enough_replicas, kafka_storage_error, or what the producer's sequence says.
         """
-        if waiting is not None and leader.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{self.topic_partition} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}, "
-                f"min.insync.replicas asks for {leader.effective_min_insync_replicas}",
-            )
+        assert self._leading is not None, "`leading` says so"
         try:
-            appended = self.log.append_as_leader(records, header, leader.leader_epoch, wall_ms)
+            return self._leading.append(records, header, now_ms, wall_ms, waiting)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
-        end_offset = appended.last_offset + 1
-        if not appended.duplicate:
-            effects = leader.handle(Appended(end_offset, now_ms))
-            for reader in self.follower_readers:
-                reader.wake()
-            if effects:
-                self._carry_out_as_leader(effects)
-        if waiting is not None and self.high_watermark < end_offset:
-            waiting.settled = False
-            self._waiting_appends.append((end_offset, waiting))
-        return appended
-
-    def drop_settled_appends(self) -> None:
-        """Let go of those at the front that their deadline has answered."""
-        waiting_appends = self._waiting_appends
-        while waiting_appends and waiting_appends[0][1].settled:
-            waiting_appends.popleft()
 
     def leading(self) -> PartitionLeader:
         """Return the leader machine.
@@ -323,9 +227,9 @@ class Replica:
         Raises:
             KafkaError: not_leader_or_follower, kafka_storage_error.
         """
-        if self.leader is None or self.suspended or self.log.loading is not None:
+        if self._leading is None or self.suspended or self.log.loading is not None:
             raise self._not_leader()
-        return self.leader
+        return self._leading.machine
 
     def leading_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
         """Return the leader machine if the requester means this leadership (None: whichever it is).
@@ -337,23 +241,11 @@ class Replica:
             check_leader_epoch(leader_epoch, self.leader_epoch)
         return self.leading()
 
-    @property
-    def last_stable_offset(self) -> Offset:
-        """The end of what a read_committed consumer may see."""
-        return self.log.last_stable_offset(self.high_watermark)
-
     def isr_proposal_answered(self, answer: IsrProposalAnswered) -> None:
         """Pass the controller's answer on."""
-        leader = self.leader
-        if leader is None:
-            return
-        before = leader.isr
-        self.handle(answer)
-        if answer.error_code != ErrorCode.none:
-            logger.info("%s: the controller answered an ISR proposal with %s", self, answer.error_code.name)
-        elif leader.isr != before:
-            logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
-        self.partition_epoch = leader.partition_epoch
+        if self._leading is not None:
+            self._leading.isr_proposal_answered(answer)
+            self.partition_epoch = self._leading.machine.partition_epoch
 
     def delete_records(self, before_offset: Offset | None) -> Offset:
         """Make records below `before_offset` (None: the high watermark) unreadable; return that offset.
@@ -368,34 +260,22 @@ class Replica:
                 ErrorCode.offset_out_of_range,
                 f"{self}: cannot delete up to {offset}, the high watermark is {self.high_watermark}",
             )
-        self.advance_log_start_offset(offset)
-        return offset
-
-    def advance_log_start_offset(self, offset: Offset) -> None:
-        """Let records below `offset` go, and tell followers with their next fetch.
-
-        Raises:
-            KafkaError: kafka_storage_error.
-        """
         try:
             if self.log.advance_log_start_offset(offset):
                 self.log_start_offset_moved()
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
+        return offset
 
-    def follower_log_start_offset_moved(self) -> None:
-        """A follower of this leader let go of records, or was heard of for the first time."""
-        self._low_watermark_moved()
-
-    def _low_watermark_moved(self) -> None:
+    def low_watermark_moved(self) -> None:
+        """Log start offsets of this leader's followers are others than before, or others count."""
         for listener in self._listeners:
             listener.low_watermark_moved(self)
 
     def log_start_offset_moved(self) -> None:
         """The log start offset is another one than before (retention may have moved it)."""
-        for reader in (*self.follower_readers, *self.consumer_readers):
-            reader.touch()
+        self.progress.log_start_offset_moved()
 
     def reconfigure(self, settings: PartitionSettings) -> None:
         """Obey the topic's new configuration, in a role that goes on as it was."""
@@ -408,32 +288,6 @@ class Replica:
         if settings is not self.settings:
             self.settings = settings
             self.log.reconfigure(settings.log)
-
-    def _carry_out_as_leader(self, effects: list[LeaderEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case AdvanceHighWatermark():
-                    self._advance_high_watermark(effect.high_watermark)
-                case ProposeIsr():
-                    self._host.propose_isr(self, effect)
-                case FailWaitingAppends():
-                    self._fail_waiting(
-                        KafkaError(
-                            ErrorCode.not_enough_replicas_after_append,
-                            f"{self}: replicas in sync fell to {sorted(effect.isr)}, "
-                            f"min.insync.replicas asks for {effect.min_insync_replicas}",
-                        )
-                    )
-
-    def _advance_high_watermark(self, high_watermark: Offset) -> None:
-        self.high_watermark = high_watermark
-        waiting_appends = self._waiting_appends
-        while waiting_appends and waiting_appends[0][0] <= high_watermark:
-            waiting_appends.popleft()[1].settle(None)
-        for reader in self.consumer_readers:
-            reader.wake()
-        for reader in self.follower_readers:
-            reader.touch()
 
     # --- following ------------------------------------------------------------------------------
 
@@ -457,7 +311,7 @@ class Replica:
             self.fail_if_storage(error)
             raise
         finally:
-            self.high_watermark = following.high_watermark
+            self.progress.high_watermark = following.high_watermark
         self._load_producers()
         return advice
 
@@ -526,9 +380,7 @@ class Replica:
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
         self._load_producers()
-        self.high_watermark = max(
-            min(self.high_watermark, self.log.log_end_offset), self.log.log_start_offset
-        )
+        self.progress.high_watermark = _within(self.log, self.high_watermark)
 
     def _not_leader(self) -> KafkaError:
         if self.offline:
@@ -537,31 +389,9 @@ class Replica:
             ErrorCode.not_leader_or_follower, f"broker {self._host.broker_id} does not lead {self}"
         )
 
-    def add_reader(self, reader: PartitionReader) -> None:
-        """Tell `reader` of changes from now on."""
-        (self.follower_readers if reader.is_follower else self.consumer_readers)[reader] = None
-
-    def remove_reader(self, reader: PartitionReader) -> None:
-        """Tell it nothing more."""
-        (self.follower_readers if reader.is_follower else self.consumer_readers).pop(reader, None)
-
-    def _fail_waiting(self, error: KafkaError) -> None:
-        waiting_appends, self._waiting_appends = self._waiting_appends, deque()
-        for _, waiting in waiting_appends:
-            waiting.settle(error)
-
     def __str__(self) -> str:
         return str(self.topic_partition)
 
-    def role(self) -> str:
-        """Return what this replica does now, as a line for the log."""
-        if self.leader is not None:
-            return (
-                f"{self}: leading in epoch {self.leader_epoch} from offset "
-                f"{self.leader.leader_epoch_start_offset}, high watermark {self.high_watermark}, "
-                f"ISR {sorted(self.leader.isr)}"
-            )
-        leader = "nobody" if self.leader_id is None else f"broker {self.leader_id}"
-        return (
-            f"{self}: following {leader} in epoch {self.leader_epoch} from offset {self.log.log_end_offset}"
-        )
+
+def _within(log: Log, high_watermark: Offset) -> Offset:
+    return max(min(high_watermark, log.log_end_offset), log.log_start_offset)

@@ -22,7 +22,8 @@ from executor.loop.slices import in_slices
 from executor.partitions.lease import Lease
 from executor.partitions.machine.directory_reports import DirectoryReports
 from executor.partitions.machine.events import BrokerStatus
-from executor.partitions.replica import Replica, ReplicaHost
+from executor.partitions.replica import Replica
+from executor.partitions.replica_host import ReplicaHost
 from executor.partitions.settings import PartitionSettings, TopicSettings
 from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
@@ -89,7 +90,7 @@ class Roles:
 
     def __init__(
         self,
-        host: ReplicaHost,
+        host: ReplicaHost[Replica],
         table: PartitionTable,
         logs: PartitionLogs,
         settings: TopicSettings,
@@ -302,7 +303,19 @@ def _log_roles(replicas: Sequence[Replica]) -> None:
     """Log what replicas do in their new leader epochs; of many only how many: lines cost more than roles."""
     if len(replicas) <= _LOGGED_ROLES:
         for replica in replicas:
-            logger.info("%s", replica.role())
+            logger.info("%s", _role(replica))
     else:
         led = sum(replica.leader is not None for replica in replicas)
         logger.info("Leading %d partitions in new epochs, following %d", led, len(replicas) - led)
+
+
+def _role(replica: Replica) -> str:
+    if replica.leader is not None:
+        return (
+            f"{replica}: leading in epoch {replica.leader_epoch} from offset "
+            f"{replica.leader.leader_epoch_start_offset}, high watermark {replica.high_watermark}, "
+            f"ISR {sorted(replica.leader.isr)}"
+        )
+    leader = "nobody" if replica.leader_id is None else f"broker {replica.leader_id}"
+    end_offset = replica.log.log_end_offset
+    return f"{replica}: following {leader} in epoch {replica.leader_epoch} from offset {end_offset}"

@@ -19,7 +19,8 @@ from executor.partitions.lease import Lease
 from executor.partitions.log_end import position_of
 from executor.partitions.machine.directory_reports import DirectoryReports
 from executor.partitions.machine.events import Ticked
-from executor.partitions.replica import Replica, ReplicaHost
+from executor.partitions.replica import Replica
+from executor.partitions.replica_host import ReplicaHost
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings

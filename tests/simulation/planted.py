@@ -169,7 +169,7 @@ def _high_watermark_at_log_end() -> Sequence[Replacement]:
 
     def lead_and_commit(self: Replica, registration: Any, *arguments: Any) -> None:
         if self.leader_epoch != registration.leader_epoch:
-            self.high_watermark = self.log.log_end_offset
+            self.progress.high_watermark = self.log.log_end_offset
         lead(self, registration, *arguments)
 
     return [Replacement(Replica, "lead", lead_and_commit)]

@@ -105,7 +105,7 @@ class DelayedProduce:
             produced.settle(error)
         for produced in late:
             assert produced.replica is not None
-            produced.replica.drop_settled_appends()
+            produced.replica.progress.drop_settled_appends()
 
     def recheck(self) -> None:
         """Nothing wakes a produce; its partitions settle it."""

@@ -79,12 +79,12 @@ class CachedPartition:
         if self.replica is not replica and not (self.is_forgotten or self.context.is_paused):
             self.unwatch()
             self.replica = replica
-            replica.add_reader(self)
+            replica.progress.add_reader(self)
 
     def unwatch(self) -> None:
         """Be touched no more."""
         if self.replica is not None:
-            self.replica.remove_reader(self)
+            self.replica.progress.remove_reader(self)
             self.replica = None
 
     def forget(self) -> None:

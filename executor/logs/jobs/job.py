@@ -49,8 +49,11 @@ class HostedReplica(Protocol):
 
     topic_partition: TopicPartition
     log: Log
-    high_watermark: Offset
     offline: bool
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Up to where records are known here to be committed."""
 
     @property
     def settings(self) -> FlushSettings:

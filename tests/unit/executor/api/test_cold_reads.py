@@ -183,7 +183,7 @@ async def test_fetch_that_finds_too_little_after_a_look_beside_the_loop_waits_as
         waiting = reader.request(
             fetch(topic_id, {0: 13}, min_bytes=800, max_wait_ms=20_000), timeout_ms=25_000
         )
-        await until(lambda: bool(cold.warmed and replica.consumer_readers), "the request that waits")
+        await until(lambda: bool(cold.warmed and replica.progress.consumer_readers), "the request that waits")
         for _ in range(5):
             await writer.request(produce(topic_id, batch(value=bytes(100))))
         (row,) = rows(await waiting)

@@ -58,12 +58,14 @@ async def test_fetch_that_waits_is_answered_as_soon_as_records_are_committed(bro
         waiting = reader.request(
             fetch(topic_id, {0: end}, max_wait_ms=20_000, session_epoch=session_epoch), timeout_ms=25_000
         )
-        await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 1, "the fetch waits")
+        await until(
+            lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits"
+        )
         await fill(writer, topic_id, 1)
         (row,) = rows(await waiting)
         assert offsets_of(row) == [end]
     # The request without a session has left nothing behind.
-    assert len(brokers.replica(0, topic_id).consumer_readers) == 1
+    assert len(brokers.replica(0, topic_id).progress.consumer_readers) == 1
 
 
 @with_brokers(count=1)
@@ -86,7 +88,7 @@ async def test_fetch_with_min_bytes_waits_for_that_many(brokers: Brokers) -> Non
     await fill(writer, topic_id, 1)
     size_bytes = brokers.replica(0, topic_id).log.size_bytes
     waiting = reader.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000, min_bytes=3 * size_bytes))
-    await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 1, "the fetch waits")
+    await until(lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits")
     await fill(writer, topic_id, 1)
     await writer.request(fetch(topic_id, {0: 0}))
     assert not waiting.done()
@@ -184,7 +186,7 @@ async def test_fetch_that_waits_is_answered_when_the_leadership_ends(brokers: Br
     topic_id = await brokers.create_topic("t", [(0, 1)])
     channel = await brokers.connect(0)
     waiting = channel.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000), timeout_ms=25_000)
-    await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 1, "the fetch waits")
+    await until(lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits")
     await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
     (row,) = rows(await waiting)
     assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.not_leader_or_follower, 1)
@@ -196,7 +198,7 @@ async def test_fetch_that_waits_is_answered_when_the_topic_is_deleted(brokers: B
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
     waiting = channel.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000, session_epoch=0), timeout_ms=25_000)
-    await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 1, "the fetch waits")
+    await until(lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits")
     await brokers.delete_topic(topic_id)
     response = await waiting
     (row,) = rows(response)
@@ -212,9 +214,11 @@ async def test_fetch_whose_connection_ends_while_it_waits_leaves_nothing_behind(
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
     channel.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000)).cancel()
-    await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 1, "the fetch waits")
+    await until(lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 1, "the fetch waits")
     channel.close()
-    await until(lambda: len(brokers.replica(0, topic_id).consumer_readers) == 0, "the fetch is forgotten")
+    await until(
+        lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 0, "the fetch is forgotten"
+    )
 
 
 # --- sessions ---------------------------------------------------------------------------------------
@@ -293,12 +297,15 @@ async def test_session_whose_connection_ended_costs_the_partitions_nothing_until
     waiting = asyncio.ensure_future(held)
     delayed = brokers.brokers[0].replicas.delayed
     await until(lambda: len(delayed) == 1, "a fetch is held")
-    assert (len(replica.consumer_readers), len(other.consumer_readers)) == (3, 3)
-    assert len(replica.follower_readers) == 1
+    assert (len(replica.progress.consumer_readers), len(other.progress.consumer_readers)) == (3, 3)
+    assert len(replica.progress.follower_readers) == 1
     for channel in (*channels, follower):
         channel.close()
-    await until(lambda: not replica.consumer_readers and not replica.follower_readers, "nobody reads here")
-    assert not other.consumer_readers
+    await until(
+        lambda: not replica.progress.consumer_readers and not replica.progress.follower_readers,
+        "nobody reads here",
+    )
+    assert not other.progress.consumer_readers
     assert len(delayed) == 0, "the fetch that was held is dropped"
     await asyncio.gather(waiting, return_exceptions=True)
 
@@ -308,7 +315,7 @@ async def test_session_whose_connection_ended_costs_the_partitions_nothing_until
     response = await channel.request(fetch(topic_id, {}, session_epoch=1, **session))
     assert response.error_code is ErrorCode.none
     assert {row.partition_index: row.high_watermark for row in rows(response)} == {0: 1, 1: 1}
-    assert (len(replica.consumer_readers), len(other.consumer_readers)) == (1, 1)
+    assert (len(replica.progress.consumer_readers), len(other.progress.consumer_readers)) == (1, 1)
     assert rows(await channel.request(fetch(topic_id, {0: 1, 1: 1}, session_epoch=2, **session))) == []
     woken = asyncio.ensure_future(
         channel.request(
@@ -332,9 +339,9 @@ async def test_session_moved_to_another_connection_outlives_the_first(brokers: B
     open_before = listener.connection_count
     first.close()
     await until(lambda: listener.connection_count == open_before - 1, "the first connection is gone")
-    assert len(replica.consumer_readers) == 1
+    assert len(replica.progress.consumer_readers) == 1
     second.close()
-    await until(lambda: not replica.consumer_readers, "nobody reads here")
+    await until(lambda: not replica.progress.consumer_readers, "nobody reads here")
 
 
 @with_brokers(count=2, config={"max.incremental.fetch.session.cache.slots": "1"})
