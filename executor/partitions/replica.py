@@ -237,7 +237,7 @@ class Replica:
         Raises:
             KafkaError: fenced_leader_epoch, unknown_leader_epoch, or what `leading` raises.
         """
-        if self.leader_epoch is not None:
+        if leader_epoch != self.leader_epoch and self.leader_epoch is not None:
             check_leader_epoch(leader_epoch, self.leader_epoch)
         return self.leading()
 

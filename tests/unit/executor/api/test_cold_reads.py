@@ -247,3 +247,22 @@ async def test_fetch_whose_index_the_disk_does_not_give_takes_its_directory_offl
         (row,) = rows(await channel.request(fetch(topic_id, {0: 4}, partition_max_bytes=400)))
     assert row.error_code is ErrorCode.kafka_storage_error
     assert brokers.brokers[0].directory.failure is not None
+
+
+@with_brokers()
+async def test_fetch_whose_look_up_meets_a_mistake_is_answered_with_an_error(brokers: Brokers) -> None:
+    """Nobody else answers it: a client would wait for ever, and its session with it."""
+    topic_id = await restarted_with_batches(brokers, 15)
+    channel = await brokers.connect(0)
+
+    def mistaken(*arguments: Any) -> bytes:
+        raise RuntimeError("a mistake")
+
+    with ColdFiles(brokers.replica(0, topic_id).log.directory).installed():
+        os.pread, real_pread = mistaken, os.pread
+        try:
+            answer = channel.request(fetch(topic_id, {0: 4}, partition_max_bytes=400))
+            (row,) = rows(await asyncio.wait_for(answer, 15))
+        finally:
+            os.pread = real_pread
+    assert row.error_code is ErrorCode.unknown_server_error

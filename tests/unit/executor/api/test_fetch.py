@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,7 +10,10 @@ import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.records.batch import iterate_headers
+from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
+from sparklog.wire.requests import Request
+from sparklog.wire.turns import in_one_go
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -66,6 +70,23 @@ async def test_fetch_that_waits_is_answered_as_soon_as_records_are_committed(bro
         assert offsets_of(row) == [end]
     # The request without a session has left nothing behind.
     assert len(brokers.replica(0, topic_id).progress.consumer_readers) == 1
+
+
+@with_brokers(count=1)
+async def test_fetch_that_waits_and_was_let_go_of_watches_what_it_finds_next(brokers: Brokers) -> None:
+    """A replica that is opened anew knows nothing of who waited at the one before it."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    reader, writer = await brokers.connect(0), await brokers.connect(0)
+    replica = brokers.replica(0, topic_id)
+    waiting = reader.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000), timeout_ms=25_000)
+    await until(lambda: len(replica.consumer_readers) == 1, "the fetch waits")
+    (let_go,) = replica.consumer_readers
+    let_go.wake()
+    let_go.unwatch()
+    await until(lambda: len(replica.consumer_readers) == 1, "the fetch waits again")
+    await fill(writer, topic_id, 1)
+    (row,) = rows(await waiting)
+    assert offsets_of(row) == [0]
 
 
 @with_brokers(count=1)
@@ -325,6 +346,52 @@ async def test_session_whose_connection_ended_costs_the_partitions_nothing_until
     producer = await brokers.connect(0)
     await producer.request(produce(topic_id, None, batch()))
     assert [row.partition_index for row in rows(await woken)] == [1]
+
+
+class Caller:
+    """A connection as a handler sees it."""
+
+    peer = "127.0.0.1:1"
+    accepted_ms = 0
+    closed = False
+
+    def __init__(self) -> None:
+        self.close_callbacks: list[Callable[[], None]] = []
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        self.close_callbacks.append(callback)
+
+
+@pytest.mark.parametrize("happens", ["forgotten", "closed"])
+def test_session_used_while_a_long_request_is_read_leaves_nothing_registered(
+    happens: str, tmp_path: Any
+) -> None:
+    """What nobody asks for any more would be touched at every append for as long as the broker runs."""
+
+    @with_brokers(count=1)
+    async def scenario(brokers: Brokers) -> None:
+        last = 101
+        topic_id = await brokers.create_topic("t", [(0,)] * (last + 1))
+        handle: Any = brokers.brokers[0].apis[ApiKey.FETCH].handler
+        first, second = Caller(), Caller()
+
+        def ask(caller: Caller, offsets: dict[int, int], **session: Any) -> Any:
+            body = fetch(topic_id, offsets, **session)
+            return handle(Request(ApiKey.FETCH, 17, 0, None, body, memoryview(b""), caller, "PLAINTEXT"))
+
+        everything = dict.fromkeys(range(last + 1), 0)
+        begun = in_one_go(ask(first, everything, session_epoch=0))
+        steps = ask(first, everything, session_id=begun.session_id, session_epoch=1)
+        next(steps)
+        ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
+        if happens == "closed":
+            for callback in second.close_callbacks:
+                callback()
+        in_one_go(steps)
+        readers = [number for number in everything if brokers.replica(0, topic_id, number).consumer_readers]
+        assert readers == ([] if happens == "closed" else list(range(last)))
+
+    scenario(tmp_path)
 
 
 @with_brokers()
