@@ -23,13 +23,12 @@ from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.types import Offset
+from sparklog.types import Offset, or_minus_one
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
 _HIGH_WATERMARK: Final = -1
-_UNKNOWN: Final = -1
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 
@@ -44,7 +43,7 @@ class _Deletion:
         self.replica: Replica | None = None
         """None once the outcome is known."""
         self.up_to_offset: Offset = 0
-        self.low_watermark: Offset = _UNKNOWN
+        self.low_watermark: Offset | None = None
         self.error_code = ErrorCode.none
 
     def check(self) -> None:
@@ -203,7 +202,7 @@ def _response(deletions: Sequence[_Deletion]) -> Steps:
         topics.setdefault(deletion.topic, []).append(
             DeleteRecordsPartitionResult(
                 partition_index=deletion.partition,
-                low_watermark=deletion.low_watermark,
+                low_watermark=or_minus_one(deletion.low_watermark),
                 error_code=deletion.error_code,
             )
         )

@@ -32,7 +32,6 @@ from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 from sparklog.wire.versions import upgrade_in_steps
 
-_UNKNOWN: Final = -1
 _READ_COMMITTED: Final = 1
 _DEBUG_CONSUMER: Final = -2
 _FIRST_OFFSET_NOT_AVAILABLE_VERSION: Final = 5
@@ -49,9 +48,9 @@ _FIRST_VERSIONS: Final = {
 
 
 class _Found(NamedTuple):
-    offset: Offset = _UNKNOWN
-    timestamp_ms: TimestampMs = _UNKNOWN
-    leader_epoch: LeaderEpoch = _UNKNOWN
+    offset: Offset | None = None
+    timestamp_ms: TimestampMs | None = None
+    leader_epoch: LeaderEpoch | None = None
 
 
 class _LookUp(NamedTuple):
@@ -132,11 +131,11 @@ class ListOffsetsHandler:
         match partition.timestamp:
             case int(timestamp) if timestamp == LATEST_TIMESTAMP:
                 _check_available(replica, leader, is_client)
-                return _Found(end, _UNKNOWN, leader.leader_epoch)
+                return _Found(end, None, leader.leader_epoch)
             case int(timestamp) if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
                 start = log.log_start_offset
                 epoch = log.epochs.epoch_at(start)
-                return _Found(start, _UNKNOWN, leader.leader_epoch if epoch is None else epoch)
+                return _Found(start, None, leader.leader_epoch if epoch is None else epoch)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
                 return _LookUp(replica, leader, timestamp, end, is_client)
         # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
@@ -158,11 +157,7 @@ class ListOffsetsHandler:
         if found.offset >= end:
             _check_available(replica, leader, is_client)
             return _Found()
-        return _Found(
-            found.offset,
-            or_minus_one(found.timestamp_ms),
-            or_minus_one(found.leader_epoch),
-        )
+        return _Found(found.offset, found.timestamp_ms, found.leader_epoch)
 
 
 def _check_supported(timestamp: int, api_version: int) -> None:
@@ -183,9 +178,9 @@ def _row(partition: int, outcome: _Outcome, api_version: int) -> ListOffsetsPart
     return ListOffsetsPartitionResponse(
         partition_index=partition,
         error_code=error_code,
-        timestamp=found.timestamp_ms,
-        offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        timestamp=or_minus_one(found.timestamp_ms),
+        offset=or_minus_one(found.offset),
+        leader_epoch=or_minus_one(found.leader_epoch),
     )
 
 
