@@ -10,8 +10,12 @@ no longer be completed.
 import errno
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+Buffer: TypeAlias = bytes | memoryview
+
+_VECTORS_A_CALL: Final = 1024
+"""IOV_MAX of Linux."""
 _PAGE_BYTES: Final = 4096
 _PROBE: Final = bytearray(1)
 _UNANSWERABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -72,6 +76,27 @@ class LogFile:
                 raise
             return os.pread(self._descriptor, length, position)
         return found if count == length else found[:count]
+
+    def pwrite(self, parts: list[Buffer], total_bytes: int, position: int) -> None:
+        """Write `parts`, which have so many bytes together, to `position`: in one call, if that takes all.
+
+        Raises:
+            OSError: some of them may have been written.
+        """
+        written = os.pwritev(self._descriptor, parts[:_VECTORS_A_CALL], position)
+        while written < total_bytes:
+            rest: list[Buffer] = []
+            skip = written
+            for part in parts:
+                if skip < len(part):
+                    rest.append(memoryview(part)[skip:])
+                    skip = 0
+                else:
+                    skip -= len(part)
+            count = os.pwritev(self._descriptor, rest[:_VECTORS_A_CALL], position + written)
+            if count == 0:
+                raise OSError(errno.ENOSPC, f"no more bytes at {position + written}", str(self.path))
+            written += count
 
     def size_bytes(self) -> int:
         """Ask the file system for the file's length."""

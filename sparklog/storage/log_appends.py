@@ -17,12 +17,13 @@ from sparklog.records.batch import (
     read_header,
     stamp_with_append_time,
 )
+from sparklog.storage.file_region import Buffer
 from sparklog.storage.files import OFFSET_GAPS_MARKER, storage_error, storage_errors
 from sparklog.storage.log_state import LogState
 from sparklog.storage.machine.producer_states import Duplicate
 from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.results import AppendInfo
-from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Buffer
+from sparklog.storage.segment import MAX_RELATIVE_OFFSET
 from sparklog.types import LeaderEpoch, TimestampMs
 
 __all__ = ["LogAppends"]

@@ -14,7 +14,6 @@ Rules kept:
 - With `cached_only` a look-up touches nothing that has to come from the disk, and raises `NotCachedError`.
 """
 
-import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from typing import Final
 from sparklog.records.batch import HEADER, HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, CorruptBatchError
 from sparklog.storage.batch_positions import BatchPositions
 from sparklog.storage.batch_walk import header_at, walk_headers
-from sparklog.storage.file_region import LogFile, NotCachedError
+from sparklog.storage.file_region import Buffer, LogFile, NotCachedError
 from sparklog.storage.files import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -44,12 +43,8 @@ from sparklog.types import Offset, TimestampMs
 logger = logging.getLogger(__name__)
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-_VECTORS_A_CALL: Final = 1024
-"""IOV_MAX of Linux."""
 _REBUILT_INTERVAL_BYTES: Final = 4096
 _WINDOW_BYTES: Final = 8192
-
-Buffer = bytes | memoryview
 
 
 class Segment:
@@ -165,9 +160,7 @@ class Segment:
         interval_bytes = config.index_interval_bytes
         note_position = self.positions.note
         try:
-            written = os.pwritev(self.file.fileno(), parts[:_VECTORS_A_CALL], start)
-            if written != total_bytes:
-                self._write_rest(parts, written, total_bytes, start)
+            self.file.pwrite(parts, total_bytes, start)
             for header in headers:
                 base_offset = header.base_offset
                 last_offset = base_offset + header.last_offset_delta
@@ -194,28 +187,6 @@ class Segment:
         # After the size: who sees the timestamp in another thread also finds its batch.
         self.offset_of_max_timestamp = offset_of_max_timestamp
         self.max_timestamp_ms = max_timestamp_ms
-
-    def _write_rest(self, parts: list[Buffer], written: int, total_bytes: int, start: int) -> None:
-        """Go on after a short write."""
-        descriptor = self.file.fileno()
-        skip = written
-        pending: list[Buffer] = []
-        for part in parts:
-            if skip >= len(part):
-                skip -= len(part)
-            else:
-                pending.append(memoryview(part)[skip:])
-                skip = 0
-        while written < total_bytes:
-            chunk = pending[:_VECTORS_A_CALL]
-            count = os.pwritev(descriptor, chunk, start + written)
-            if count == 0:
-                raise OSError(errno.ENOSPC, f"no more bytes at {start + written}", str(self.file.path))
-            written += count
-            while pending and count >= len(pending[0]):
-                count -= len(pending.pop(0))
-            if count:
-                pending[0] = memoryview(pending[0])[count:]
 
     def _undo_append(self, end: int, index_entries: tuple[int, int]) -> None:
         """Cut off what a failed append left; what cannot be cut is overwritten by the next append."""

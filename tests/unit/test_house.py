@@ -1,4 +1,4 @@
-"""That what is looked for is found: tests lie where the code does, and composition stays short.
+"""That what is looked for is found: tests lie where the code does, and no file grows into a lump.
 
 Which package may import which, and that none do in a circle, import-linter checks (`make check`).
 """
@@ -13,6 +13,7 @@ UNIT: Final = Path(__file__).parent
 REPOSITORY: Final = UNIT.parent.parent
 SIDES: Final = ("sparklog", "driver", "executor", "jobs")
 
+LONGEST_MODULE_LINES: Final = 450
 LONGEST_COMPOSITION_LINES: Final = 150
 
 
@@ -27,6 +28,16 @@ def folders_with_tests() -> Iterator[Path]:
 def test_unit_tests_lie_in_a_folder_that_a_package_has(folder: Path) -> None:
     """Whoever reads a module finds its tests without a search, also after the module has moved."""
     assert (REPOSITORY / folder / "__init__.py").is_file()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_module_is_no_longer_than_one_idea_takes(side: str) -> None:
+    """A class that knows everything begins as a file to which one more thing was added."""
+    lines = {
+        str(module.relative_to(REPOSITORY)): module.read_text().count("\n")
+        for module in (REPOSITORY / side).rglob("*.py")
+    }
+    assert {module: count for module, count in lines.items() if count > LONGEST_MODULE_LINES} == {}
 
 
 def test_broker_composes_and_does_nothing_else() -> None:
