@@ -79,11 +79,11 @@ async def test_fetch_that_waits_and_was_let_go_of_watches_what_it_finds_next(bro
     reader, writer = await brokers.connect(0), await brokers.connect(0)
     replica = brokers.replica(0, topic_id)
     waiting = reader.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000), timeout_ms=25_000)
-    await until(lambda: len(replica.consumer_readers) == 1, "the fetch waits")
-    (let_go,) = replica.consumer_readers
+    await until(lambda: len(replica.progress.consumer_readers) == 1, "the fetch waits")
+    (let_go,) = replica.progress.consumer_readers
     let_go.wake()
     let_go.unwatch()
-    await until(lambda: len(replica.consumer_readers) == 1, "the fetch waits again")
+    await until(lambda: len(replica.progress.consumer_readers) == 1, "the fetch waits again")
     await fill(writer, topic_id, 1)
     (row,) = rows(await waiting)
     assert offsets_of(row) == [0]
@@ -388,7 +388,9 @@ def test_session_used_while_a_long_request_is_read_leaves_nothing_registered(
             for callback in second.close_callbacks:
                 callback()
         in_one_go(steps)
-        readers = [number for number in everything if brokers.replica(0, topic_id, number).consumer_readers]
+        readers = [
+            number for number in everything if brokers.replica(0, topic_id, number).progress.consumer_readers
+        ]
         assert readers == ([] if happens == "closed" else list(range(last)))
 
     scenario(tmp_path)
