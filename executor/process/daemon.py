@@ -7,12 +7,15 @@ application, and but for what is loaded it is PySpark's. Two rules come with tha
 - Nothing may be loaded here that starts a thread: a fork copies the memory of all threads and only one of
   them. numpy, pyarrow and pandas do, and a broker needs none of them.
 - What is loaded lasts, so the garbage collector is told to leave it alone: workers collect after each task,
-  and would copy every page that they share.
+  and would copy every page that they share. It does not run while that is loaded either, a sixth of the time.
 
 It is a matter of speed only: `sparklog.start` works under any daemon.
 """
 
 import gc
+
+if __name__ == "__main__":
+    gc.disable()
 
 from pyspark.daemon import manager
 
@@ -23,4 +26,5 @@ __all__ = ["broker_task", "manager"]
 if __name__ == "__main__":
     gc.collect()
     gc.freeze()
+    gc.enable()
     manager()

@@ -18,3 +18,17 @@ def test_daemon_with_a_brokers_code_loaded_has_one_thread_and_is_otherwise_pyspa
     """Workers are forked from it: a lock that another thread holds would stay locked in each of them."""
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True)
     assert done.stdout == "1 set() set() True\n"
+
+
+STARTED = """
+import gc, runpy
+import pyspark.daemon
+pyspark.daemon.manager = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+runpy.run_module("executor.process.daemon", run_name="__main__")
+"""
+
+
+def test_daemon_when_it_begins_to_fork_has_frozen_what_it_loaded_and_collects_garbage() -> None:
+    """Its workers inherit both: without collections a broker's cycles would never go."""
+    done = subprocess.run([sys.executable, "-c", STARTED], check=True, capture_output=True, text=True)
+    assert done.stdout == "True True\n"
