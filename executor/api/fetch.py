@@ -8,6 +8,7 @@ partitions that have changed since the last answer are looked at and told. Versi
 are named by id.
 """
 
+import logging
 from asyncio import Future
 from collections.abc import Generator
 from concurrent.futures import Executor
@@ -24,6 +25,8 @@ from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 from sparklog.wire.requests import Deferred, Request, Steps
+
+logger = logging.getLogger(__name__)
 
 _PARTITIONS_AT_ONCE: Final = 100
 
@@ -126,7 +129,7 @@ class DelayedFetch:
                 asked.watch(replica)
             read_partition(replica, fetched, progress, self._services)
         except (KafkaError, OSError) as error:
-            fetched.error = kafka_error(error)
+            fetched.error_code = kafka_error(error).error_code
         progress.add(fetched)
 
     def _settle(self, progress: FetchProgress) -> Any:
@@ -159,7 +162,8 @@ class DelayedFetch:
                     assert fetched.replica is not None
                     read_failed(fetched.replica, fetched.asked.fetch_offset, error)
                 elif error is not None:
-                    fetched.error = KafkaError(ErrorCode.unknown_server_error, f"{error!r}")
+                    logger.error("%s: a look-up failed", fetched.replica, exc_info=error)
+                    fetched.error_code = ErrorCode.unknown_server_error
                     must_answer = True
             if self._is_answered:
                 return

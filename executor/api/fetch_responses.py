@@ -85,10 +85,8 @@ def _partition(version: int, types: _Types, fetched: FetchedPartition, leaders: 
     if version >= 12 and fetched.diverging_epoch is not None:
         epoch, end_offset = fetched.diverging_epoch
         extra["diverging_epoch"] = types.epoch_end(epoch=epoch, end_offset=end_offset)
-    error = fetched.error
-    error_code = ErrorCode.none
-    if error is not None:
-        error_code = error.error_code
+    error_code = fetched.error_code
+    if error_code is not ErrorCode.none:
         leaders.add(extra, error_code, *fetched.asked.key)
     aborted = fetched.aborted_transactions
     return types.partition(

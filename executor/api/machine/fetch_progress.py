@@ -13,7 +13,7 @@ import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from executor.api.machine.fetch_context import CachedPartition, FetchContext
-from sparklog.errors import KafkaError
+from sparklog.errors import ErrorCode
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
 
@@ -70,7 +70,7 @@ class FetchedPartition:
         "asked",
         "cold",
         "diverging_epoch",
-        "error",
+        "error_code",
         "high_watermark",
         "is_behind",
         "last_stable_offset",
@@ -84,7 +84,8 @@ class FetchedPartition:
     def __init__(self, asked: CachedPartition) -> None:
         self.asked = asked
         self.replica: Replica | None = None
-        self.error: KafkaError | None = None
+        self.error_code = ErrorCode.none
+        """Only the code: an exception holds its traceback, and there may be thousands of these."""
         self.region: FileRegion | None = None
         self.size_bytes = 0
         self.is_behind = False
@@ -139,7 +140,7 @@ class FetchProgress:
             self.has_records = True
             self._found_bytes += size_bytes
             self.left_bytes = max(0, self.left_bytes - size_bytes)
-        elif fetched.error is not None or fetched.diverging_epoch is not None:
+        elif fetched.error_code is not ErrorCode.none or fetched.diverging_epoch is not None:
             self._must_answer = True
         elif fetched.cold is not None:
             self.cold.append(fetched)
@@ -171,5 +172,9 @@ class FetchProgress:
                 changed.pop(asked.key, None)
                 if not asked.is_forgotten:
                     changed[asked.key] = asked
-            elif fetched.error is None and fetched.diverging_epoch is None and not fetched.out_of_bytes:
+            elif (
+                fetched.error_code is ErrorCode.none
+                and fetched.diverging_epoch is None
+                and not fetched.out_of_bytes
+            ):
                 changed.pop(asked.key, None)
