@@ -14,7 +14,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.java_libraries import fetch_connector, maven_at_hand
 from sparklog.dataframe import register
 from tests.cluster import LocalCluster
 from tests.spark.sessions import spark_session
@@ -34,8 +33,7 @@ def bootstrap_servers() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark(bootstrap_servers: str) -> Iterator[SparkSession]:
-    jars = {"spark_jars": fetch_connector()} if maven_at_hand() else {}
-    with spark_session("local[2]", **jars) as session:
+    with spark_session("local[2]") as session:
         register(session, bootstrap_servers)
         yield session
 
@@ -303,24 +301,3 @@ def test_stream_is_written_as_a_stream(
     assert query.awaitTermination(int(TIMEOUT_S))
     written = spark.read.format("sparklog").option("subscribe", target).load().collect()
     assert sorted(int(row.value) for row in written) == list(range(50))
-
-
-@pytest.mark.skipif(not maven_at_hand(), reason="Spark's Kafka connector is fetched with Maven")
-@pytest.mark.parametrize("formats", [("kafka", "sparklog", "kafka"), ("sparklog", "kafka", "sparklog")])
-def test_stream_goes_on_where_the_other_format_stopped(
-    spark: SparkSession,
-    bootstrap_servers: str,
-    topic: str,
-    records: Topic,
-    formats: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
-    """A checkpoint is good for either: users move over, and back."""
-    seen = Seen()
-    for format_name in formats:
-        # Two batches: the end of the very first one is not for the other format (docs/streaming.md).
-        for _ in range(2):
-            records.write(6)
-            options = {"kafka__bootstrap__servers": bootstrap_servers, "startingOffsets": "earliest"}
-            run(stream(spark, topic, format_name, **options), seen, tmp_path)
-    assert seen.numbers == list(range(36))
