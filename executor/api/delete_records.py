@@ -175,7 +175,7 @@ class DeleteRecordsHandler(RoleListener[Replica]):
         for deletions in self.waiting.get(replica, ()):
             deletions.low_watermark_moved(replica)
 
-    became_leader = became_follower = stopped = deleted = low_watermark_moved
+    became_leader = became_follower = suspended = stopped = deleted = low_watermark_moved
 
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)

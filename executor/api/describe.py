@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from executor.api.metadata import self_if_live
+from executor.api.metadata import controller_told
 from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
@@ -39,7 +39,7 @@ class DescribeHandlers:
             upgrade(request.body),
             request.listener_name,
             cluster_id=self._cluster_id,
-            controller_id=self_if_live(image, self._node_id),
+            controller_id=controller_told(image, self._node_id),
         )
 
     def topic_partitions(self, request: Request) -> Steps:

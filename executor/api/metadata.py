@@ -20,11 +20,13 @@ from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.turns import in_one_go
 from sparklog.wire.versions import upgrade_in_steps
 
-__all__ = ["MetadataHandler", "self_if_live"]
+__all__ = ["MetadataHandler", "controller_told"]
 
 SETTLE_MS: Final = 10
 """A dying process closes its connections one after the other, and wakes those at their other ends."""
 NEW_CONNECTION_MS: Final = 100
+NOBODY_LIVE_MS: Final = 2_000
+"""How long a cluster whose brokers are all still fenced may take to have one that is not."""
 
 
 class MetadataHandler:
@@ -56,6 +58,8 @@ class MetadataHandler:
         leaders = yield from self._leaders_told(request, body)
         is_new = self._suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
         settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
+        if controller_told(self._image(), self._node_id) is None:
+            return self._answer_when_somebody_is_live(request, body)
         if settle_ms or self._suspicions.is_any_suspected(leaders):
             return self._answer_when_sure(request, body, settle_ms)
         return (yield from self._answer(request, body))
@@ -63,6 +67,16 @@ class MetadataHandler:
     async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
         await asyncio.sleep(settle_ms / 1000)
         await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(request, body)))
+        return self._answer(request, body)
+
+    async def _answer_when_somebody_is_live(self, request: Request, body: Any) -> Response:
+        """Wait a moment: in its first image a broker, and maybe every other, is fenced still.
+
+        librdkafka's admin client, told once that there is no controller, does not ask again.
+        """
+        await self._suspicions.until(
+            lambda: controller_told(self._image(), self._node_id) is not None, NOBODY_LIVE_MS
+        )
         return self._answer(request, body)
 
     def _whole_of(self, listener_name: str) -> WholeMetadata:
@@ -82,7 +96,7 @@ class MetadataHandler:
             if body.topics is None
             else {topic.name or topic.topic_id for topic in body.topics}
         )
-        controller_id = self_if_live(image, self._node_id)
+        controller_id = controller_told(image, self._node_id)
         just_fenced = self._suspicions.just_fenced(request.connection, asked)
         if body.topics is None:
             return self._whole_of(request.listener_name).answer(
@@ -101,7 +115,7 @@ class MetadataHandler:
         )
 
 
-def self_if_live(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
-    """Return whom clients are to take for the controller: this broker, which forwards, if it is live."""
-    registration = image.brokers.get(node_id)
-    return None if registration is None or registration.fenced else node_id
+def controller_told(image: MetadataImage, node_id: BrokerId) -> BrokerId | None:
+    """Return whom clients are to take for the controller: this broker, which forwards, or a live one."""
+    live = [broker_id for broker_id, registration in image.brokers.items() if not registration.fenced]
+    return node_id if node_id in live else min(live, default=None)

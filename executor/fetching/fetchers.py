@@ -63,12 +63,13 @@ class Fetchers(RoleListener[Replica]):
         self._leader_unknown: dict[Replica, None] = {}
         """Followers that are to be added when it is known where their leaders are."""
         self._ended: list[Fetcher] = []
+        self._stopped = False
 
     def add(self, replica: Replica) -> None:
         """Fetch for `replica` from the leader it follows now, if that is known where to find."""
         follower = replica.follower
         leader_id = None if follower is None else follower.leader_id
-        if leader_id is None or replica.offline:
+        if leader_id is None or replica.offline or self._stopped:
             return
         slot = self._slot(leader_id, replica)
         fetcher = self._fetchers.get(slot)
@@ -134,7 +135,8 @@ class Fetchers(RoleListener[Replica]):
         await asyncio.gather(*(fetcher.stop() for fetcher in ended))
 
     async def stop(self) -> None:
-        """Stop every fetcher."""
+        """Stop every fetcher, and begin no other."""
+        self._stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))

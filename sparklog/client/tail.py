@@ -40,12 +40,13 @@ class Tail:
         """
         ends_s = time.monotonic() + timeout_ms / 1000
         try:
-            self._ask(positions, timeout_ms)
-            while self._asked:
+            while (left_s := ends_s - time.monotonic()) > 0:
+                self._ask(positions, timeout_ms)
+                if not self._asked:  # there is nothing to wait at
+                    time.sleep(left_s)
+                    break
                 channels = {self._cluster.channel(broker_id): broker_id for broker_id in self._asked}
-                readable, _, _ = select.select(list(channels), [], [], max(ends_s - time.monotonic(), 0))
-                if not readable:
-                    return False
+                readable, _, _ = select.select(list(channels), [], [], left_s)
                 news = [self._has_news(channels[channel]) for channel in readable]
                 if any(news):
                     return True
@@ -64,8 +65,8 @@ class Tail:
             else:
                 self._has_news(broker_id)
         for broker_id, request in requests.items():
-            self._cluster.channel(broker_id).send(request)
             self._asked[broker_id] = request
+            self._cluster.channel(broker_id).send(request)
 
     def _requests(
         self, positions: Mapping[TopicPartition, Offset], timeout_ms: int

@@ -22,7 +22,10 @@ _START: Final = "start of the first batch/"
 
 
 class StreamPosition(NamedTuple):
-    """The next offset to read of each partition; of the first batch also where that began."""
+    """The next offset to read of each partition; of the first batch also where that began.
+
+    A first batch that began with no partition at all says so, too: `_START` alone.
+    """
 
     offsets: Mapping[TopicPartition, Offset]
     first_starts: Mapping[TopicPartition, Offset] | None = None
@@ -36,13 +39,16 @@ class StreamPosition(NamedTuple):
             topic = name.removeprefix(_START)
             into = offsets if topic == name else starts
             into.update((TopicPartition(topic, int(number)), offset) for number, offset in numbers.items())
-        return cls(offsets, starts or None)
+        is_first = any(name.startswith(_START) for name in document)
+        return cls(offsets, starts if is_first else None)
 
     def document(self) -> Document:
         """Return the position for the checkpoint."""
         document: Document = {}
         for topic_partition, offset in sorted(self.offsets.items()):
             document.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offset
+        if self.first_starts is not None and not self.first_starts:
+            document[_START] = {}
         for topic_partition, offset in sorted((self.first_starts or {}).items()):
             document.setdefault(_START + topic_partition.topic, {})[str(topic_partition.partition)] = offset
         return document

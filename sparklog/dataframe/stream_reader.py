@@ -82,7 +82,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch: one range of offsets a task, none that is empty."""
         ends = StreamPosition.parse(end)
-        starts = ends.first_starts or StreamPosition.parse(start).offsets
+        starts = StreamPosition.parse(start).offsets if ends.first_starts is None else ends.first_starts
         ranges = self._source.ranges(starts, ends.offsets)
         topic_ids = {offset_range.topic_partition: topic_id for offset_range, topic_id in ranges}
         options = self._options.read

@@ -9,7 +9,7 @@ an error, or with failOnDataLoss=false a warning, as in the connector.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from sparklog.client.offsets import SpecialOffset
 from sparklog.client.tail import Tail
 from sparklog.clocks import monotonic_ms
 from sparklog.dataframe.errors import DataLossError
-from sparklog.dataframe.options import Assigned, StreamReadOptions, Subscribed
+from sparklog.dataframe.options import Assigned, StreamReadOptions, Subscribed, Topics
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.dataframe.resolution import listed, resolve_partitions, resolve_starts
 from sparklog.dataframe.trigger_limits import NO_LIMITS, Admission
@@ -81,14 +81,18 @@ class StreamSource:
         if self._caught_up_at == starts and not self._tail.wait(starts, WAIT_MS):
             return starts
         latest = self._latest(starts)
+        if not latest:  # nothing is there to read: what was read already stays noted
+            self._tail.wait({}, WAIT_MS)
+            return starts
         if latest == starts:
             self._caught_up_at = starts
             return starts
         self._caught_up_at = None
         new = [each for each in latest if each not in starts]
-        known = {**listed(self._cluster, self._options, new, SpecialOffset.EARLIEST), **starts}
+        known = {**self._earliest(new), **starts}
         admission = self._limited if limited else self._unlimited
-        ends = admission.ends(known, latest, monotonic_ms())
+        readable = {each: offset for each, offset in latest.items() if each in known}
+        ends = admission.ends(known, readable, monotonic_ms())
         if ends is None:
             self._tail.wait(latest, WAIT_MS)
             return starts
@@ -105,7 +109,7 @@ class StreamSource:
         if gone := starts.keys() - ends.keys():
             self._report(f"{', '.join(map(str, sorted(gone)))} {'is' if len(gone) == 1 else 'are'} gone")
         new = [each for each in ends if each not in starts and each in self._partitions]
-        earliest = listed(self._cluster, self._options, new, SpecialOffset.EARLIEST)
+        earliest = self._earliest(new)
         for each, offset in earliest.items():
             if offset > 0:
                 self._report(f"{each} was added and starts at offset {offset} instead of 0")
@@ -142,7 +146,8 @@ class StreamSource:
         latest: dict[TopicPartition, Offset] = {}
 
         def ask() -> None:
-            latest.update(listed(self._cluster, self._options, self._partitions, SpecialOffset.LATEST))
+            latest.clear()
+            latest.update(self._listed(lambda: self._partitions, SpecialOffset.LATEST))
             for each, offset in latest.items():
                 if offset < starts.get(each, 0):
                     raise KafkaError(
@@ -158,6 +163,22 @@ class StreamSource:
                 raise
         return latest
 
+    def _earliest(self, new: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return where partitions begin; those that have gone meanwhile are left out."""
+        return self._listed(
+            lambda: [each for each in new if each in self._partitions], SpecialOffset.EARLIEST
+        )
+
+    def _listed(
+        self, partitions: Callable[[], Collection[TopicPartition]], which: SpecialOffset
+    ) -> dict[TopicPartition, Offset]:
+        """List offsets; once more, of what is left, if a topic is gone that was there a moment ago."""
+        try:
+            return listed(self._cluster, self._options, partitions(), which)
+        except UnknownTopicError:
+            self._refresh_partitions()
+            return listed(self._cluster, self._options, partitions(), which)
+
     def _find_new_partitions(self) -> None:
         now_ms = monotonic_ms()
         known_ms = self._partitions_known_ms
@@ -165,20 +186,18 @@ class StreamSource:
             self._refresh_partitions()
 
     def _refresh_partitions(self) -> None:
-        topics = self._options.topics
-        if isinstance(topics, Subscribed):
-            for name in topics.topics:
-                self._cluster.forget(name)
-        elif isinstance(topics, Assigned):
-            for name in {each.topic for each in topics.partitions}:
-                self._cluster.forget(name)
-        try:
-            partitions = resolve_partitions(self._cluster, topics)
-        except UnknownTopicError as error:
-            if self._partitions_known_ms is None or self._options.fail_on_data_loss:
-                raise
-            logger.warning("%s (failOnDataLoss is false)", error)
-            partitions = {}
+        partitions: dict[TopicPartition, UUID | None] = {}
+        for topics in _one_by_one(self._options.topics):
+            if isinstance(topics, Subscribed):
+                self._cluster.forget(*topics.topics)
+            elif isinstance(topics, Assigned):
+                self._cluster.forget(*{each.topic for each in topics.partitions})
+            try:
+                partitions |= resolve_partitions(self._cluster, topics)
+            except UnknownTopicError as error:
+                if self._partitions_known_ms is None or self._options.fail_on_data_loss:
+                    raise
+                logger.warning("%s; going on without it (failOnDataLoss is false)", error)
         for each in partitions.keys() & self._partitions.keys():
             if partitions[each] != self._partitions[each]:
                 self._report(f"topic {each.topic} was deleted and created anew")
@@ -191,3 +210,14 @@ class StreamSource:
         if self._options.fail_on_data_loss:
             raise DataLossError(what_was_lost)
         logger.warning("%s; going on without it (failOnDataLoss is false)", what_was_lost)
+
+
+def _one_by_one(topics: Topics) -> Iterator[Topics]:
+    """Part what is named by topic: one that is gone takes no other with it."""
+    if isinstance(topics, Subscribed):
+        yield from (Subscribed((name,)) for name in topics.topics)
+    elif isinstance(topics, Assigned):
+        for name in {each.topic for each in topics.partitions}:
+            yield Assigned(frozenset(each for each in topics.partitions if each.topic == name))
+    else:
+        yield topics

@@ -61,7 +61,6 @@ def heartbeat(
         return Decision([], _beaten(ErrorCode.none, caught_up, fenced=False, shut_down=True))
 
     records: list[MetadataRecord] = []
-    lost: list[MetadataRecord] = []
     fenced, shut_down = registration.fenced, False
     directories = registration.log_directories
     lost_all_directories = bool(directories) and set(directories) <= set(request.offline_log_dirs)
@@ -78,8 +77,7 @@ def heartbeat(
             fenced = shut_down = True
     elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
         if lost_all_directories:
-            lost = remove_lost_replicas(cluster, broker_id)
-            records += [*lost, becomes_fenced(registration)]
+            records += [*remove_lost_replicas(cluster, broker_id), becomes_fenced(registration)]
         else:
             records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
@@ -87,11 +85,10 @@ def heartbeat(
         records += enter_controlled_shutdown(cluster, registration, session)
     failed = [directory for directory in directories if directory in request.offline_log_dirs]
     if failed and not records and not want_fence:
-        lost = remove_lost_replicas(cluster, broker_id, failed)
-        records += [*lost, _loses_directories(registration, failed)]
-    if len(lost) == cluster.partitions_per_decision:
-        # There may be more of them, and the image says no more where they were once the rest is said.
-        return Decision(lost, None, is_first_part=True)
+        # All in one decision, however many: in between the broker would still be active, and might be elected
+        # to lead from the very disk that failed.
+        records += remove_lost_replicas(cluster, broker_id, failed)
+        records.append(_loses_directories(registration, failed))
     if lost_all_directories and fenced and not registration.fenced:
         logger.warning("Broker %d is fenced: it has no log directory left", broker_id)
     if shut_down:

@@ -79,12 +79,16 @@ def settle(cluster: ClusterState) -> list[MetadataRecord]:
 
 
 def remove_lost_replicas(
-    cluster: ClusterState, broker_id: BrokerId, directories: Iterable[UUID] | None = None
+    cluster: ClusterState,
+    broker_id: BrokerId,
+    directories: Iterable[UUID] | None = None,
+    *,
+    limit: int | None = None,
 ) -> list[MetadataRecord]:
     """Take a broker out of partitions of which it may have lost what it had acknowledged (KIP-966).
 
     All of them after an unclean stop, or those in `directories` that went offline: they are no eligible
-    leader replicas either. If so many change as one decision may change, there may be more of them.
+    leader replicas either. At most `limit` of them; if that many change, there may be more.
     """
     offline = None if directories is None else frozenset(directories)
 
@@ -99,7 +103,7 @@ def remove_lost_replicas(
         for topic, number, partition in cluster.partitions(counted_on)
         if offline is None or partition.directory_of(broker_id) in offline
     )
-    first = islice(lost, cluster.partitions_per_decision)
+    first = islice(lost, limit)
     return _for_partitions(cluster, change, f"replicas of broker {broker_id} are lost", first)
 
 

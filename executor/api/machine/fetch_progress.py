@@ -165,6 +165,8 @@ class FetchProgress:
         changed = context.changed
         for fetched in self.found:
             asked = fetched.asked
+            if fetched.cold is not None and fetched.error_code is ErrorCode.none:
+                continue  # it was not read yet, and is answered without for another's sake
             asked.told_high_watermark = fetched.high_watermark
             asked.told_log_start_offset = fetched.log_start_offset
             if fetched.size_bytes:

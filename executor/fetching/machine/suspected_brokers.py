@@ -70,6 +70,9 @@ class SuspectedBrokers:
                 self._lost_ms.pop(broker_id, None)
                 if not before.fenced:
                     self._just_fenced[broker_id] = _Fenced(before, now_ms)
+                    if after is not None and after.broker_epoch == before.broker_epoch:
+                        # Its partitions may get their new leaders some hundreds at a time.
+                        self._lost_ms[broker_id] = now_ms
         self._image = image
         self._forget_fenced(now_ms)
 
