@@ -259,6 +259,30 @@ def test_stream_of_a_topic_made_anew_says_that_data_is_lost(
         query.awaitTermination(int(TIMEOUT_S))
 
 
+def test_stream_of_several_topics_goes_on_when_one_is_gone(
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap_servers: str,
+    topic: str,
+    records: Topic,
+    tmp_path: Path,
+) -> None:
+    """With failOnDataLoss=false; what was read of the others is not read again."""
+    seen = Seen()
+    records.write(9)
+    other = create(admin, next(topic_names))
+    Topic(bootstrap_servers, other).write(3)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    query = start(stream(spark, f"{topic},{other}", **options), seen, tmp_path)
+    until(lambda: len(seen.rows) == 12, query)
+    admin.delete_topics([other])[other].result(TIMEOUT_S)
+    records.write(9)
+    until(lambda: len(seen.rows) >= 21, query)
+    query.stop()
+    mine = [row for row in seen.rows if row.topic == topic]
+    assert sorted(int(row.value) for row in mine) == list(range(18))
+
+
 def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, tmp_path: Path) -> None:
     """lastProgress has the offsets read and the latest ones."""
     records.write(30)

@@ -217,3 +217,20 @@ def test_metadata_that_moves_a_partition_still_lists_its_former_leader_once() ->
         assert (leader_in(second), brokers_in(second)) == (SUCCESSOR, [NODE, SUCCESSOR])
 
     run(scenario())
+
+
+def test_metadata_while_nobody_is_live_waits_for_somebody_who_can_be_the_controller() -> None:
+    """librdkafka's admin client, told once that there is no controller, never asks again."""
+
+    async def scenario() -> None:
+        node = await Node.started()
+        await node.publish(image_led_by(LEADER, fenced=(NODE, LEADER, SUCCESSOR)))
+        answer = node.ask(Client(node.suspicions.now_ms()), "t")
+        done, _ = await asyncio.wait([answer], timeout=0.05)
+        assert not done
+        await node.publish(image_led_by(LEADER, fenced=(NODE, LEADER)))
+        assert (await answer).controller_id == SUCCESSOR
+        await node.publish(BEFORE)
+        assert node.ask(Client(node.suspicions.now_ms()), "t").controller_id == NODE
+
+    run(scenario())

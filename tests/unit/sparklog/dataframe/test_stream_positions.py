@@ -28,3 +28,10 @@ def test_stream_position_of_a_first_batch_knows_where_that_began() -> None:
     """It is in the checkpoint and comes back, apart from the offsets."""
     position = StreamPosition({TopicPartition("t", 0): 5}, {TopicPartition("t", 0): 2})
     assert StreamPosition.parse(json.loads(json.dumps(position.document()))) == position
+
+
+def test_stream_position_of_a_first_batch_that_began_with_nothing_says_so() -> None:
+    """A topic that appears before that batch is done again was not there, and is not lost."""
+    position = StreamPosition({}, {})
+    assert StreamPosition.parse(json.loads(json.dumps(position.document()))) == position
+    assert StreamPosition.parse({}).first_starts is None
