@@ -143,9 +143,9 @@ class ClusterClient:
         """Ask anew who leads `topic_partition`, and its topic's other partitions, when it matters next."""
         self.forget(topic_partition.topic)
 
-    def forget(self, *topics: str) -> None:
-        """Ask anew about topics, their partitions and who leads them, when it matters next."""
-        self._outdated.update(topics)
+    def forget(self, topic: str) -> None:
+        """Ask anew about a topic, its partitions and who leads them, when it matters next."""
+        self._outdated.add(topic)
 
     def leader_named(
         self,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig
-from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
 from sparklog.dataframe.kafka_options import KafkaOptions, boolean, integer
 from sparklog.dataframe.offset_limits import (
     EARLIEST,
@@ -133,6 +133,16 @@ class ReadOptions:
         starting, ending = _starting(given), _ending(given)
         _check_order(starting, ending)
         return _read_options(given, default_bootstrap_servers, starting, ending)
+
+    def report_data_loss(self, what_was_lost: str, cause: Exception | None = None) -> None:
+        """Say what was lost: by an error, or a warning if `failOnDataLoss` is false.
+
+        Raises:
+            DataLossError: it is true.
+        """
+        if self.fail_on_data_loss:
+            raise DataLossError(what_was_lost) from cause
+        logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 Batch and streaming readers plan ranges each in its own way, and read them in this one.
 """
 
-import logging
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -16,7 +15,6 @@ from sparklog.client.aborted import without_aborted
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
 from sparklog.client.fetching import FetchedBatches, PartitionFetcher
-from sparklog.dataframe.errors import DataLossError
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.dataframe.schemas import check_read_schema
@@ -24,8 +22,6 @@ from sparklog.records.decode import decode_batches
 from sparklog.types import Offset
 
 __all__ = ["OffsetRangePartition", "RangeReader"]
-
-logger = logging.getLogger(__name__)
 
 
 class OffsetRangePartition(InputPartition):
@@ -83,7 +79,7 @@ class RangeReader:
                 start_offset = self._after_loss(error, offset_range)
                 fetcher.resume_at(start_offset)
             except (UnknownTopicError, TopicRecreatedError) as error:
-                self._report(
+                self._options.report_data_loss(
                     f"Offsets {fetcher.position} to {offset_range.end_offset} (exclusive) of "
                     f"{offset_range.topic_partition} are gone: {error.message}",
                     error,
@@ -114,14 +110,9 @@ class RangeReader:
             resume_at = min(error.log_start_offset, offset_range.end_offset)
         else:
             resume_at = offset_range.end_offset
-        self._report(
+        self._options.report_data_loss(
             f"Offsets {error.offset} to {resume_at} (exclusive) of {error.topic_partition} are gone; it has "
             f"{error.log_start_offset} to {error.log_end_offset} (exclusive)",
             error,
         )
         return resume_at
-
-    def _report(self, what_was_lost: str, cause: Exception) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLossError(what_was_lost) from cause
-        logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.offsets import OffsetQuery, SpecialOffset, list_offsets
-from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
+from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.offset_limits import (
     Earliest,
     Latest,
@@ -94,11 +94,10 @@ def resolve_ranges(
                     f"{each}: the starting offset {start} is after the ending offset {end}"
                 )
             if start > last and isinstance(options.starting, SpecificOffsets):
-                _report(options, f"{each} ends at offset {last}, before the starting offset {start}")
+                options.report_data_loss(f"{each} ends at offset {last}, before the starting offset {start}")
             end = start
         elif start < first or end > last:
-            _report(
-                options,
+            options.report_data_loss(
                 f"{each} has offsets {first} to {last} (exclusive), not all of {start} to {end} (exclusive)",
             )
             start, end = max(start, first), min(end, last)
@@ -123,7 +122,9 @@ def resolve_starts(
         start = starts[each]
         resolved[each] = last if start is None else max(first, min(start, last))
         if start is not None and start != resolved[each]:
-            _report(options, f"{each} has offsets {first} to {last} (exclusive), so none starts at {start}")
+            options.report_data_loss(
+                f"{each} has offsets {first} to {last} (exclusive), so none starts at {start}"
+            )
     return resolved
 
 
@@ -218,9 +219,3 @@ def _known(offsets: Mapping[TopicPartition, Offset | None], topic_partition: Top
     offset = offsets[topic_partition]
     assert offset is not None, "every partition has a first and a last offset"
     return offset
-
-
-def _report(options: ReadOptions, what_was_lost: str) -> None:
-    if options.fail_on_data_loss:
-        raise DataLossError(what_was_lost)
-    logger.warning("%s; going on without them (failOnDataLoss is false)", what_was_lost)

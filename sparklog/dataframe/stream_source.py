@@ -18,7 +18,6 @@ from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
 from sparklog.client.offsets import SpecialOffset
 from sparklog.client.tail import Tail
 from sparklog.clocks import monotonic_ms
-from sparklog.dataframe.errors import DataLossError
 from sparklog.dataframe.options import Assigned, StreamReadOptions, Subscribed, Topics
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.dataframe.resolution import listed, resolve_partitions, resolve_starts
@@ -107,19 +106,21 @@ class StreamSource:
         """
         self._find_new_partitions()
         if gone := starts.keys() - ends.keys():
-            self._report(f"{', '.join(map(str, sorted(gone)))} {'is' if len(gone) == 1 else 'are'} gone")
+            self._options.report_data_loss(
+                f"{', '.join(map(str, sorted(gone)))} {'is' if len(gone) == 1 else 'are'} gone"
+            )
         new = [each for each in ends if each not in starts and each in self._partitions]
         earliest = self._earliest(new)
         for each, offset in earliest.items():
             if offset > 0:
-                self._report(f"{each} was added and starts at offset {offset} instead of 0")
+                self._options.report_data_loss(f"{each} was added and starts at offset {offset} instead of 0")
         ranges = []
         for each, end in ends.items():
             start = starts.get(each, earliest.get(each))
             if each not in self._partitions or start is None:
-                self._report(f"{each} is gone")
+                self._options.report_data_loss(f"{each} is gone")
             elif start > end:
-                self._report(f"{each} was read up to offset {start}, and ends at {end} now")
+                self._options.report_data_loss(f"{each} was read up to offset {start}, and ends at {end} now")
             else:
                 ranges.append((OffsetRange(each, start, end), self._partitions[each]))
         return ranges
@@ -187,11 +188,9 @@ class StreamSource:
 
     def _refresh_partitions(self) -> None:
         partitions: dict[TopicPartition, UUID | None] = {}
-        for topics in _one_by_one(self._options.topics):
-            if isinstance(topics, Subscribed):
-                self._cluster.forget(*topics.topics)
-            elif isinstance(topics, Assigned):
-                self._cluster.forget(*{each.topic for each in topics.partitions})
+        for name, topics in _one_by_one(self._options.topics):
+            if name is not None:
+                self._cluster.forget(name)
             try:
                 partitions |= resolve_partitions(self._cluster, topics)
             except UnknownTopicError as error:
@@ -200,24 +199,19 @@ class StreamSource:
                 logger.warning("%s; going on without it (failOnDataLoss is false)", error)
         for each in partitions.keys() & self._partitions.keys():
             if partitions[each] != self._partitions[each]:
-                self._report(f"topic {each.topic} was deleted and created anew")
+                self._options.report_data_loss(f"topic {each.topic} was deleted and created anew")
         if partitions != self._partitions:
             self._partitions = partitions
             self._caught_up_at = None
         self._partitions_known_ms = monotonic_ms()
 
-    def _report(self, what_was_lost: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLossError(what_was_lost)
-        logger.warning("%s; going on without it (failOnDataLoss is false)", what_was_lost)
 
-
-def _one_by_one(topics: Topics) -> Iterator[Topics]:
-    """Part what is named by topic: one that is gone takes no other with it."""
+def _one_by_one(topics: Topics) -> Iterator[tuple[str | None, Topics]]:
+    """Part what is named by topic: one that is gone takes no other with it. A pattern names none."""
     if isinstance(topics, Subscribed):
-        yield from (Subscribed((name,)) for name in topics.topics)
+        yield from ((name, Subscribed((name,))) for name in topics.topics)
     elif isinstance(topics, Assigned):
         for name in {each.topic for each in topics.partitions}:
-            yield Assigned(frozenset(each for each in topics.partitions if each.topic == name))
+            yield name, Assigned(frozenset(each for each in topics.partitions if each.topic == name))
     else:
-        yield topics
+        yield None, topics
