@@ -39,7 +39,7 @@ from driver.controller.machine.create_partitions import create_partitions
 from driver.controller.machine.create_topics import create_topics
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import elect_leaders
+from driver.controller.machine.elections import elect_leaders, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
@@ -131,7 +131,7 @@ class Controller:
         if not records and self._unclean_elections.is_due(now_ms):
             cluster.unsettled.note(index.leaderless)
         if not records:
-            records = fencing.go_on(cluster) or self._decided_by_logs(now_ms)
+            records = settle(cluster) or self._decided_by_logs(now_ms)
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:

@@ -162,6 +162,34 @@ def test_broker_in_controlled_shutdown_may_go_when_all_know_of_the_last_part(
     assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
 
 
+def test_broker_in_controlled_shutdown_waits_for_what_another_decision_took_from_it() -> None:
+    """Between two of its parts another broker dies; who leads instead must be known before it goes, too."""
+    conversation = Conversation(partitions_per_decision=1).start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 2)}))
+    conversation.create(creatable("u", assignments={0: (0, 1, 2)}))
+    conversation.heartbeat(0, want_shut_down=True)
+    conversation.heartbeat(2)
+    gone(conversation, 1)
+    assert [conversation.partition(name=name).leader for name in ("t", "u")] == [2, 2]
+    assert conversation.tick() == []
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    conversation.heartbeat(2)
+    assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+
+
+def test_broker_in_controlled_shutdown_waits_for_what_the_driver_before_took_from_it() -> None:
+    """A new driver has not seen the leaders move, and others may not have heard of it."""
+    conversation = Conversation().start(0, 1)
+    conversation.create(creatable("t", assignments={0: (0, 1)}))
+    before = conversation.image.offset
+    conversation.heartbeat(0, want_shut_down=True)
+    conversation.take_over()
+    conversation.heartbeat(1, current_metadata_offset=before)
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    conversation.heartbeat(1)
+    assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+
+
 def test_failed_directory_takes_all_its_replicas_in_one_decision(conversation: Conversation) -> None:
     """Between two parts the broker would be active, and might be elected to lead from the failed disk."""
     other = directory_of(8)
