@@ -22,7 +22,7 @@ from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.metadata.v11.response import MetadataResponse
 
 from sparklog.client.config import ClientConfig
-from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
+from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
@@ -214,6 +214,7 @@ class ClusterClient:
                 return broker_id, self.channel(broker_id)
             except KafkaError as error:
                 failure = error
+        self._ask_any_broker((), create=False)  # they may be elsewhere now, or the whole cluster gone
         raise failure or KafkaError(ErrorCode.network_exception, "the cluster has no brokers")
 
     def retry(
@@ -282,7 +283,12 @@ class ClusterClient:
         raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
 
     def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
-        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last."""
+        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last.
+
+        Raises:
+            ClusterStoppedError: the cluster is this application's own, and stopped.
+            KafkaError: nobody answered.
+        """
         request = MetadataRequest(
             topics=None
             if names is None
@@ -302,6 +308,9 @@ class ClusterClient:
             try:
                 return self._learn(self._ask(asked, request))
             except KafkaError as error:
+                if self.config.of_this_application and isinstance(asked, tuple) and _is_refused(error):
+                    host, port = asked
+                    raise ClusterStoppedError(f"{host}:{port}") from error
                 failure = error
         assert failure is not None, "there is at least one bootstrap server"
         raise failure
@@ -353,6 +362,11 @@ class ClusterClient:
         return BlockingChannel(
             host, port, client_id=self.config.client_id, timeout_s=self.config.request_timeout_ms / 1000
         )
+
+
+def _is_refused(error: KafkaError) -> bool:
+    """Return whether a connection was refused, which proves that nobody listens there."""
+    return isinstance(error.__cause__, ConnectionRefusedError)
 
 
 def _with_newest_leaders(topic: Topic, known: Topic | None) -> Topic:
