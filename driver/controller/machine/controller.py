@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
@@ -33,6 +34,7 @@ from driver.controller.machine.alter_partition import alter_partition
 from driver.controller.machine.assign_directories import assign_directories
 from driver.controller.machine.broker_heartbeat import heartbeat
 from driver.controller.machine.broker_registration import register
+from driver.controller.machine.client_quotas import alter_client_quotas
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.configs import alter_configs, incremental_alter_configs
 from driver.controller.machine.create_partitions import create_partitions
@@ -218,6 +220,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         CreatePartitionsRequest: _timeless(create_partitions),
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
+        AlterClientQuotasRequest: _timeless(alter_client_quotas),
         AlterPartitionRequest: _timeless(alter_partition),
         AssignReplicasToDirsRequest: _timeless(assign_directories),
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),

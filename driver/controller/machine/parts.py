@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
@@ -51,6 +52,11 @@ _DIVISIONS: Final[dict[type[Any], _Division]] = {
     ),
     IncrementalAlterConfigsRequest: _Division(
         "resources", "responses", lambda resource: (resource.resource_type, resource.resource_name)
+    ),
+    AlterClientQuotasRequest: _Division(
+        "entries",
+        "entries",
+        lambda entry: frozenset((part.entity_type, part.entity_name) for part in entry.entity),
     ),
     ElectLeadersRequest: _Division(
         "topic_partitions",
