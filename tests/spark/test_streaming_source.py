@@ -329,21 +329,21 @@ def test_stream_is_written_as_a_stream(
     assert sorted(int(row.value) for row in written) == list(range(50))
 
 
-class Halves(DataSource):
+class Thirds(DataSource):
     """Three rows, p = 0 to 2; takes filters of equality on itself, as PySpark's documentation shows."""
 
     @classmethod
     def name(cls) -> str:
-        return "halves"
+        return "thirds"
 
     def schema(self) -> str:
         return "p INT"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return HalvesReader()
+        return ThirdsReader()
 
 
-class HalvesReader(DataSourceReader):
+class ThirdsReader(DataSourceReader):
     """Reads what the filters leave."""
 
     def __init__(self) -> None:
@@ -362,10 +362,10 @@ class HalvesReader(DataSourceReader):
 
 def test_filters_pushed_to_a_python_source_still_spoil_each_other(spark: SparkSession) -> None:
     """Why filters are not pushed down here. When this fails Spark has mended it: push them, and say so."""
-    spark.dataSource.register(Halves)
+    spark.dataSource.register(Thirds)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        rows = spark.read.format("halves").load()
+        rows = spark.read.format("thirds").load()
         zero, one = rows.where("p = 0"), rows.where("p = 1")
         assert [row.p for row in zero.collect()] == [0]
         assert sorted(row.p for row in zero.union(one).collect()) != [0, 1]
