@@ -14,6 +14,7 @@ from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
     refuse_topic_partitions,
 )
+from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
@@ -87,6 +88,11 @@ class QueryHandlers:
     def user_scram_credentials(self, request: Request) -> Response:
         """Answer DescribeUserScramCredentials."""
         return describe_user_scram_credentials_response(request.body)
+
+    def reassignments(self, request: Request) -> Steps:
+        """Answer ListPartitionReassignments."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from list_reassignments_response(self._image(), body))
 
     def topic_partitions(self, request: Request) -> Steps:
         """Answer one page of DescribeTopicPartitions."""

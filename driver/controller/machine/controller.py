@@ -18,6 +18,7 @@ from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsReque
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
@@ -31,6 +32,7 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from driver.controller.machine import fencing
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
+from driver.controller.machine.alter_reassignments import alter_reassignments
 from driver.controller.machine.assign_directories import assign_directories
 from driver.controller.machine.broker_heartbeat import heartbeat
 from driver.controller.machine.broker_registration import register
@@ -222,6 +224,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         AlterConfigsRequest: _timeless(alter_configs),
         AlterClientQuotasRequest: _timeless(alter_client_quotas),
         AlterPartitionRequest: _timeless(alter_partition),
+        AlterPartitionReassignmentsRequest: _timeless(alter_reassignments),
         AssignReplicasToDirsRequest: _timeless(assign_directories),
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
         InitProducerIdRequest: _timeless(init_producer_id),
