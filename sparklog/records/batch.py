@@ -8,9 +8,11 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           12      4  partition_leader_epoch    assigned by the leader, outside the CRC
           16      1  magic                     2
           17      4  crc                       CRC-32C of everything from `attributes` to the end
-          21      2  attributes                0-2 codec, 3 log append time, 4 transactional, 5 control
+          21      2  attributes                0-2 codec, 3 log append time, 4 transactional, 5 control,
+                                               6 delete horizon (KIP-534)
           23      4  last_offset_delta
-          27      8  base_timestamp            ms; the records hold deltas to it
+          27      8  base_timestamp            ms; the records hold deltas to it; with bit 6 the time from
+                                               which on a cleaning may remove tombstones and markers here
           35      8  max_timestamp             ms
           43      8  producer_id               -1: not idempotent
           51      2  producer_epoch
@@ -37,7 +39,9 @@ from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = [
     "CODEC_BITS",
+    "CONTROL_BIT",
     "CRC_START",
+    "DELETE_HORIZON_BIT",
     "HEADER",
     "HEADER_BYTES",
     "LENGTH_OVERHEAD",
@@ -48,6 +52,7 @@ __all__ = [
     "SMALLEST_RECORD_BYTES",
     "STAMP",
     "STAMP_BYTES",
+    "TIMESTAMP_TYPE_BIT",
     "TRANSACTIONAL_BIT",
     "BatchHeader",
     "CorruptBatchError",
@@ -86,6 +91,7 @@ CODEC_BITS: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
 _ATTRIBUTES_ON: Final = Struct(">hiqqqhii")
 _FIRST_ZSTD_PRODUCE_VERSION: Final = 7
@@ -156,6 +162,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether the records are markers (transaction ends, leader changes), not data."""
         return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def delete_horizon_ms(self) -> TimestampMs | None:
+        """From when on tombstones and markers in it may go; None until a cleaning has met them (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def has_producer_id(self) -> bool:

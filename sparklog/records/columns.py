@@ -17,7 +17,7 @@ from sparklog.records.fields import FieldPositions, locate_headers
 from sparklog.records.varint_columns import Bytes, Int64s
 from sparklog.types import TopicPartition
 
-__all__ = ["COLUMN_TYPES", "LocatedRecords", "build_column"]
+__all__ = ["COLUMN_TYPES", "LocatedRecords", "binary_column", "build_column"]
 
 _HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 COLUMN_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -43,6 +43,8 @@ class LocatedRecords(NamedTuple):
     data: Bytes
     batches: Sequence[BatchHeader]
     batch_of_record: Int64s
+    starts: Int64s
+    """Where each record begins, its length included."""
     fields: FieldPositions
     offsets: Int64s
 
@@ -50,6 +52,7 @@ class LocatedRecords(NamedTuple):
         """Return the records [start, end), without a copy."""
         return self._replace(
             batch_of_record=self.batch_of_record[start:end],
+            starts=self.starts[start:end],
             fields=FieldPositions._make(field[start:end] for field in self.fields),
             offsets=self.offsets[start:end],
         )
@@ -66,11 +69,11 @@ def build_column(name: str, records: LocatedRecords, topic_partition: TopicParti
 
 
 def _key(records: LocatedRecords, _: TopicPartition) -> pa.Array:
-    return _binary(records.data, records.fields.key_positions, records.fields.key_lengths)
+    return binary_column(records.data, records.fields.key_positions, records.fields.key_lengths)
 
 
 def _value(records: LocatedRecords, _: TopicPartition) -> pa.Array:
-    return _binary(records.data, records.fields.value_positions, records.fields.value_lengths)
+    return binary_column(records.data, records.fields.value_positions, records.fields.value_lengths)
 
 
 def _topic(records: LocatedRecords, topic_partition: TopicPartition) -> pa.Array:
@@ -116,8 +119,8 @@ def _headers(records: LocatedRecords, _: TopicPartition) -> pa.Array:
     if not counts.any():
         return pa.nulls(len(counts), column_type)
     found = locate_headers(records.data, counts, records.fields.header_positions, records.fields.ends)
-    keys = _binary(records.data, found.key_positions, found.key_lengths)
-    values = _binary(records.data, found.value_positions, found.value_lengths)
+    keys = binary_column(records.data, found.key_positions, found.key_lengths)
+    values = binary_column(records.data, found.value_positions, found.value_lengths)
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=offsets[1:])
     elements = pa.StructArray.from_arrays([_as_text(keys), values], fields=list(_HEADER_TYPE))
@@ -132,7 +135,7 @@ def _as_text(keys: pa.Array) -> pa.Array:
         return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
 
 
-def _binary(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
+def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
     """Return data[position : position + length] of each row; a length of -1 is null.
 
     The ranges must be in ascending order, apart and inside `data`.

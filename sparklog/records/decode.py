@@ -239,4 +239,5 @@ def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:
         or (deltas[last_rows] > last_deltas).any()
     ):
         raise MalformedRecordsError("offsets do not rise from record to record, or leave their batch")
-    return LocatedRecords(data, headers, batch_of_record, fields, base_offsets[batch_of_record] + deltas)
+    offsets = base_offsets[batch_of_record] + deltas
+    return LocatedRecords(data, headers, batch_of_record, starts, fields, offsets)

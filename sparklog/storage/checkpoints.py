@@ -6,8 +6,9 @@
     flights 1 12
 
 Offsets by partition (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`) have topic, partition, offset; a `leader-epoch-checkpoint` has epoch and
-start offset. Beside them in a partition's directory lies `partition.metadata` with the topic id.
+`replication-offset-checkpoint`, `cleaner-offset-checkpoint`) have topic, partition, offset; a
+`leader-epoch-checkpoint` has epoch and start offset. Beside them in a partition's directory lies
+`partition.metadata` with the topic id.
 
 Rules kept: files are replaced in one step, so a reader sees the old or the new one, never a mixture. A digit
 that has changed on the disk must not pass for an offset. Kafka's formats have no checksum, so the offsets'
@@ -31,6 +32,7 @@ from sparklog.types import Offset, TopicPartition
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 CHECKSUM_SUFFIX: Final = ".crc32c"
 _VERSION: Final = 0
 _TOPIC_ID_CHECKSUM: Final = "crc32c"

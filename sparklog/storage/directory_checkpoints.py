@@ -5,11 +5,12 @@ several threads.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 
 from sparklog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -49,26 +50,14 @@ class DirectoryCheckpoints:
             self._known[name] = known
         return known
 
-    def write(
-        self, name: str, offsets: Mapping[TopicPartition, Offset], hosted: Set[TopicPartition]
-    ) -> Mapping[TopicPartition, Offset]:
-        """Have a file say this of the logs in `hosted`, none for those it leaves out; return all it says now.
-
-        A log that nobody hosts though it lies here is offline alone, or could not be read. Of that the file
-        goes on saying what it said: else deleted records would show again after its repair, and nobody would
-        be told what it lacks.
+    def write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Have a file say this of the directory's logs, and nothing else.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with self._lock:
-            kept = {
-                partition: offset
-                for partition, offset in self.read(name).items()
-                if partition not in hosted and (self._path / str(partition)).exists()
-            }
-            self._replace(name, {**kept, **offsets})
-            return self._known[name]
+            self._replace(name, offsets)
 
     def _replace(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         write_offsets(self._path / name, offsets)
@@ -80,7 +69,12 @@ class DirectoryCheckpoints:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+        for name in (
+            RECOVERY_POINT_CHECKPOINT,
+            LOG_START_OFFSET_CHECKPOINT,
+            REPLICATION_OFFSET_CHECKPOINT,
+            CLEANER_OFFSET_CHECKPOINT,
+        ):
             with self._lock:
                 known = self.read(name)
                 if partition in known:

@@ -15,6 +15,7 @@ their entries when the segment is rolled or closed. Rules kept:
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -68,6 +69,11 @@ class IndexFile:
         self._released = False
         self._lock = Lock()
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its entries."""
+        return self.entry_count * self.ENTRY.size
+
     def make_writable(self, capacity_bytes: int) -> None:
         """Open for appending, preallocated to `capacity_bytes` (rounded down to whole entries).
 
@@ -112,6 +118,18 @@ class IndexFile:
         with self._lock:
             self._released = True
             self._file = None
+
+    def rename(self, path: Path) -> None:
+        """Rename the file, if there is one; whoever opens it meanwhile finds it.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        with self._lock:
+            if path != self.path:
+                with suppress(FileNotFoundError):
+                    self.path.rename(path)
+                self.path = path
 
     def sync(self) -> None:
         """fsync the file; nothing if it has gone with its segment, or there is none yet.

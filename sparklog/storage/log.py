@@ -19,6 +19,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.checkpoints import read_topic_id, write_topic_id
 from sparklog.storage.files import PARTITION_METADATA, directory_name, partition_of, storage_errors
 from sparklog.storage.log_appends import LogAppends
+from sparklog.storage.log_cleaning import LogCleaning
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_flushing import LogFlushing
 from sparklog.storage.log_reads import LogReads
@@ -73,6 +74,8 @@ class Log:
         self.truncate_fully_and_start_at = truncation.truncate_fully_and_start_at
         self.cut_at = truncation.cut_at
         self.take_producers = truncation.take_producers
+        self.cleaning = LogCleaning(state)
+        """What is to be done to have it cleaned."""
         self._flushing = flushing = LogFlushing(state, is_new=is_new)
         self.flush = flushing.flush
         self.flush_rolled = flushing.flush_rolled
@@ -86,6 +89,7 @@ class Log:
         recovery_point: Offset = 0,
         log_start_offset: Offset = 0,
         high_watermark: Offset = 0,
+        cleaned_offset: Offset | None = None,
         stop: PreviousStop = PreviousStop.UNKNOWN,
         now_ms: TimestampMs,
         topic_id: UUID | None = None,
@@ -118,11 +122,13 @@ class Log:
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
                 high_watermark=high_watermark,
+                cleaned_offset=cleaned_offset,
                 stop=stop,
                 now_ms=now_ms,
             )
             log = cls(directory, config, stored_id or topic_id, loaded, is_new=is_new)
             log.checkpointed_recovery_point = recovery_point
+            log._state.cleaned_offset = cleaned_offset
             return log
 
     @property
@@ -168,6 +174,11 @@ class Log:
     @checkpointed_recovery_point.setter
     def checkpointed_recovery_point(self, offset: Offset) -> None:
         self._state.checkpointed_recovery_point = offset
+
+    @property
+    def cleaned_offset(self) -> Offset | None:
+        """Below it a cleaning has met every record; None for a log that was never cleaned."""
+        return self._state.cleaned_offset
 
     @property
     def is_checkpointed_too_high(self) -> bool:
@@ -296,7 +307,7 @@ class Log:
         try:
             if clean:
                 with storage_errors(f"close the log in {state.directory}"):
-                    state.segments.rename_dropped()
+                    state.segments.rename_files_due()
                     if is_loaded:
                         state.snapshots.add(state.log_end_offset, state.producers.capture())
                     state.segments.active.seal()

@@ -26,6 +26,12 @@ class LogConfig:
     """`delete` is in `cleanup.policy`."""
     compacts: bool = False
     """`compact` is in `cleanup.policy`."""
+    delete_retention_ms: int = _DAY_MS
+    """How long a tombstone stays after a cleaning has met it."""
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
+    """None: a log waits for its cleaning until it is dirty enough."""
     max_message_bytes: int = 1024 * 1024 + 12
     file_delete_delay_ms: int = 60_000
     log_append_time: bool = False

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from sparklog.errors import KafkaError
 from sparklog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -163,6 +164,7 @@ class LogDirectory:
             recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT)
             start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT)
             high_watermarks = self.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT)
+            cleaned_offsets = self.checkpoints.read(CLEANER_OFFSET_CHECKPOINT)
             with ThreadPoolExecutor(threads, "sparklog-recovery") as executor:
                 opening = {
                     partition: executor.submit(
@@ -172,6 +174,7 @@ class LogDirectory:
                         recovery_point=recovery_points.get(partition, 0),
                         log_start_offset=start_offsets.get(partition, 0),
                         high_watermark=high_watermarks.get(partition, 0),
+                        cleaned_offset=cleaned_offsets.get(partition),
                         stop=self.previous_stop,
                         now_ms=now_ms,
                     )
@@ -245,6 +248,7 @@ class LogDirectory:
         recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT) if exists else {}
         start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT) if exists else {}
         high_watermarks = self.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) if exists else {}
+        cleaned_offsets = self.checkpoints.read(CLEANER_OFFSET_CHECKPOINT) if exists else {}
         if not exists:
             self.checkpoints.forget(topic_partition)
         log = Log.open(
@@ -253,6 +257,7 @@ class LogDirectory:
             recovery_point=recovery_points.get(topic_partition, 0),
             log_start_offset=start_offsets.get(topic_partition, 0),
             high_watermark=high_watermarks.get(topic_partition, 0),
+            cleaned_offset=cleaned_offsets.get(topic_partition),
             stop=self.previous_stop,
             now_ms=now_ms,
             topic_id=topic_id,

@@ -122,4 +122,6 @@ class LogTruncation:
         """Let recovery begin at `offset` at the latest, whatever a running flush is about to say."""
         state = self._state
         state.recovery_point = min(state.recovery_point, offset)
+        if state.cleaned_offset is not None:
+            state.cleaned_offset = min(state.cleaned_offset, offset)
         state.snapshots.forget(above=offset)

@@ -13,25 +13,20 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from sparklog.records.batch import BatchHeader, CorruptBatchError
-from sparklog.records.builder import read_records
 from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.files import PRODUCER_SNAPSHOT_SUFFIX, offset_file
 from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
 from sparklog.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot, snapshot_offsets
 from sparklog.storage.segment import Segment
 from sparklog.storage.transaction_index import AbortedTransactionEntry
+from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
 
-_MARKER_KEY: Final = Struct(">hh")
-_MARKER_VALUE: Final = Struct(">hi")
-_ABORT: Final = 0
-_COMMIT: Final = 1
 _BATCHES_A_PAUSE: Final = 1024
 _ENTRIES_BEFORE_SNAPSHOT: Final = 128
 """How far back, in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
@@ -60,15 +55,11 @@ def apply_batch(
     if batch is None:
         position = segment.position_of(header.base_offset)
         batch = os.pread(segment.file.fileno(), header.size_bytes, position)
-    record = next(iter(read_records(batch, header, 0)))
-    if record.key is None or len(record.key) < 4 or record.value is None or len(record.value) < 6:
-        raise CorruptBatchError(f"the control batch at offset {header.base_offset} has no marker in it")
-    _, control_type = _MARKER_KEY.unpack_from(record.key)
-    if control_type not in (_ABORT, _COMMIT):
+    marker = read_marker(header, batch)
+    if marker is None:
         return
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
     completed = producers.end_transaction(
-        header, now_ms, aborted=control_type == _ABORT, coordinator_epoch=coordinator_epoch
+        header, now_ms, aborted=marker.aborted, coordinator_epoch=marker.coordinator_epoch
     )
     if completed is not None and completed.aborted:
         _index_aborted(segment, completed)

@@ -17,7 +17,6 @@ from sparklog.storage.checkpoints import CorruptCheckpointError, read_leader_epo
 from sparklog.storage.cut_files import cut_segment, set_segment_aside
 from sparklog.storage.file_region import LogFile
 from sparklog.storage.files import (
-    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -33,7 +32,9 @@ from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.machine.recovery_rules import Cut, PreviousStop, SoundPrefix, what_is_missing
 from sparklog.storage.producer_replay import load_producers
 from sparklog.storage.segment import Segment
+from sparklog.storage.segment_list import number_of
 from sparklog.storage.segment_recovery import indexes_are_sound, recover_segment
+from sparklog.storage.swap_recovery import settle_interrupted_swap
 from sparklog.types import Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ def load_log(
     recovery_point: Offset,
     log_start_offset: Offset,
     high_watermark: Offset,
+    cleaned_offset: Offset | None,
     stop: PreviousStop,
     now_ms: TimestampMs,
 ) -> LoadedLog:
@@ -72,7 +74,8 @@ def load_log(
     Raises:
         OSError: the files cannot be read or written.
     """
-    may_have_gaps = (directory / OFFSET_GAPS_MARKER).exists()
+    # Kafka knows no such marker, but says which logs it has cleaned.
+    may_have_gaps = config.compacts or cleaned_offset is not None or (directory / OFFSET_GAPS_MARKER).exists()
     checkpointed = _read_epochs(directory)
     scan = _Scan(
         _open_segments(directory, now_ms),
@@ -160,6 +163,7 @@ class _Scan:
         self.cut: Cut | None = None
         self.checkpoint_is_wrong = False
         self._found = found
+        self.may_have_gaps = prefix.may_have_gaps
         self._config = config
         self._recovery_point = recovery_point
         self._prefix = prefix
@@ -259,7 +263,13 @@ def _settled_epochs(
     if checkpointed is not None and not scan.checkpoint_is_wrong:
         epochs.truncate_from_end(log_end_offset)
         epochs.truncate_from_start(log_start_offset)
-        if _epochs_fit(epochs, segments, log_start_offset, log_end_offset):
+        if _epochs_fit(
+            epochs,
+            segments,
+            log_start_offset,
+            log_end_offset,
+            may_have_gaps=scan.may_have_gaps,
+        ):
             return epochs
     if checkpointed is not None:
         logger.warning("Rebuilding the leader epochs of %s from its batches", segments[0].directory)
@@ -269,7 +279,12 @@ def _settled_epochs(
 
 
 def _epochs_fit(
-    epochs: LeaderEpochs, segments: list[Segment], log_start_offset: Offset, log_end_offset: Offset
+    epochs: LeaderEpochs,
+    segments: list[Segment],
+    log_start_offset: Offset,
+    log_end_offset: Offset,
+    *,
+    may_have_gaps: bool,
 ) -> bool:
     """Say whether the batches at both sides of each beginning of an epoch, and the last one, agree."""
     entries = epochs.entries
@@ -279,6 +294,10 @@ def _epochs_fit(
         return _epoch_at(segments, log_start_offset) is None
     if entries[0].start_offset > log_start_offset and _epoch_at(segments, log_start_offset) is not None:
         return False
+    if may_have_gaps:
+        return all(
+            _is_true_of_next_batch(epochs, segments, entry.start_offset) for entry in entries
+        ) and _epoch_at(segments, log_end_offset - 1) in (None, epochs.latest)
     before: int | None = None
     for leader_epoch, start_offset in entries:
         if _epoch_at(segments, start_offset) != leader_epoch:
@@ -287,6 +306,20 @@ def _epochs_fit(
             return False
         before = leader_epoch
     return _epoch_at(segments, log_end_offset - 1) == before
+
+
+def _is_true_of_next_batch(epochs: LeaderEpochs, segments: list[Segment], offset: Offset) -> bool:
+    """Say whether the first batch from `offset` on has the epoch that it should; also if there is none.
+
+    Of an epoch whose batches have all been compacted away nothing but the file is left.
+    """
+    for segment in segments[number_of(segments, offset) :]:
+        position = segment.position_of(offset)
+        if position < segment.size_bytes:
+            header = header_at(segment.file, position, segment.size_bytes)
+            expected = epochs.epoch_at(header.base_offset)
+            return header.base_offset >= offset and header.partition_leader_epoch == expected
+    return True
 
 
 def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
@@ -302,12 +335,13 @@ def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
 
 
 def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
-    """Open the segments, removing the files that a stopped deletion or cleaning left."""
+    """Open the segments, removing the files that a stopped deletion left, settling a stopped cleaning's."""
+    settle_interrupted_swap(directory)
     base_offsets = []
     indexes = []
     for path in sorted(directory.iterdir()):
         name = path.name
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+        if name.endswith((DELETED_SUFFIX, ".tmp")):
             path.unlink()
         elif offset_of(name) is not None and name.endswith(SEGMENT_SUFFIXES):
             if name.endswith(LOG_SUFFIX):

@@ -58,6 +58,7 @@ class Segment:
         "file",
         "first_timestamp_ms",
         "max_timestamp_ms",
+        "name_suffix",
         "offset_index",
         "offset_of_max_timestamp",
         "positions",
@@ -79,16 +80,17 @@ class Segment:
         *,
         created_ms: TimestampMs,
         roll_jitter_ms: int = 0,
+        name_suffix: str = "",
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.file = file
         self.size_bytes = size_bytes
-        self.offset_index = OffsetIndex(offset_file(directory, base_offset, OFFSET_INDEX_SUFFIX), base_offset)
-        self.time_index = TimeIndex(offset_file(directory, base_offset, TIME_INDEX_SUFFIX), base_offset)
-        self.transaction_index = TransactionIndex(
-            offset_file(directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
-        )
+        self.name_suffix = name_suffix
+        """What its files' names have behind them while a cleaning is under way; see `rename_files`."""
+        self.offset_index = OffsetIndex(self._path(OFFSET_INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), base_offset)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None
@@ -115,6 +117,7 @@ class Segment:
         *,
         now_ms: TimestampMs,
         roll_jitter_ms: int = 0,
+        name_suffix: str = "",
     ) -> "Segment":
         """Make the files of an empty active segment; files of that name that are there are overwritten.
 
@@ -122,9 +125,17 @@ class Segment:
             OSError: they cannot be made.
         """
         for suffix in SEGMENT_SUFFIXES:
-            offset_file(directory, base_offset, suffix).unlink(missing_ok=True)
-        file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX), create=True)
-        segment = cls(directory, base_offset, file, 0, created_ms=now_ms, roll_jitter_ms=roll_jitter_ms)
+            offset_file(directory, base_offset, suffix + name_suffix).unlink(missing_ok=True)
+        file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX + name_suffix), create=True)
+        segment = cls(
+            directory,
+            base_offset,
+            file,
+            0,
+            created_ms=now_ms,
+            roll_jitter_ms=roll_jitter_ms,
+            name_suffix=name_suffix,
+        )
         segment.make_active(config)
         return segment
 
@@ -410,8 +421,29 @@ class Segment:
 
     def paths(self) -> list[Path]:
         """Return the segment's files that exist."""
-        candidates = (offset_file(self.directory, self.base_offset, suffix) for suffix in SEGMENT_SUFFIXES)
+        candidates = (self._path(suffix) for suffix in SEGMENT_SUFFIXES)
         return [path for path in candidates if path.exists()]
+
+    def rename_files(self, name_suffix: str) -> None:
+        """Have `name_suffix` behind the files' names; what was done already stays done if it fails.
+
+        Look-ups beside go on. The log file comes first, as in Kafka: what recovery makes of the others
+        depends on it.
+
+        Raises:
+            OSError: one cannot be renamed.
+        """
+        if self.name_suffix != name_suffix:
+            path = offset_file(self.directory, self.base_offset, LOG_SUFFIX + name_suffix)
+            self.file.path.rename(path)
+            self.file.path = path
+            self.name_suffix = name_suffix
+        self.offset_index.rename(self._path(OFFSET_INDEX_SUFFIX))
+        self.time_index.rename(self._path(TIME_INDEX_SUFFIX))
+        self.transaction_index.rename(self._path(TRANSACTION_INDEX_SUFFIX))
+
+    def _path(self, suffix: str) -> Path:
+        return offset_file(self.directory, self.base_offset, suffix + self.name_suffix)
 
     def mark_deleted(self) -> list[Path]:
         """Rename the files with `.deleted` (who has them open can still read); return the new names."""

@@ -5,23 +5,52 @@ Rules kept:
 - The tuple of segments is replaced as a whole, never changed, so that who reads beside sees the segments
   before or after a change.
 - Files of dropped segments are renamed with `.deleted` and unlinked later, by someone who may block
-  (`delete_files_due`), the oldest segment's first: a crash in between leaves a log without a hole. What a
-  truncation drops is renamed at once: it must not come back, and its name may be used again.
+  (`rename_files_due`, `delete_files_due`), the oldest segment's first: a crash in between leaves a log
+  without a hole. So are those of segments that a cleaning has replaced; until then the directory has what was
+  there before, which says the same. What a truncation drops is renamed at once, after all that waits: it must
+  not come back, and its name may be used again.
 """
 
 import random
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from sparklog.storage.file_region import FileRegion
-from sparklog.storage.files import DELETED_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX, offset_file
+from sparklog.storage.files import (
+    DELETED_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    offset_file,
+    sync_directory,
+)
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.results import ReadResult
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from sparklog.types import Offset, TimestampMs
+
+
+class _Dropped(NamedTuple):
+    """A segment whose files are to be renamed."""
+
+    due_ms: TimestampMs
+    """When they are to be unlinked."""
+    segment: Segment
+
+
+@dataclass(slots=True)
+class _Replaced:
+    """Segments whose files are to be renamed, and the one whose files get their place."""
+
+    due_ms: TimestampMs
+    replaced: tuple[Segment, ...]
+    cleaned: Segment
+    is_swapping: bool = False
+    """The cleaned one's files are called `.swap`."""
 
 
 class SegmentList:
@@ -32,7 +61,7 @@ class SegmentList:
         self.all = segments
         """At least one, oldest first."""
         self.active = segments[-1]
-        self._dropped: deque[tuple[TimestampMs, Segment]] = deque()
+        self._to_rename: deque[_Dropped | _Replaced] = deque()
         self._to_delete: list[tuple[TimestampMs, list[Path]]] = []
         """When the files of dropped segments are to be unlinked."""
         self._renaming = Lock()
@@ -155,6 +184,8 @@ class SegmentList:
         Raises:
             CorruptBatchError, OSError: files cannot be read or cut.
         """
+        # What a cleaning has replaced must not come back with what is cut off now.
+        self.rename_files_due()
         kept = tuple(segment for segment in self.all if segment.base_offset <= offset)
         removed = self.all[len(kept) :]
         self._use(kept)
@@ -169,8 +200,8 @@ class SegmentList:
             OSError: files cannot be made or renamed.
         """
         now_ms = self.active.created_ms
-        # One of them may begin where the log is to begin anew.
-        self.rename_dropped()
+        # One of them may begin where the log is to begin anew, or is not called as it will be.
+        self.rename_files_due()
         self._delete(self.all, config, now_ms)
         self._use((self._create(offset, config, now_ms),))
 
@@ -179,24 +210,57 @@ class SegmentList:
         removed = self.all[:count]
         self._use(self.all[count:])
         due_ms = now_ms + config.file_delete_delay_ms
-        self._dropped += ((due_ms, segment) for segment in removed)
+        self._to_rename += (_Dropped(due_ms, segment) for segment in removed)
 
-    def rename_dropped(self) -> None:
-        """Rename the files of the segments that `drop_first` dropped.
+    def replace(
+        self, base_offsets: Sequence[Offset], cleaned: Segment, config: LogConfig, now_ms: TimestampMs
+    ) -> bool:
+        """Put a segment, whose files end in `.cleaned`, in the place of those it was made from.
+
+        False, and nothing is done, if they are not all there any more. Readers under way go on with what they
+        have. `rename_files_due` gives the files their names.
+        """
+        segments = self.all
+        first = number_of(segments, base_offsets[0])
+        replaced = segments[first : first + len(base_offsets)]
+        if [segment.base_offset for segment in replaced] != list(base_offsets) or self.active in replaced:
+            return False
+        self._use((*segments[:first], cleaned, *segments[first + len(replaced) :]))
+        self._to_rename.append(_Replaced(now_ms + config.file_delete_delay_ms, replaced, cleaned))
+        return True
+
+    def rename_files_due(self) -> None:
+        """Rename the files of the segments that `drop_first` dropped and that `replace` replaced.
 
         Raises:
             OSError: files cannot be renamed; the next call tries it again.
         """
         with self._renaming:
             # Of a closed log the directory may be gone, and another have its name.
-            while self._dropped and not self._closed:
-                due_ms, segment = self._dropped[0]
-                self._rename([segment], due_ms)
-                self._dropped.popleft()
+            while self._to_rename and not self._closed:
+                change = self._to_rename[0]
+                if isinstance(change, _Dropped):
+                    self._rename([change.segment], change.due_ms)
+                else:
+                    self._swap(change)
+                self._to_rename.popleft()
+
+    def _swap(self, change: "_Replaced") -> None:
+        """Give a cleaned segment its place in the directory; `swap_recovery` says why in this order."""
+        cleaned = change.cleaned
+        if not change.is_swapping:
+            cleaned.rename_files(SWAP_SUFFIX)
+            sync_directory(self._directory)
+            change.is_swapping = True
+        while change.replaced:
+            self._rename(change.replaced[:1], change.due_ms, keep_snapshot_at=cleaned.base_offset)
+            change.replaced = change.replaced[1:]
+        cleaned.rename_files("")
+        sync_directory(self._directory)
 
     def has_files_due(self, now_ms: TimestampMs) -> bool:
         """Whether `delete_files_due` has something to do."""
-        return bool(self._dropped) or any(due_ms <= now_ms for due_ms, _ in self._to_delete)
+        return bool(self._to_rename) or any(due_ms <= now_ms for due_ms, _ in self._to_delete)
 
     def delete_files_due(self, now_ms: TimestampMs) -> int:
         """Rename the files of dropped segments, unlink those whose delay is over; return how many. Blocks.
@@ -204,7 +268,7 @@ class SegmentList:
         Raises:
             OSError: one cannot be renamed or unlinked.
         """
-        self.rename_dropped()
+        self.rename_files_due()
         count = 0
         for entry in [entry for entry in self._to_delete if entry[0] <= now_ms]:
             with self._renaming:
@@ -240,13 +304,18 @@ class SegmentList:
     def _delete(self, segments: Sequence[Segment], config: LogConfig, now_ms: TimestampMs) -> None:
         self._rename(segments, now_ms + config.file_delete_delay_ms)
 
-    def _rename(self, segments: Sequence[Segment], due_ms: TimestampMs) -> None:
+    def _rename(
+        self,
+        segments: Sequence[Segment],
+        due_ms: TimestampMs,
+        keep_snapshot_at: Offset | None = None,
+    ) -> None:
         """Rename the files of segments that are no longer used, to be unlinked when they are due."""
         paths: list[Path] = []
         for segment in segments:
             paths += segment.mark_deleted()
             snapshot = offset_file(self._directory, segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
-            if snapshot.exists():
+            if segment.base_offset != keep_snapshot_at and snapshot.exists():
                 paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))
         if paths:
             self._to_delete.append((due_ms, paths))

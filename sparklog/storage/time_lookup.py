@@ -89,6 +89,9 @@ def _earliest_candidate(segment: Segment, timestamp_ms: TimestampMs) -> Offset:
 
 
 def _timestamps(segment: Segment, position: int, header: BatchHeader) -> Sequence[tuple[Offset, TimestampMs]]:
+    if not header.record_count:
+        # A cleaning keeps some batches for their headers alone.
+        return []
     if header.timestamp_type:
         return [(header.base_offset, header.max_timestamp)]
     batch = os.pread(segment.file.fileno(), header.size_bytes, position)

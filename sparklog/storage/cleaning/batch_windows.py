@@ -1,0 +1,114 @@
+"""Reading a log file some megabytes at a time: whole batches, and their records side by side.
+
+What a log holds is not taken on trust here: a batch whose CRC, lengths or counts are wrong ends the cleaning
+(`CorruptBatchError`), and its log stays as it is.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from sparklog.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatchError,
+    check_crc,
+    iterate_headers,
+    read_header,
+)
+from sparklog.records.columns import LocatedRecords
+from sparklog.records.decode import OpenedBatch, locate_records, open_batch
+from sparklog.records.varints import MalformedRecordsError
+from sparklog.storage.file_region import LogFile
+
+__all__ = ["Window", "locate", "records_in_groups", "windows"]
+
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+_GROUP_BYTES: Final = 8 * 1024 * 1024
+"""Of records that are looked at side by side, decompressed."""
+_GROUP_RECORDS: Final = 64 * 1024
+
+
+class Window(NamedTuple):
+    """A stretch of a log file, and the batches in it: where each begins, and its header."""
+
+    data: memoryview
+    batches: list[tuple[int, BatchHeader]]
+
+
+def windows(
+    file: LogFile, position: int, end: int, take: Callable[[int], None] = lambda size_bytes: None
+) -> Iterator[Window]:
+    """Yield the batches in [position, end) of a file. `take` is told of the bytes before they are read.
+
+    Raises:
+        CorruptBatchError: something else than whole batches lies there.
+        OSError: the file cannot be read.
+    """
+    wanted = _WINDOW_BYTES
+    while position < end:
+        length = min(wanted, end - position)
+        take(length)
+        data = memoryview(file.pread(length, position))
+        batches = list(iterate_headers(data))
+        if not batches:
+            wanted = HEADER_BYTES
+            if len(data) >= HEADER_BYTES:
+                wanted = max(wanted, read_header(data).size_bytes)
+            if wanted <= length or position + wanted > end or len(data) < length:
+                raise CorruptBatchError(f"{file.path} has no whole batch at position {position}")
+            continue
+        for at, header in batches:
+            if header.last_offset_delta < 0 or header.base_offset < 0 or header.record_count < 0:
+                raise CorruptBatchError(
+                    f"{file.path} has a batch with offsets {header.base_offset} to {header.last_offset} and "
+                    f"{header.record_count} records at position {position + at}"
+                )
+        yield Window(data, batches)
+        at, header = batches[-1]
+        position += at + header.size_bytes
+        wanted = _WINDOW_BYTES
+
+
+def records_in_groups(window: Window, numbers: Sequence[int]) -> Iterator[tuple[list[int], LocatedRecords]]:
+    """Yield the records of the batches with these `numbers` in the window, several batches' at a time.
+
+    With each goes which batches these are.
+
+    Raises:
+        CorruptBatchError: a batch is not as it was written.
+        KafkaError: its codec cannot be read, or its records have too many bytes.
+    """
+    group: list[OpenedBatch] = []
+    members: list[int] = []
+    size_bytes = count = 0
+    for number in numbers:
+        position, header = window.batches[number]
+        check_crc(window.data, position, header)
+        batch = open_batch(window.data, position, header)
+        if group and (
+            (batch.payload is window.data) is not (group[0].payload is window.data)
+            or size_bytes + batch.end - batch.position > _GROUP_BYTES
+            or count + len(batch.starts) > _GROUP_RECORDS
+        ):
+            yield members, locate(group)
+            group, members, size_bytes, count = [], [], 0, 0
+        group.append(batch)
+        members.append(number)
+        size_bytes += batch.end - batch.position
+        count += len(batch.starts)
+    if group:
+        yield members, locate(group)
+
+
+def locate(group: Sequence[OpenedBatch]) -> LocatedRecords:
+    """Return the records of the batches of a group.
+
+    Raises:
+        CorruptBatchError: they are not as a producer writes them.
+    """
+    try:
+        return locate_records(group)
+    except MalformedRecordsError as error:
+        raise CorruptBatchError(
+            f"batch at offset {group[0].header.base_offset} or behind: {error}"
+        ) from error

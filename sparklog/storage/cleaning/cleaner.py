@@ -1,0 +1,205 @@
+"""One round of cleaning: from a log's sealed segments to `.cleaned` segments beside them.
+
+Two walks (Kafka's Cleaner): one over what was written since the last round, which fills the map with the last
+offset of every key; one over the log from its start, which copies what the map lets stay. It changes no file
+that the log has: whatever goes wrong, a full disk included, costs the attempt. Runs in a process of its own.
+
+Rule kept: what it names in its outcome is on the disk, fsynced, when it returns.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from sparklog.storage.cleaning.batch_windows import records_in_groups, windows
+from sparklog.storage.cleaning.key_hashes import KeyHashes
+from sparklog.storage.cleaning.offset_map import OffsetMap
+from sparklog.storage.cleaning.record_filter import RecordFilter, Round
+from sparklog.storage.cleaning.request import CleanedGroup, CleaningOutcome, CleaningRequest
+from sparklog.storage.cleaning.throttle import Throttle
+from sparklog.storage.file_region import LogFile
+from sparklog.storage.files import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file,
+    sync_directory,
+)
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
+from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
+from sparklog.storage.segment import Segment
+from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
+from sparklog.storage.transaction_markers import read_marker
+from sparklog.types import Offset
+
+__all__ = ["clean"]
+
+
+def clean(request: CleaningRequest) -> CleaningOutcome:
+    """Clean a log as far as the map's size lets it.
+
+    Raises:
+        OSError, KafkaError: it cannot be done; no `.cleaned` file is left, as far as the disk lets them go.
+    """
+    return _Cleaning(request).run()
+
+
+class _Cleaning:
+    def __init__(self, request: CleaningRequest) -> None:
+        self._request = request
+        self._directory = Path(request.directory)
+        self._throttle = Throttle(request.max_bytes_a_second)
+        self._hashes = KeyHashes()
+        self._bytes_read = self._bytes_written = 0
+
+    def run(self) -> CleaningOutcome:
+        request = self._request
+        offset_map, known_up_to = self._map_keys()
+        segments = [segment for segment in request.segments if segment.base_offset < known_up_to]
+        of_round = Round(
+            known_up_to, request.end_offset, request.producers, request.now_ms, request.delete_retention_ms
+        )
+        groups: list[CleanedGroup] = []
+        transactions = CleanedTransactions(self._aborted_from(0))
+        end_offset = request.segments_end
+        if len(segments) < len(request.segments):
+            end_offset = request.segments[len(segments)].base_offset
+        try:
+            for group in group_segments(
+                segments,
+                end_offset,
+                segment_bytes=request.segment_bytes,
+                segment_index_bytes=request.segment_index_bytes,
+            ):
+                groups.append(
+                    CleanedGroup(
+                        base_offset=group[0].base_offset, sources=[segment.base_offset for segment in group]
+                    )
+                )
+                self._clean_group(group, offset_map, transactions, of_round)
+            sync_directory(self._directory)
+        except BaseException:
+            for cleaned in groups:
+                with suppress(OSError):
+                    remove_cleaned(self._directory, cleaned.base_offset)
+            raise
+        return CleaningOutcome(
+            cleaned_up_to=known_up_to,
+            groups=groups,
+            bytes_read=self._bytes_read,
+            bytes_written=self._bytes_written,
+            keys=offset_map.count,
+        )
+
+    def _map_keys(self) -> tuple[OffsetMap, Offset]:
+        """Return the map of what is dirty, and up to where it goes."""
+        request = self._request
+        first, end = request.first_dirty_offset, request.end_offset
+        offset_map = OffsetMap(request.dedupe_buffer_bytes, request.load_factor, max(end - first, 1))
+        transactions = CleanedTransactions(self._aborted_from(first))
+        bases = [segment.base_offset for segment in request.segments]
+        for segment, segment_end in zip(request.segments, [*bases[1:], end], strict=True):
+            if segment_end <= first:
+                continue
+            full_at = self._map_segment(segment, offset_map, transactions)
+            if full_at is not None:
+                return offset_map, full_at
+        return offset_map, end
+
+    def _map_segment(
+        self, segment: SealedSegment, offset_map: OffsetMap, transactions: CleanedTransactions
+    ) -> Offset | None:
+        """Put a segment's keys into the map; return the first offset for which there was no room."""
+        first, end = self._request.first_dirty_offset, self._request.end_offset
+        file = self._open(segment)
+        for window in windows(file, 0, segment.size_bytes, self._read):
+            wanted: list[int] = []
+            for number, (position, header) in enumerate(window.batches):
+                if header.last_offset < first or header.base_offset >= end or not header.record_count:
+                    continue
+                if header.is_control:
+                    batch = window.data[position : position + header.size_bytes]
+                    marker = read_marker(header, batch)
+                    if marker is not None:
+                        transactions.end(header, aborted=marker.aborted)
+                elif not transactions.is_aborted(header):
+                    wanted.append(number)
+            for _, records in records_in_groups(window, wanted):
+                fields = records.fields
+                rows = np.flatnonzero(
+                    (fields.key_lengths >= 0) & (records.offsets >= first) & (records.offsets < end)
+                )
+                keys = self._hashes.of(records.data, fields.key_positions[rows], fields.key_lengths[rows])
+                taken = offset_map.put(*keys, records.offsets[rows])
+                if taken < len(rows):
+                    return int(records.offsets[rows[taken]])
+        return None
+
+    def _clean_group(
+        self,
+        group: Sequence[SealedSegment],
+        offset_map: OffsetMap,
+        transactions: CleanedTransactions,
+        of_round: Round,
+    ) -> None:
+        request = self._request
+        entries = sum(segment.offset_index_bytes + segment.time_index_bytes for segment in group) // 8
+        config = LogConfig(
+            segment_index_bytes=max(request.segment_index_bytes, 12 * (entries + 2)),
+            index_interval_bytes=request.index_interval_bytes,
+        )
+        target = Segment.create(
+            self._directory, group[0].base_offset, config, now_ms=request.now_ms, name_suffix=CLEANED_SUFFIX
+        )
+        record_filter = RecordFilter(
+            offset_map, self._hashes, transactions, target.transaction_index.append, of_round
+        )
+        changed_ns = 0
+        for segment in group:
+            file = self._open(segment)
+            changed_ns = os.fstat(file.fileno()).st_mtime_ns
+            for window in windows(file, 0, segment.size_bytes, self._read):
+                remains = record_filter.remains(window)
+                if remains.headers:
+                    self._throttle.take(remains.size_bytes)
+                    target.append(remains.parts, remains.size_bytes, remains.headers, config)
+                    self._bytes_written += remains.size_bytes
+        target.seal()
+        # Records without a time are as old as the file that they are in.
+        os.utime(target.file.fileno(), ns=(changed_ns, changed_ns))
+        target.flush(sealed=True)
+        target.release()
+
+    def _aborted_from(self, offset: Offset) -> list[AbortedTransactionEntry]:
+        """Return the aborted transactions whose markers lie at `offset` or above."""
+        found: list[AbortedTransactionEntry] = []
+        for base_offset in self._request.transaction_indexes:
+            index = TransactionIndex(
+                offset_file(self._directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
+            )
+            index.load()
+            if index.entry_count:
+                found += index.overlapping(offset, 2**63 - 1)[0]
+            index.release()
+        return found
+
+    def _open(self, segment: SealedSegment) -> LogFile:
+        return LogFile.open(offset_file(self._directory, segment.base_offset, LOG_SUFFIX))
+
+    def _read(self, size_bytes: int) -> None:
+        self._throttle.take(size_bytes)
+        self._bytes_read += size_bytes
+
+
+def remove_cleaned(directory: Path, base_offset: Offset) -> None:
+    """Remove the files of a `.cleaned` segment that nobody wants.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    for path in directory.glob(f"{base_offset:020d}.*{CLEANED_SUFFIX}"):
+        path.unlink(missing_ok=True)

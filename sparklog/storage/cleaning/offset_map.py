@@ -1,0 +1,107 @@
+"""The last offset of every key of a stretch of log, in a table whose size is fixed beforehand.
+
+An open table of 24 bytes a slot (a key's 128-bit hash, its offset), probed for many keys at once; two keys
+never share a slot. Rule kept: `log.cleaner.dedupe.buffer.size` is all that the table takes. What does not go
+in is for another pass.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from sparklog.records.varint_columns import Int64s
+from sparklog.storage.cleaning.key_hashes import UInt64s
+
+__all__ = ["SLOT_BYTES", "OffsetMap"]
+
+SLOT_BYTES: Final = 24
+
+
+class OffsetMap:
+    """Offsets by the hashes of keys."""
+
+    def __init__(self, max_bytes: int, load_factor: float, most_keys: int) -> None:
+        """`most_keys` is how many there can be: a table that has room for them need not be larger.
+
+        Raises:
+            ValueError: not even one key has room.
+        """
+        slots = min(max_bytes // SLOT_BYTES, int(most_keys / load_factor) + 3)
+        self._slots = _prime_at_most(slots)
+        self._capacity = int(self._slots * load_factor)
+        if self._capacity < 1:
+            raise ValueError(
+                f"{max_bytes} bytes have no room for one key: raise log.cleaner.dedupe.buffer.size or lower "
+                "log.cleaner.threads"
+            )
+        self._high = np.zeros(self._slots, dtype=np.uint64)
+        self._low = np.zeros(self._slots, dtype=np.uint64)
+        self._next_offsets = np.zeros(self._slots, dtype=np.int64)
+        """One more than the offset; 0 in a free slot."""
+        self.count = 0
+
+    def put(self, high: UInt64s, low: UInt64s, offsets: Int64s) -> int:
+        """Take in the keys at rising offsets, above all before; return how many rows of them had room."""
+        taken = 0
+        while taken < len(offsets):
+            end = len(offsets)
+            room = self._capacity - self.count
+            if room < end - taken:
+                # Keys that are known take no room.
+                is_new = self.get(high[taken:], low[taken:]) < 0
+                end = taken + int(np.searchsorted(np.cumsum(is_new), room, side="right"))
+                if end == taken:
+                    break
+            self._put(high[taken:end], low[taken:end], offsets[taken:end])
+            taken = end
+        return taken
+
+    def _put(self, high: UInt64s, low: UInt64s, offsets: Int64s) -> None:
+        next_offsets = offsets + 1
+        slots, steps = self._first_slots(high, low)
+        while len(slots):
+            known = self._next_offsets[slots]
+            free = known == 0
+            # Of several rows that claim one slot the last one gets it, in all three columns.
+            claimed = slots[free]
+            self._high[claimed] = high[free]
+            self._low[claimed] = low[free]
+            self._next_offsets[claimed] = next_offsets[free]
+            self.count += int(np.count_nonzero(self._next_offsets[claimed] == next_offsets[free]))
+            here = (self._high[slots] == high) & (self._low[slots] == low)
+            # Rows rise by offset, so that the last one of a key stays here too.
+            self._next_offsets[slots[here]] = next_offsets[here]
+            left = ~here
+            high, low, next_offsets, steps = high[left], low[left], next_offsets[left], steps[left]
+            slots = (slots[left] + steps) % self._slots
+
+    def get(self, high: UInt64s, low: UInt64s) -> Int64s:
+        """Return the offset of each key; -1 for one that is not there."""
+        found = np.full(len(high), -1, dtype=np.int64)
+        rows = np.arange(len(high))
+        slots, steps = self._first_slots(high, low)
+        while len(rows):
+            next_offsets = self._next_offsets[slots]
+            here = (self._high[slots] == high) & (self._low[slots] == low) & (next_offsets != 0)
+            found[rows[here]] = next_offsets[here] - 1
+            left = ~here & (next_offsets != 0)
+            rows, high, low, steps = rows[left], high[left], low[left], steps[left]
+            slots = (slots[left] + steps) % self._slots
+        return found
+
+    def _first_slots(self, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
+        """Return where the search for each key begins, and how far it goes on each time."""
+        slots = (high % np.uint64(self._slots)).astype(np.int64)
+        steps = (low % np.uint64(max(self._slots - 1, 1))).astype(np.int64) + 1
+        return slots, steps
+
+
+def _prime_at_most(number: int) -> int:
+    """Return the largest prime that is not above `number`: then every step leads through all slots.
+
+    >>> _prime_at_most(100), _prime_at_most(2), _prime_at_most(1)
+    (97, 2, 1)
+    """
+    while number > 3 and any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
+        number -= 1
+    return number

@@ -1,0 +1,24 @@
+"""Holding reading and writing to so many bytes a second (log.cleaner.io.max.bytes.per.second)."""
+
+from time import monotonic, sleep
+
+__all__ = ["Throttle"]
+
+
+class Throttle:
+    """What one cleaning may read and write."""
+
+    def __init__(self, max_bytes_a_second: float | None) -> None:
+        self._max_bytes_a_second = max_bytes_a_second
+        self._free_at_s = 0.0
+        """When all that was taken so far has been paid for."""
+
+    def take(self, size_bytes: int) -> None:
+        """Wait until what was taken before is paid for, then take so many bytes more."""
+        if self._max_bytes_a_second is None:
+            return
+        now_s = monotonic()
+        if self._free_at_s > now_s:
+            sleep(self._free_at_s - now_s)
+            now_s = self._free_at_s
+        self._free_at_s = now_s + size_bytes / self._max_bytes_a_second

@@ -1,0 +1,166 @@
+"""What a log has to do with its cleaning: what there is to clean, and taking over what was cleaned.
+
+The work itself is done elsewhere, on the files (`cleaning`). Order for the caller: `request`; have that done;
+`open_cleaned` each group beside the loop, in order; `replace` each in order, on it, and stop at the first
+that cannot be; `rename_files` beside it; `note_cleaned`.
+
+Rules kept: what was made of segments that are not all there any more is not taken, nor is anything if the log
+was cut meanwhile. The order of the groups matters: a tombstone must not go before what it stands against.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.cleaning.request import CleanedGroup, CleaningRequest, LastBatch
+from sparklog.storage.file_region import LogFile
+from sparklog.storage.files import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_GAPS_MARKER,
+    offset_file,
+    storage_errors,
+    sync_directory,
+)
+from sparklog.storage.log_state import LogState
+from sparklog.storage.machine.segment_groups import SealedSegment
+from sparklog.storage.segment import Segment
+from sparklog.storage.segment_list import number_of
+from sparklog.storage.segment_recovery import indexes_are_sound
+from sparklog.types import Offset, TimestampMs
+
+__all__ = ["CleaningLimits", "LogCleaning"]
+
+
+class CleaningLimits(NamedTuple):
+    """What a broker lets one cleaning use."""
+
+    dedupe_buffer_bytes: int
+    load_factor: float
+    max_bytes_a_second: float | None
+
+
+class LogCleaning:
+    """The cleanings of one log."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def request(
+        self, first_dirty_offset: Offset, end_offset: Offset, limits: CleaningLimits, now_ms: TimestampMs
+    ) -> tuple[CleaningRequest, int]:
+        """Return what is to be cleaned, and the number of truncations so far, for `replace`.
+
+        `end_offset` is at or below the active segment's base offset. For the thread that changes the log.
+        """
+        state = self._state
+        segments = state.segments.all
+        count = number_of(segments, end_offset - 1) + 1
+        config = state.config
+        return CleaningRequest(
+            directory=str(state.directory),
+            segments=[
+                SealedSegment(
+                    segment.base_offset,
+                    segment.size_bytes,
+                    segment.offset_index.size_bytes,
+                    segment.time_index.size_bytes,
+                )
+                for segment in segments[:count]
+            ],
+            segments_end=segments[count].base_offset,
+            transaction_indexes=[
+                segment.base_offset for segment in segments if segment.transaction_index.entry_count
+            ],
+            first_dirty_offset=first_dirty_offset,
+            end_offset=end_offset,
+            producers={
+                producer_id: LastBatch(
+                    producer.batches[-1].last_offset if producer.batches else None, producer.producer_epoch
+                )
+                for producer_id, producer in state.producers.producers.items()
+            },
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            dedupe_buffer_bytes=limits.dedupe_buffer_bytes,
+            load_factor=limits.load_factor,
+            max_bytes_a_second=limits.max_bytes_a_second,
+        ), state.truncations.begun
+
+    def open_cleaned(self, group: CleanedGroup, now_ms: TimestampMs) -> Segment:
+        """Open a `.cleaned` segment; from now on recovery takes gaps between offsets for granted. Blocks.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        state = self._state
+        with storage_errors(f"open what was cleaned in {state.directory}"):
+            marker = state.directory / OFFSET_GAPS_MARKER
+            if not marker.exists():
+                marker.touch()
+                sync_directory(state.directory)
+            file = LogFile.open(offset_file(state.directory, group.base_offset, LOG_SUFFIX + CLEANED_SUFFIX))
+            segment = Segment(
+                state.directory,
+                group.base_offset,
+                file,
+                file.size_bytes(),
+                created_ms=now_ms,
+                name_suffix=CLEANED_SUFFIX,
+            )
+            segment.transaction_index.load()
+            if not indexes_are_sound(segment, state.config, thorough=False):
+                raise KafkaError(
+                    ErrorCode.kafka_storage_error, f"{file.path} was cleaned, and has no indexes that fit"
+                )
+            segment.reload_max_timestamp()
+            segment.first_timestamp()
+            segment.synced = True
+            segment.close_indexes()
+            return segment
+
+    def replace(self, group: CleanedGroup, cleaned: Segment, truncations: int, now_ms: TimestampMs) -> bool:
+        """Have the log consist of a cleaned segment where it did of the group's; say whether that could be.
+
+        For the thread that changes the log; changes no file.
+        """
+        state = self._state
+        if state.is_closed or state.loading is not None or state.truncations.begun != truncations:
+            return False
+        state.may_have_gaps = True
+        return state.segments.replace(group.sources, cleaned, state.config, now_ms)
+
+    def rename_files(self) -> None:
+        """Have the directory say what the log does. Blocks.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        with storage_errors(f"rename what was cleaned in {self._state.directory}"):
+            self._state.segments.rename_files_due()
+
+    def note_cleaned(self, up_to_offset: Offset, truncations: int) -> None:
+        """Remember up to where the log is clean; nothing if it was cut meanwhile."""
+        state = self._state
+        if state.truncations.begun == truncations:
+            state.cleaned_offset = up_to_offset
+
+    def is_gone(self, group: CleanedGroup) -> bool:
+        """Whether none of the segments is in the log any more that a group was made of."""
+        bases = {segment.base_offset for segment in self._state.segments.all}
+        return bases.isdisjoint(group.sources)
+
+
+def remove_unwanted(segments: Sequence[Segment]) -> None:
+    """Remove the files of segments that were cleaned for nothing.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    for segment in segments:
+        segment.release()
+        for path in segment.paths():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,357 @@
+"""What compaction promises, what it costs, and what is left of it when it is interrupted."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparklog.errors import KafkaError
+from sparklog.records.batch import iterate_headers, read_header
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.records.codecs import Codec
+from sparklog.storage.batch_walk import walk_headers
+from sparklog.storage.cleaning.cleaner import clean
+from sparklog.storage.cleaning.key_hashes import KeyHashes
+from sparklog.storage.cleaning.offset_map import OffsetMap
+from sparklog.storage.log import Log
+from sparklog.storage.log_cleaning import CleaningLimits
+from sparklog.storage.log_config import LogConfig
+from sparklog.storage.machine.recovery_rules import PreviousStop
+from tests.unit.sparklog.storage.batches import START_MS
+from tests.unit.sparklog.storage.cleanings import (
+    LIMITS,
+    clean_round,
+    records_from,
+    state_of,
+    take_over,
+)
+
+DAY_MS = 86_400_000
+CONFIG = LogConfig(
+    segment_bytes=2000,
+    index_interval_bytes=200,
+    compacts=True,
+    deletes=False,
+    delete_retention_ms=DAY_MS,
+    file_delete_delay_ms=0,
+)
+
+
+def open_log(directory: Path, config: LogConfig = CONFIG) -> Log:
+    return Log.open(directory, config, now_ms=START_MS)
+
+
+def put(log: Log, *pairs: tuple[bytes, bytes | None], codec: Codec = Codec.NONE) -> None:
+    records = [SimpleRecord(key, value, (), START_MS) for key, value in pairs]
+    batch = build_batch(records, codec=codec)
+    log.append_as_leader(batch, read_header(batch), 0, START_MS)
+
+
+def fill(log: Log, count: int = 60) -> None:
+    """Write ten keys over and over, three records to a batch."""
+    for i in range(0, count, 3):
+        put(log, *((b"key-%d" % ((i + j) % 10), b"%030d" % (i + j)) for j in range(3)))
+
+
+def test_consumer_at_the_head_of_the_log_sees_every_record(tmp_path: Path) -> None:
+    """Kafka's first guarantee: who keeps up is never affected, for the head is not cleaned."""
+    log = open_log(tmp_path / "t-0")
+    position, seen = 0, []
+    for number in range(40):
+        put(log, (b"key", b"%0100d" % number))
+        found = records_from(log, position)
+        seen += [record.value for record in found]
+        position = found[-1].offset + 1
+        clean_round(log, START_MS)
+    assert seen == [b"%0100d" % number for number in range(40)]
+    assert len(records_from(log, 0)) < 40
+
+
+def test_order_of_records_is_never_changed(tmp_path: Path) -> None:
+    """Kafka's second guarantee: cleaning takes records away and moves none."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    before = records_from(log, 0)
+    clean_round(log, START_MS)
+    after = records_from(log, 0)
+    assert 10 <= len(after) < len(before)
+    assert after == [record for record in before if record in after]
+
+
+def test_offset_of_a_record_never_changes_and_every_position_stays_valid(tmp_path: Path) -> None:
+    """Kafka's third guarantee: who has read up to an offset goes on there, whatever has gone since."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    before = {record.offset: record for record in records_from(log, 0)}
+    clean_round(log, START_MS)
+    after = records_from(log, 0)
+    assert all(before[record.offset] == record for record in after)
+    for position in before:
+        assert records_from(log, position) == [record for record in after if record.offset >= position]
+
+
+def test_consumer_from_the_start_sees_the_final_state_and_tombstones_of_the_last_day(tmp_path: Path) -> None:
+    """Kafka's fourth guarantee: a table made of the log is right, and so is one that began before."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 30)
+    put(log, (b"key-3", None), (b"key-4", None))
+    fill(log, 3)
+    expected = state_of(records_from(log, 0))
+    log.roll(START_MS)
+    clean_round(log, START_MS)
+    # Between a first and a second cleaning a day goes by.
+    clean_round(log, START_MS + DAY_MS - 1)
+    kept = records_from(log, 0)
+    assert {record.key for record in kept if record.value is None} == {b"key-3", b"key-4"}
+    assert state_of(kept) == expected
+    clean_round(log, START_MS + DAY_MS)
+    kept = records_from(log, 0)
+    assert [record for record in kept if record.value is None] == []
+    assert state_of(kept) == expected
+
+
+def test_batch_is_copied_as_it_is_when_all_of_it_stays(tmp_path: Path) -> None:
+    """What need not change is not compressed anew: cleaning a clean log costs copying."""
+    log = open_log(tmp_path / "t-0")
+    put(log, *((b"%d" % i, b"x" * 50) for i in range(30)), codec=Codec.ZSTD)
+    put(log, (b"0", b"y"), codec=Codec.GZIP)
+    put(log, (b"z", b"y"))
+    log.roll(START_MS)
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    first, second = (data_of(path, number) for number in (0, 1))
+    clean_round(log, START_MS)
+    assert data_of(path, 0) != first
+    assert data_of(path, 1) == second
+    header = read_header(data_of(path, 0))
+    assert (header.codec, header.record_count, header.last_offset_delta) == (Codec.ZSTD, 29, 29)
+
+
+def data_of(path: Path, number: int) -> bytes:
+    data = path.read_bytes()
+    position, header = list(iterate_headers(data))[number]
+    return data[position : position + header.size_bytes]
+
+
+def test_small_segments_become_one(tmp_path: Path) -> None:
+    """A log of a few keys must not consist of thousands of files."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(20):
+        fill(log, 30)
+        clean_round(log, START_MS)
+    assert len(log.segments.all) <= 4
+    log.delete_files_due(START_MS)
+    assert len(list((tmp_path / "t-0").glob("*.log"))) == len(log.segments.all)
+
+
+def test_log_with_more_keys_than_the_buffer_holds_is_cleaned_in_several_rounds(tmp_path: Path) -> None:
+    """The buffer is a bound, not a wish; what does not fit waits for the next round."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        for i in range(0, 60, 3):
+            put(log, *((b"key-%d" % (i + j), b"%020d" % j) for j in range(3)))
+    log.roll(START_MS)
+    expected = state_of(records_from(log, 0))
+    limits = CleaningLimits(24 * 25, 0.9, None)
+    rounds = 0
+    while (log.cleaned_offset or 0) < log.log_end_offset:
+        outcome = clean_round(log, START_MS, limits=limits)
+        assert outcome is not None
+        assert outcome.keys <= 22
+        rounds += 1
+    assert rounds >= 180 // 25
+    assert state_of(records_from(log, 0)) == expected
+    assert len(records_from(log, 0)) == 60
+
+
+def test_reader_of_a_segment_that_is_replaced_reads_on_undisturbed(tmp_path: Path) -> None:
+    """A response that is being sent keeps the bytes it has announced."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    result = log.read(0, max_bytes=10_000, up_to_offset=log.log_end_offset)
+    assert result.region is not None
+    before = result.region.read()
+    clean_round(log, START_MS)
+    log.delete_files_due(START_MS)
+    assert result.region.read() == before
+    assert records_from(log, result.next_offset) != []
+
+
+@pytest.mark.parametrize("change", ["truncated", "dropped", "closed"])
+def test_what_was_cleaned_is_not_taken_over_by_a_log_that_has_changed(tmp_path: Path, change: str) -> None:
+    """A truncation or a deletion in the meantime counts more than an hour of cleaning."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    end = log.segments.active.base_offset
+    request, truncations = log.cleaning.request(0, end, LIMITS, START_MS)
+    outcome = clean(request)
+    group = outcome.groups[0]
+    segment = log.cleaning.open_cleaned(group, START_MS)
+    match change:
+        case "truncated":
+            log.truncate_to(end + 1)
+        case "dropped":
+            log.advance_log_start_offset(end)
+            log.delete_old_segments(START_MS, end)
+            assert log.cleaning.is_gone(group)
+        case "closed":
+            log.close()
+    assert not log.cleaning.replace(group, segment, truncations, START_MS)
+
+
+@contextmanager
+def stopped_at_each_file_operation(
+    directory: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[Path]]:
+    """Keep a copy of a directory as it is before each change of a name in it."""
+    found: list[Path] = []
+
+    def copying(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def copied(*arguments: Any, **options: Any) -> Any:
+            target = copies / f"{len(found)}" / directory.name
+            shutil.copytree(directory, target)
+            found.append(target)
+            return operation(*arguments, **options)
+
+        return copied
+
+    with monkeypatch.context() as patched:
+        for name in ("rename", "replace", "unlink", "touch"):
+            patched.setattr(Path, name, copying(getattr(Path, name)))
+        patched.setattr(os, "fsync", copying(os.fsync))
+        yield found
+
+
+@pytest.mark.parametrize("stop", [PreviousStop.KILLED, PreviousStop.UNKNOWN])
+def test_cleaning_that_is_stopped_at_any_file_operation_leaves_a_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: PreviousStop
+) -> None:
+    """At every moment the directory says what the log is, old or cleaned, and nothing in between."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 90)
+    put(log, (b"key-3", None))
+    fill(log, 9)
+    log.roll(START_MS)
+    log.flush()
+    expected, end = state_of(records_from(log, 0)), log.log_end_offset
+    with stopped_at_each_file_operation(tmp_path / "t-0", tmp_path / "copies", monkeypatch) as copies:
+        clean_round(log, START_MS)
+        # The second one has cleaned segments to replace.
+        log.delete_files_due(START_MS)
+        clean_round(log, START_MS + 2 * DAY_MS)
+        log.delete_files_due(START_MS)
+    cleaned = len(records_from(log, 0))
+    counts = set()
+    assert len(copies) > 40
+    for copy in copies:
+        again = Log.open(copy, CONFIG, recovery_point=end, high_watermark=end, stop=stop, now_ms=START_MS)
+        assert again.missing is None, copy
+        assert again.log_end_offset == end
+        assert state_of(records_from(again, 0)) == expected, copy
+        assert [path for path in copy.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")] == []
+        counts.add(len(records_from(again, 0)))
+        again.close()
+    assert {100, cleaned} <= counts
+
+
+def test_disk_that_is_full_while_cleaning_costs_the_attempt_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cleaning is what makes room: it must not be what breaks a full disk's broker."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    names = {path.name for path in (tmp_path / "t-0").iterdir()}
+    before = records_from(log, 0)
+    request, truncations = log.cleaning.request(0, log.segments.active.base_offset, LIMITS, START_MS)
+    pwritev = os.pwritev
+
+    def full(descriptor: int, parts: list[bytes], position: int) -> int:
+        pwritev(descriptor, [bytes(parts[0])[:10]], position)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", full)
+        with pytest.raises(OSError, match="No space left"):
+            clean(request)
+    assert {path.name for path in (tmp_path / "t-0").iterdir()} == names
+    assert records_from(log, 0) == before
+    take_over(log, clean(request), truncations, START_MS)
+    assert len(records_from(log, 0)) < len(before)
+
+
+def test_damaged_batch_ends_the_cleaning_and_its_log_stays(tmp_path: Path) -> None:
+    """What cannot be read must not be copied as if it could, nor left out."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    with path.open("r+b") as file:
+        file.seek(300)
+        file.write(b"\xff")
+    request, _ = log.cleaning.request(0, log.segments.active.base_offset, LIMITS, START_MS)
+    with pytest.raises(KafkaError, match="CRC"):
+        clean(request)
+    assert list((tmp_path / "t-0").glob("*.cleaned")) == []
+
+
+def test_log_that_kafka_has_cleaned_opens_without_our_marker(tmp_path: Path) -> None:
+    """Kafka says in cleaner-offset-checkpoint which logs it has cleaned; a gap is no damage there."""
+    log = open_log(tmp_path / "t-0")
+    fill(log)
+    clean_round(log, START_MS)
+    expected, end, cleaned_offset = records_from(log, 0), log.log_end_offset, log.cleaned_offset
+    log.close()
+    (tmp_path / "t-0" / "offset-gaps").unlink()
+    again = Log.open(
+        tmp_path / "t-0",
+        LogConfig(segment_bytes=2000),
+        recovery_point=0,
+        cleaned_offset=cleaned_offset,
+        stop=PreviousStop.UNKNOWN,
+        now_ms=START_MS,
+    )
+    assert (again.log_end_offset, again.missing) == (end, None)
+    assert records_from(again, 0) == expected
+
+
+def test_headers_of_a_cleaned_log_lead_from_index_to_batch(tmp_path: Path) -> None:
+    """Indexes are made with the segment, not found to be missing at the next start."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 600)
+    clean_round(log, START_MS)
+    for segment in log.segments.all[:-1]:
+        for position, header in walk_headers(segment.file, 0, segment.size_bytes):
+            assert segment.position_of(header.last_offset) == position
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 16, 31, 64, 127, 128, 129, 1000])
+def test_key_hash_is_that_of_the_keys_bytes_wherever_they_lie(length: int) -> None:
+    """A key at the very end of what was read is the same key."""
+    hashes = KeyHashes()
+    key = bytes(range(1, 251))[: length % 250] + b"k" * (length // 250 * 250)
+    data = np.frombuffer(key + b"--" + key + b"\0" + key, dtype=np.uint8)
+    positions = np.array([0, len(key) + 2, 2 * len(key) + 3])
+    high, low = hashes.of(data, positions, np.full(3, len(key)))
+    assert len(set(zip(high.tolist(), low.tolist(), strict=True))) == 1
+    if length:
+        ends = np.array([length, length - 1])
+        high, low = hashes.of(data, np.zeros(2, dtype=np.int64), ends)
+        assert high[0] != high[1]
+        assert low[0] != low[1]
+
+
+def test_offset_map_takes_known_keys_when_it_is_full() -> None:
+    """A full table still learns newer offsets of what it has, so that a round ends at a new key."""
+    offset_map = OffsetMap(24 * 10, 0.9, 1000)
+    keys = np.arange(1, 101, dtype=np.uint64)
+    taken = offset_map.put(keys[:50], keys[:50], np.arange(50))
+    assert taken == offset_map.count < 10
+    again = np.concatenate((keys[:taken], keys[:taken], keys[60:61]))
+    assert offset_map.put(again, again, np.arange(100, 100 + len(again))) == 2 * taken
+    assert offset_map.get(keys[: taken + 1], keys[: taken + 1]).tolist() == [
+        *range(100 + taken, 100 + 2 * taken),
+        -1,
+    ]
