@@ -148,7 +148,10 @@ def dataframe(record_bytes: int, records: int, operation: str) -> Case:
         side = "connector" if cluster.name == BASELINE else "sparklog"
         with TOPICS.one(cluster) as topic:
             if operation != "write":
-                clients.librdkafka_performance(cluster, topic, records=records, record_bytes=record_bytes)
+                batches = dataframes.STREAM_BATCHES if operation == "stream" else 1
+                clients.librdkafka_performance(
+                    cluster, topic, records=batches * records, record_bytes=record_bytes
+                )
             with dataframes.session(
                 side,
                 operation,
@@ -201,6 +204,7 @@ def cases() -> dict[str, Case]:
         for operation in ("read", "write", "stream"):
             named[f"dataframe-{operation}-{record_bytes}"] = dataframe(record_bytes, records // 2, operation)
     named["query-small-batch"] = query("small-batch", "micro-batch of 1,000 rows", "ms", "<= 1.0")
+    named["query-noticed"] = query("noticed", "record to batch, beyond what Spark takes", "ms", "")
     named["query-idle"] = query("idle", "idle query's CPU", "ms/s", "<= 0.5")
     return named
 

@@ -29,12 +29,17 @@ FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 END_TIMEOUT_S = 60.0
 ANSWER = "figure "
 """Before each figure: Spark's own programs print to standard output too."""
-STREAM_BATCHES = 5
+STREAM_BATCHES = 3
 BATCH_ROWS = 1_000
 BATCHES = 5
 TRIGGER = "1 second"
 """Long enough that all rows of a small batch are there when it begins."""
 IDLE_S = 10.0
+LONE_RECORDS = 20
+PAUSE_S = 0.25
+"""Long enough that the query waits again."""
+BEFORE_BATCH_MS = ("walCommit", "queryPlanning", "getBatch")
+"""What Spark itself does between learning of new offsets and calling for the batch."""
 POLL_S = 0.01
 
 
@@ -107,8 +112,8 @@ def _read(spark: SparkSession, source: str, options: Mapping[str, str], rows: in
 
 
 def _stream(spark: SparkSession, source: str, options: Mapping[str, str], rows: int) -> Callable[[], float]:
-    """Rows a second of a query that runs: of its batches but the first, in which it starts."""
-    options = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows // STREAM_BATCHES)}
+    """Rows a second of a query that runs, in batches of `rows`: of all but the first, in which it starts."""
+    options = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
     reader = spark.readStream.format(source).options(**options)
 
     def measured() -> float:
@@ -154,6 +159,41 @@ def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str])
     return lambda: statistics.median(batch_ms() for _ in range(BATCHES))
 
 
+def _noticed(spark: SparkSession, source: str, options: Mapping[str, str]) -> Callable[[], float]:
+    """Milliseconds from a record's acknowledgement to a batch with it, without what Spark does; the median.
+
+    Of `LONE_RECORDS` that come one by one to a query without a trigger.
+    """
+    producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"], "acks": "all"})
+    called: dict[int, float] = {}
+    rows = spark.readStream.format(source).options(**options).load()
+    writer = rows.writeStream.foreachBatch(lambda _, batch_id: called.update({batch_id: time.time()}))
+    query = writer.start()
+    while not called:
+        time.sleep(POLL_S)
+
+    def waited_ms() -> float:
+        before = max(called)
+        producer.produce(options["subscribe"], bytes(100))
+        producer.flush()
+        acknowledged_s = time.time()
+        while True:
+            for each in query.recentProgress:
+                if each.batchId > before and each.numInputRows:
+                    own_ms = sum(each.durationMs.get(part, 0) for part in BEFORE_BATCH_MS)
+                    return max(0.0, 1000 * (called[each.batchId] - acknowledged_s) - own_ms)
+            time.sleep(POLL_S)
+
+    def measured() -> float:
+        waits = []
+        for _ in range(LONE_RECORDS):
+            time.sleep(PAUSE_S)
+            waits.append(waited_ms())
+        return statistics.median(waits)
+
+    return measured
+
+
 def _idle(spark: SparkSession, source: str, options: Mapping[str, str]) -> Callable[[], float]:
     """CPU milliseconds a second of everything in this session while a query has nothing to do."""
     _running(spark, source, options)
@@ -184,7 +224,7 @@ def main() -> None:
     """Run what the command line says once for each line of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=sorted(FORMATS))
-    parser.add_argument("operation", choices=("read", "write", "stream", "small-batch", "idle"))
+    parser.add_argument("operation", choices=("read", "write", "stream", "small-batch", "noticed", "idle"))
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")
     parser.add_argument("rows", type=int)
@@ -201,6 +241,8 @@ def main() -> None:
             run = _stream(spark, source, options, rows)
         case "small-batch":
             run = _small_batches(spark, source, options)
+        case "noticed":
+            run = _noticed(spark, source, options)
         case "idle":
             run = _idle(spark, source, options)
         case _:

@@ -94,8 +94,7 @@ def start(
         [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
     )
     cluster.start()
-    if isinstance(spark, SparkSession):
-        dataframe.register(spark, cluster.bootstrap_servers)
+    dataframe.announce(context, cluster.bootstrap_servers)
     logger.info("Cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
     return cluster
 

@@ -144,4 +144,5 @@ class Broker:
             live = life.live(identity, quorum.registered, lambda: replicas.reports.undeclared > 0)
             await until_first_ends(live, replicas.run())
 
-        await until_first_ends(serve(), quorum.run(listener.endpoint), link.run(), result_of(following))
+        links = link.run(), senders.run()
+        await until_first_ends(serve(), quorum.run(listener.endpoint), *links, result_of(following))

@@ -1,15 +1,18 @@
 """Admin requests that change the cluster: forwarded to the controller, which alone decides.
 
-CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs, IncrementalAlterConfigs, ElectLeaders. What the
-broker answers itself is only that the controller could not be reached: REQUEST_TIMED_OUT for every thing
-asked for, which Kafka's clients take for "try again". The change may have been made all the same.
+`FORWARDED_APIS` are those. What the broker answers itself is only that the controller could not be reached:
+REQUEST_TIMED_OUT for every thing asked for, which Kafka's clients take for "try again". The change may have
+been made all the same.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kio.schema.alter_client_quotas.v1 import AlterClientQuotasResponse
+from kio.schema.alter_client_quotas.v1.response import EntityData, EntryData
 from kio.schema.alter_configs.v2 import AlterConfigsResponse
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse
+from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsResponse
 from kio.schema.create_partitions.v3 import CreatePartitionsResponse
 from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
 from kio.schema.create_topics.v7 import CreateTopicsResponse
@@ -21,6 +24,7 @@ from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRespo
 from kio.schema.incremental_alter_configs.v1.response import (
     AlterConfigsResourceResponse as IncrementalAlterConfigsResourceResponse,
 )
+from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsResponse
 
 from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode, KafkaError
@@ -123,6 +127,35 @@ def _refuse_elect_leaders(body: Any, error_code: ErrorCode, message: str) -> Any
     return unthrottled(ElectLeadersResponse, error_code=error_code, replica_election_results=())
 
 
+def _refuse_alter_client_quotas(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return unthrottled(
+        AlterClientQuotasResponse,
+        entries=tuple(
+            EntryData(
+                error_code=error_code,
+                error_message=message,
+                entity=tuple(
+                    EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ),
+            )
+            for entry in body.entries
+        ),
+    )
+
+
+def _refuse_alter_reassignments(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return unthrottled(
+        AlterPartitionReassignmentsResponse, error_code=error_code, error_message=message, responses=()
+    )
+
+
+def _refuse_list_reassignments(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return unthrottled(
+        ListPartitionReassignmentsResponse, error_code=error_code, error_message=message, topics=()
+    )
+
+
 _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.CREATE_TOPICS: _refuse_create_topics,
     ApiKey.DELETE_TOPICS: _refuse_delete_topics,
@@ -130,6 +163,9 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.ALTER_CONFIGS: _refuse_alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _refuse_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: _refuse_elect_leaders,
+    ApiKey.ALTER_CLIENT_QUOTAS: _refuse_alter_client_quotas,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _refuse_alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _refuse_list_reassignments,
 }
 
 FORWARDED_APIS: Final = frozenset(_REFUSALS)

@@ -68,6 +68,8 @@ def broker_apis(services: BrokerServices) -> dict[ApiKey, Api]:
         ApiKey.DESCRIBE_CLUSTER: describe.cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
         ApiKey.DESCRIBE_CONFIGS: describe.configs,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
         ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.senders.producer_id_blocks).handle,
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),

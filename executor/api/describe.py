@@ -1,8 +1,12 @@
-"""DescribeCluster, DescribeTopicPartitions, DescribeConfigs: answered from the metadata image."""
+"""DescribeCluster, DescribeConfigs, DescribeClientQuotas and the like: answered from the metadata image."""
 
 from collections.abc import Callable
 
 from executor.api.metadata import controller_told
+from sparklog.answers.describe_client_quotas import (
+    describe_client_quotas_response,
+    describe_user_scram_credentials_response,
+)
 from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
@@ -16,7 +20,7 @@ __all__ = ["DescribeHandlers"]
 
 
 class DescribeHandlers:
-    """The three handlers; addresses are those of the listener that is asked."""
+    """The handlers; addresses are those of the listener that is asked."""
 
     def __init__(
         self,
@@ -53,6 +57,14 @@ class DescribeHandlers:
                 max_partitions=self._config.max_request_partition_size_limit,
             )
         )
+
+    def client_quotas(self, request: Request) -> Steps:
+        """Answer DescribeClientQuotas."""
+        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
+
+    def user_scram_credentials(self, request: Request) -> Response:
+        """Answer DescribeUserScramCredentials."""
+        return describe_user_scram_credentials_response(request.body)
 
     def configs(self, request: Request) -> Steps:
         """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""

@@ -2,8 +2,9 @@
 
 Consumers are answered below what they may read; the newest offset only once the high watermark has
 reached the start of the leader's epoch, since it would seem to go back otherwise (OFFSET_NOT_AVAILABLE,
-KIP-207). Looking a time up reads the log and runs beside the loop. Negative times are questions of their own;
-each came with a version, and is UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
+KIP-207). Looking a time up reads the log and runs beside the loop; it is an answer of the leadership in which
+it began, or none. Negative times are questions of their own; each came with a version, and is
+UNSUPPORTED_VERSION before it (Kafka's ReplicaManager). Versions 1 to 11.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ class _LookUp(NamedTuple):
 
     replica: Replica
     leader: PartitionLeader
+    asked_epoch: LeaderEpoch | None
     timestamp: TimestampMs
     end: Offset
     is_client: bool
@@ -97,30 +99,20 @@ class ListOffsetsHandler:
                     rows.append(partition.partition_index)
                 else:
                     rows.append(_row(partition.partition_index, found, request.api_version))
-        if by_time:
-            return self._answer_by_time(topics, by_time, request.api_version)
-        return _response(topics)
-
-    async def _answer_by_time(
-        self,
-        topics: list[tuple[str, list[Any]]],
-        by_time: "list[tuple[list[Any], int, _LookUp]]",
-        version: int,
-    ) -> ListOffsetsResponse:
         for rows, place, look_up in by_time:
-            found: _Outcome
+            outcome: _Outcome
             try:
-                found = await self._find_time(*look_up)
+                outcome = yield from self._find_time(look_up)
             except (KafkaError, OSError) as error:
-                found = kafka_error(error)
-            rows[place] = _row(rows[place], found, version)
+                outcome = kafka_error(error)
+            rows[place] = _row(rows[place], outcome, request.api_version)
         return _response(topics)
 
     def _find(self, topic: str, partition: Any, body: Any) -> "_Found | _LookUp":
         replica = self._table.find(topic, partition.partition_index)
-        requested_epoch = partition.current_leader_epoch
+        asked_epoch = partition.current_leader_epoch if partition.current_leader_epoch >= 0 else None
         is_client = body.replica_id < 0 and body.replica_id != _DEBUG_CONSUMER
-        leader = replica.leading_in(requested_epoch if requested_epoch >= 0 else None)
+        leader = replica.leading_in(asked_epoch)
         log = replica.log
         if not is_client:
             end = log.log_end_offset
@@ -137,21 +129,25 @@ class ListOffsetsHandler:
                 epoch = log.epochs.epoch_at(start)
                 return _Found(start, None, leader.leader_epoch if epoch is None else epoch)
             case int(timestamp) if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-                return _LookUp(replica, leader, timestamp, end, is_client)
+                return _LookUp(replica, leader, asked_epoch, timestamp, end, is_client)
         # Tiered storage's: there is no such tier, so nothing is in it or waits to be.
         return _Found()
 
-    async def _find_time(
-        self, replica: Replica, leader: PartitionLeader, timestamp: int, end: Offset, is_client: bool
-    ) -> _Found:
+    def _find_time(self, look_up: _LookUp) -> Steps:
+        replica, leader, asked_epoch, timestamp, end, is_client = look_up
+        looking = asyncio.get_running_loop().run_in_executor(
+            self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
+        )
+        yield looking
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._executor, replica.log.offset_for_timestamp, timestamp, replica.log.log_end_offset
-            )
-        except KafkaError as error:
+            found = looking.result()
+        except (KafkaError, OSError) as error:
             replica.fail_if_storage(error)
             raise
-        replica.leading()  # it may have lost the leadership meanwhile
+        if replica.leading_in(asked_epoch) is not leader:
+            raise KafkaError(
+                ErrorCode.not_leader_or_follower, f"{replica} was led by somebody else in between"
+            )
         if found is None:
             return _Found()
         if found.offset >= end:

@@ -1,4 +1,12 @@
-"""What one broker asks of the controller besides its life and its metadata: the senders of these requests."""
+"""What one broker asks of the controller besides its life and its metadata: the senders of these requests.
+
+What clients ask for goes over a connection of its own. Answers come in the order of the requests, and theirs
+may take long: topics by the thousand, or a driver that has just been elected and waits for brokers. The
+broker's own requests, its heartbeats first of all, must not wait behind that. (Kafka's broker has a channel
+for each of them.)
+
+Order for the caller: `run` until it is cancelled; `close`.
+"""
 
 from collections.abc import Callable
 
@@ -15,7 +23,7 @@ __all__ = ["Senders"]
 
 
 class Senders:
-    """The senders of one broker, over one link; they belong to its event loop."""
+    """The senders of one broker; they belong to its event loop."""
 
     def __init__(
         self,
@@ -24,13 +32,20 @@ class Senders:
         broker_epoch: Callable[[], BrokerEpoch | None],
         request_timeout_ms: int,
     ) -> None:
-        """Send what a client waits for within `request_timeout_ms`."""
+        """Send the broker's own requests over `link`; a client waits for `request_timeout_ms` at most."""
+        self._for_clients = ControllerLink(
+            link.host, link.port, f"broker-{broker_id}-forwarding", name="controller, for clients,"
+        )
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)
         self.producer_id_blocks = ProducerIdBlocks(requests)
-        self.topic_creation = AutoTopicCreation(link, request_timeout_ms)
-        self.forwarder = Forwarder(link, request_timeout_ms)
+        self.topic_creation = AutoTopicCreation(self._for_clients, request_timeout_ms)
+        self.forwarder = Forwarder(self._for_clients, request_timeout_ms)
+
+    async def run(self) -> None:
+        """Keep the connection for clients' requests up; ends only by cancellation."""
+        await self._for_clients.run()
 
     async def close(self) -> None:
         """Stop sending, whatever has not been answered."""

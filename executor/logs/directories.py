@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
-from sparklog.storage.files import LOG_SUFFIX, partition_of, storage_errors, system_error
+from sparklog.storage.files import LOG_SUFFIX, is_shortage, partition_of, storage_errors, system_error
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
 
 __all__ = ["DataDirectories"]
@@ -46,8 +46,8 @@ class DataDirectories:
             DirectoryLockedError: a live process holds one of them.
             ForeignDirectoryError: one belongs to another broker, two belong to different clusters, or one has
                 logs and nothing that says whose.
-            KafkaError: KAFKA_STORAGE_ERROR: that of the metadata log, or every other one, cannot be used; or
-                one does not say what it must.
+            KafkaError: KAFKA_STORAGE_ERROR: that of the metadata log, or every other one, cannot be used; the
+                system lacks something, which is no fault of a disk; or one does not say what it must.
         """
         opened: list[LogDirectory] = []
         failure: KafkaError | None = None
@@ -57,7 +57,7 @@ class DataDirectories:
                 try:
                     opened.append(LogDirectory.open(path))
                 except KafkaError as error:
-                    if path == metadata_path or system_error(error) is None:
+                    if path == metadata_path or system_error(error) is None or is_shortage(error):
                         raise
                     failure = error
                     logger.critical("Starting without the log directory %s: %s", path, error)

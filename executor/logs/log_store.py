@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -16,9 +17,11 @@ from uuid import UUID
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
+from sparklog.storage.files import is_shortage
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import LogDirectory
+from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -62,8 +65,11 @@ class LogStore:
     async def load(self, config_for: Callable[[str], LogConfig], threads_per_directory: int) -> None:
         """Open every log of every directory, recovering what an unclean stop left.
 
+        For what the system lacks (descriptors, memory) no directory is given up: what was loaded is put back,
+        for another start to load all.
+
         Raises:
-            KafkaError: kafka_storage_error: no directory can be read.
+            KafkaError: kafka_storage_error: no directory can be read, or the system lacks something.
         """
         loop = asyncio.get_running_loop()
         loaded = await asyncio.gather(
@@ -72,15 +78,35 @@ class LogStore:
                 for directory in self.directories
             )
         )
+        refused: KafkaError | None = None
         for directory, logs in zip(self.directories, loaded, strict=True):
             if isinstance(logs, Exception):
-                self._on_failed(directory, logs)
+                if is_shortage(logs):
+                    refused = _refused(directory, logs)
+                else:
+                    self._on_failed(directory, logs)
                 continue
             for found in logs:
                 self._loaded.setdefault(found.log.topic_partition, []).append(found)
                 self._log_counts[directory.path] += 1
+        if refused is not None:
+            await self._put_back(
+                directory
+                for directory, logs in zip(self.directories, loaded, strict=True)
+                if not isinstance(logs, Exception)
+            )
+            raise refused
         if not self.online:
             raise _all_failed(self.directories)
+
+    async def _put_back(self, directories: Iterable[LogDirectory]) -> None:
+        """Close what was loaded, and leave the directories as cleanly as they were found."""
+        await self.close_unclaimed()
+        for directory in directories:
+            if directory.previous_stop is PreviousStop.CLEAN:
+                await self._beside_loop(
+                    directory, partial(directory.write_clean_shutdown, directory.previous_broker_epoch)
+                )
 
     async def open(
         self,
@@ -214,6 +240,14 @@ def _load(
         return error
     high_watermarks = directory.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT)
     return [_Loaded(log, high_watermarks.get(partition, 0)) for partition, log in logs.items()]
+
+
+def _refused(directory: LogDirectory, error: Exception) -> KafkaError:
+    return KafkaError(
+        ErrorCode.kafka_storage_error,
+        f"{directory.path} cannot be loaded for what the system lacks (if it is descriptors, raise "
+        f"RLIMIT_NOFILE, ulimit -n); nothing is said of its disk: {error}",
+    )
 
 
 def _all_failed(directories: Sequence[LogDirectory]) -> KafkaError:

@@ -3,9 +3,9 @@
 A further job (cleaning) is a class like those in `jobs`, and a line here.
 
 It subscribes to the metadata behind who opens the logs: once the first image is acted on, every log of the
-directories has its replica or was set aside. Before that nothing is done, and the checkpoints stay as they
-are: written early, they would leave logs out. At the end `stop`, `write_checkpoints` as often as there is
-something to say, `close`.
+directories that can be opened has its replica or was set aside. Before that nothing is done, and the
+checkpoints stay as they are: they have nothing to say yet. At the end `stop`, `write_checkpoints` as often as
+there is something to say, `close`.
 """
 
 import asyncio

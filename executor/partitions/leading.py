@@ -68,6 +68,7 @@ class Leading:
             own_broker_epoch=host.broker_epoch(),
             started_ms=now_ms,
             directories=registration.directories,
+            adding_replicas=registration.adding_replicas,
         )
 
     def append(
@@ -109,6 +110,7 @@ class Leading:
                 settings.min_insync_replicas,
                 now_ms,
                 registration.directories,
+                registration.adding_replicas,
             )
         )
 

@@ -199,9 +199,9 @@ class Roles:
     # --- which logs -----------------------------------------------------------------------------
 
     async def _delete_topics(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        gone = (replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id))
-        async for part in in_slices(gone, OPENED_TOGETHER):
-            await self._logs.side_by_side(self._drop(replica) for replica in part)
+        await self._drop_all(
+            replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id)
+        )
         async for topics in in_slices(delta.deleted_topics.items()):
             for topic_id, name in topics:
                 self._reports.forget_topic(topic_id)
@@ -211,15 +211,21 @@ class Roles:
     async def _assigned(self, changed: Iterable[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
         """Return those of the changed partitions that are this broker's, and drop the others."""
         assigned: list[tuple[TopicImage, int]] = []
+        moved_away: list[Replica] = []
         async for part in in_slices(changed):
             for topic, partition in part:
                 if self._host.broker_id in topic.partitions[partition].replicas:
                     assigned.append((topic, partition))
                 elif (replica := self._table.get(topic.topic_id, partition)) is not None:
-                    await self._drop(replica)
+                    moved_away.append(replica)
                 else:
                     self._reports.forget(TopicIdPartition(topic.topic_id, partition))
+        await self._drop_all(moved_away)
         return assigned
+
+    async def _drop_all(self, gone: Iterable[Replica]) -> None:
+        async for part in in_slices(gone, OPENED_TOGETHER):
+            await self._logs.side_by_side(self._drop(replica) for replica in part)
 
     async def _drop(self, replica: Replica) -> None:
         """The replica is no longer this broker's."""

@@ -14,15 +14,15 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v11.response import MetadataResponse
+from kio.schema.metadata.v11.response import MetadataResponse, MetadataResponseTopic
 
 from sparklog.client.config import ClientConfig
-from sparklog.client.errors import ApiTimeoutError, UnknownTopicError
+from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
@@ -80,7 +80,8 @@ class ClusterClient:
         """
 
         def ask() -> Mapping[str, Topic]:
-            return {topic.name: topic for topic in self._topics_in(self._ask_any_broker(None, create=False))}
+            response, learned_ms = self._ask_any_broker(None, create=False), monotonic_ms()
+            return {topic.name: _described(topic, learned_ms) for topic in response.topics}
 
         return self.retry("listing the topics", ask)
 
@@ -214,6 +215,7 @@ class ClusterClient:
                 return broker_id, self.channel(broker_id)
             except KafkaError as error:
                 failure = error
+        self._ask_any_broker((), create=False)  # they may be elsewhere now, or the whole cluster gone
         raise failure or KafkaError(ErrorCode.network_exception, "the cluster has no brokers")
 
     def retry(
@@ -273,16 +275,33 @@ class ClusterClient:
         self.close()
 
     def _refreshed(self, name: str, *, create: bool) -> Topic:
-        """Ask for one topic and remember it."""
-        for found in self._topics_in(self._ask_any_broker((name,), create=create)):
-            if found.name == name:
-                topic = self._topics[name] = _with_newest_leaders(found, self._topics.get(name))
-                self._outdated.discard(name)
-                return topic
-        raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
+        """Ask for a topic and remember it, and in the same request for all that are outdated."""
+        # What may be created is not asked for unasked: a topic that was deleted would be there again.
+        names = (name,) if create else (name, *sorted(self._outdated - {name}))
+        response = self._ask_any_broker(names, create=create)
+        learned_ms = monotonic_ms()
+        refused: KafkaError | None = None
+        for answered in response.topics:
+            try:
+                found = _described(answered, learned_ms)
+            except KafkaError as error:  # of another topic it is found out when that matters
+                refused = error if answered.name == name else refused
+                continue
+            self._topics[found.name] = _with_newest_leaders(found, self._topics.get(found.name))
+            self._outdated.discard(found.name)
+        if refused is not None:
+            raise refused
+        if name not in self._topics or name in self._outdated:
+            raise UnknownTopicError(f"topic {name}", "the broker's answer does not mention it")
+        return self._topics[name]
 
     def _ask_any_broker(self, names: tuple[str, ...] | None, *, create: bool) -> MetadataResponse:
-        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last."""
+        """Ask for metadata: connected brokers first, known ones, the bootstrap servers, lost brokers last.
+
+        Raises:
+            ClusterStoppedError: the cluster is this application's own, and stopped.
+            KafkaError: nobody answered.
+        """
         request = MetadataRequest(
             topics=None
             if names is None
@@ -302,6 +321,9 @@ class ClusterClient:
             try:
                 return self._learn(self._ask(asked, request))
             except KafkaError as error:
+                if self.config.of_this_application and isinstance(asked, tuple) and _is_refused(error):
+                    host, port = asked
+                    raise ClusterStoppedError(f"{host}:{port}") from error
                 failure = error
         assert failure is not None, "there is at least one bootstrap server"
         raise failure
@@ -325,34 +347,44 @@ class ClusterClient:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         return response
 
-    def _topics_in(self, response: MetadataResponse) -> Iterable[Topic]:
-        learned_ms = monotonic_ms()
-        for topic in response.topics:
-            if topic.error_code is ErrorCode.unknown_topic_or_partition:
-                raise UnknownTopicError(
-                    f"topic {topic.name}",
-                    "check its name, or create it, or set auto.create.topics.enable for writes",
-                )
-            if topic.error_code is not ErrorCode.none:
-                raise KafkaError(topic.error_code, f"topic {topic.name}: the metadata is refused")
-            yield Topic(
-                topic.name,
-                topic.topic_id,
-                topic.is_internal,
-                {
-                    partition.partition_index: Leader(partition.leader_id, partition.leader_epoch)
-                    if partition.leader_id >= 0
-                    else None
-                    for partition in topic.partitions
-                },
-                learned_ms,
-            )
-
     def _connect(self, address: tuple[str, int]) -> BlockingChannel:
         host, port = address
         return BlockingChannel(
             host, port, client_id=self.config.client_id, timeout_s=self.config.request_timeout_ms / 1000
         )
+
+
+def _described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:
+    """Return what an answer says of a topic.
+
+    Raises:
+        UnknownTopicError: it does not exist.
+        KafkaError: the answer about it is refused.
+    """
+    if answered.error_code is ErrorCode.unknown_topic_or_partition:
+        raise UnknownTopicError(
+            f"topic {answered.name}",
+            "check its name, or create it, or set auto.create.topics.enable for writes",
+        )
+    if answered.error_code is not ErrorCode.none:
+        raise KafkaError(answered.error_code, f"topic {answered.name}: the metadata is refused")
+    return Topic(
+        answered.name,
+        answered.topic_id,
+        answered.is_internal,
+        {
+            partition.partition_index: Leader(partition.leader_id, partition.leader_epoch)
+            if partition.leader_id >= 0
+            else None
+            for partition in answered.partitions
+        },
+        learned_ms,
+    )
+
+
+def _is_refused(error: KafkaError) -> bool:
+    """Return whether a connection was refused, which proves that nobody listens there."""
+    return isinstance(error.__cause__, ConnectionRefusedError)
 
 
 def _with_newest_leaders(topic: Topic, known: Topic | None) -> Topic:

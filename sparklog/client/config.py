@@ -25,6 +25,9 @@ class ClientConfig:
     """How to reach a cluster, and how long to try."""
 
     bootstrap_servers: tuple[tuple[str, int], ...]
+    of_this_application: bool = False
+    """It runs in the Spark application that asks, and the bootstrap server is its controller, in the driver.
+    That listens for as long as the cluster runs: where a connection is refused there is none to wait for."""
     client_id: str = "sparklog"
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000

@@ -9,6 +9,7 @@ from sparklog.types import Offset, TopicPartition
 
 __all__ = [
     "ApiTimeoutError",
+    "ClusterStoppedError",
     "DeliveryError",
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
@@ -25,6 +26,22 @@ class ApiTimeoutError(KafkaError):
             ErrorCode.request_timed_out,
             f"{action} did not succeed within {timeout_ms} ms ({option}); last failure: {last_failure}",
         )
+
+
+class ClusterStoppedError(KafkaError):
+    """The cluster that this Spark application ran itself runs no more; none of its records can be reached."""
+
+    def __init__(self, bootstrap_server: str) -> None:
+        super().__init__(
+            ErrorCode.broker_not_available,
+            f"this application's cluster was stopped (nobody listens at {bootstrap_server} any more); "
+            "sparklog.start(spark) starts one, or name another with the option kafka.bootstrap.servers",
+        )
+
+    @property
+    def retriable(self) -> bool:
+        """Never: a cluster that is started later has another address, and is another one as a rule."""
+        return False
 
 
 class UnknownTopicError(KafkaError):

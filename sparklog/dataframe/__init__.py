@@ -1,24 +1,21 @@
 """Topics as DataFrames: `spark.read.format("sparklog")` and `df.write.format("sparklog")`.
 
-`register` makes the format known to a session. Options, columns and their meaning are those of Spark's
-Kafka connector; `options` and `schemas` say where this source goes beyond it. `planning`, `resolution` and
-`reader` read, `routing` and `writer` write.
+Spark finds the format by itself where sparklog is installed, and the application's own cluster is found by
+`application_cluster`; `register` gives one session another default. Options, columns and their meaning are
+those of Spark's Kafka connector; `options` and `schemas` say where this source goes beyond it. `planning`,
+`resolution` and `reader` read, `routing` and `writer` write.
 """
-
-from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sparklog.dataframe.application_cluster import BOOTSTRAP_SERVERS_CONF, announce
 from sparklog.dataframe.source import SparklogDataSource
 
-__all__ = ["BOOTSTRAP_SERVERS_CONF", "register"]
-
-BOOTSTRAP_SERVERS_CONF: Final = "spark.sparklog.bootstrap.servers"
-"""Where a session says what its own cluster's address is."""
+__all__ = ["BOOTSTRAP_SERVERS_CONF", "announce", "register"]
 
 
 def register(spark: SparkSession, default_bootstrap_servers: str | None = None) -> None:
-    """Make the format `sparklog` known to a session, in place of an earlier registration.
+    """Give a session a cluster of its own choice, in place of the application's.
 
     Reads and writes without `kafka.bootstrap.servers` go to `default_bootstrap_servers`, or, when that is
     None, to what the session's configuration says at this moment (`spark.sparklog.bootstrap.servers`).

@@ -151,6 +151,7 @@ class KafkaOptions:
         defaults = ClientConfig(bootstrap_servers=bootstrap_servers)
         return ClientConfig(
             bootstrap_servers=bootstrap_servers,
+            of_this_application=BOOTSTRAP_SERVERS not in self._settings,
             client_id=self._settings.get("client.id", defaults.client_id),
             request_timeout_ms=self._integer("request.timeout.ms", defaults.request_timeout_ms, 1),
             api_timeout_ms=self._integer("default.api.timeout.ms", defaults.api_timeout_ms, 1),

@@ -1,9 +1,13 @@
 """The data source that Spark knows as `sparklog`.
 
 Options and schemas are checked when Spark makes the reader or writer, on the driver, before a query runs.
+
+Spark imports this module in every application whose Python has it, to learn the format's name
+(`pyspark_sparklog`). So it imports next to nothing: what reads and what writes is imported when somebody
+does.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,23 +18,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.errors import DataSourceOptionError
-from sparklog.dataframe.options import ReadOptions, StreamReadOptions, WriteOptions
-from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.schemas import record_schema
-from sparklog.dataframe.stream_reader import SparklogStreamReader
-from sparklog.dataframe.stream_writer import SparklogStreamWriter
-from sparklog.dataframe.writer import SparklogWriter
+if TYPE_CHECKING:
+    from sparklog.dataframe.options import ReadOptions, WriteOptions
 
 __all__ = ["SparklogDataSource"]
 
 
 class SparklogDataSource(DataSource):
-    """Reads and writes topics of a Kafka cluster, the session's own unless options name another."""
+    """Reads and writes topics of a Kafka cluster, the application's own unless options name another."""
 
     default_bootstrap_servers: ClassVar[str | None] = None
-    """The session's own cluster. Spark makes data sources in processes of their own, which have no session
-    to ask; so `register` hands over a subclass that carries the address."""
+    """A session's own choice, in the subclass that `register` makes; None is what the application runs."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,8 +43,12 @@ class SparklogDataSource(DataSource):
         Raises:
             DataSourceOptionError: an option is wrong.
         """
+        from sparklog.dataframe.errors import DataSourceOptionError
+        from sparklog.dataframe.options import StreamReadOptions
+        from sparklog.dataframe.schemas import record_schema
+
         try:
-            options = StreamReadOptions.parse(self.options, self.default_bootstrap_servers).read
+            options = StreamReadOptions.parse(self.options, self._default()).read
         except DataSourceOptionError:
             options = self._read_options()
         return record_schema(include_headers=options.include_headers)
@@ -58,6 +60,8 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: `schema`, if it is the user's, is not some of the columns of records.
         """
+        from sparklog.dataframe.reader import SparklogReader
+
         return SparklogReader(self._read_options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -67,12 +71,15 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong, or the save mode is.
             DataSourceSchemaError: rows of `schema` cannot become records.
         """
-        options = WriteOptions.parse(self.options, self.default_bootstrap_servers)
-        return SparklogWriter(options, schema, overwrite=overwrite)
+        from sparklog.dataframe.writer import SparklogWriter
+
+        return SparklogWriter(self._write_options(), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch; it raises what is wrong with the options when first called."""
-        return SparklogStreamReader(self.options, self.default_bootstrap_servers, schema)
+        from sparklog.dataframe.stream_reader import SparklogStreamReader
+
+        return SparklogStreamReader(self.options, self._default(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return what writes batch after batch, at least once.
@@ -83,7 +90,22 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: rows of `schema` cannot become records.
         """
-        return SparklogStreamWriter(WriteOptions.parse(self.options, self.default_bootstrap_servers), schema)
+        from sparklog.dataframe.stream_writer import SparklogStreamWriter
 
-    def _read_options(self) -> ReadOptions:
-        return ReadOptions.parse(self.options, self.default_bootstrap_servers)
+        return SparklogStreamWriter(self._write_options(), schema)
+
+    def _read_options(self) -> "ReadOptions":
+        from sparklog.dataframe.options import ReadOptions
+
+        return ReadOptions.parse(self.options, self._default())
+
+    def _write_options(self) -> "WriteOptions":
+        from sparklog.dataframe.options import WriteOptions
+
+        return WriteOptions.parse(self.options, self._default())
+
+    def _default(self) -> str | None:
+        """Return where a query goes that names no cluster."""
+        from sparklog.dataframe.application_cluster import announced_address
+
+        return self.default_bootstrap_servers or announced_address()

@@ -188,9 +188,12 @@ class StreamSource:
 
     def _refresh_partitions(self) -> None:
         partitions: dict[TopicPartition, UUID | None] = {}
-        for name, topics in _one_by_one(self._options.topics):
+        parts = list(_one_by_one(self._options.topics))
+        # All at first: one request asks for whatever is outdated.
+        for name, _ in parts:
             if name is not None:
                 self._cluster.forget(name)
+        for _, topics in parts:
             try:
                 partitions |= resolve_partitions(self._cluster, topics)
             except UnknownTopicError as error:

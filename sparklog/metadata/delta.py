@@ -4,7 +4,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sparklog.metadata.image import ConfigResource
+from sparklog.metadata.image import ClientQuotaEntity, ConfigResource
 from sparklog.types import BrokerId
 
 
@@ -23,3 +23,4 @@ class MetadataDelta:
     changed_configs: Set[ConfigResource] = frozenset()
     changed_brokers: Set[BrokerId] = frozenset()
     changed_features: Set[str] = frozenset()
+    changed_client_quotas: Set[ClientQuotaEntity] = frozenset()

@@ -19,6 +19,7 @@ from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
 __all__ = [
     "EMPTY_IMAGE",
     "BrokerRegistration",
+    "ClientQuotaEntity",
     "ConfigResource",
     "FeatureRange",
     "LeaderRecoveryState",
@@ -33,6 +34,9 @@ _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 ConfigResource: TypeAlias = tuple[int, str]
 """A `ResourceType` and the resource's name; a broker's is its id in digits, "" means every broker."""
+
+ClientQuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whom quotas are for: entity types with the name of each, `None` for the default; sorted by type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class MetadataImage:
     brokers: Mapping[BrokerId, BrokerRegistration] = field(default_factory=dict)
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    client_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: ProducerId = 0
     open_transaction: tuple[MetadataRecord, ...] | None = None
 

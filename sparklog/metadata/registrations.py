@@ -149,7 +149,8 @@ class PartitionRegistration:
 
     `replicas` are in order of preference and `directories` lie parallel to them. `leader_epoch` grows with
     every election, `partition_epoch` with every change. `elr` are replicas outside the ISR that still have
-    every committed record (KIP-966).
+    every committed record (KIP-966). While the partition is reassigned (KIP-455), `adding_replicas` are those
+    of them that were not there before, and `removing_replicas` those that will not be there after.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -240,6 +241,21 @@ class PartitionRegistration:
                 else LeaderRecoveryState(record.leader_recovery_state)
             ),
         )
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether the partition is on its way to other replicas."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas without those that a reassignment adds: what it is called off to."""
+        return tuple(each for each in self.replicas if each not in self.adding_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[BrokerId, ...]:
+        """The replicas without those that a reassignment removes: what it ends with."""
+        return tuple(each for each in self.replicas if each not in self.removing_replicas)
 
     @property
     def preferred_leader(self) -> BrokerId:

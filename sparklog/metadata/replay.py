@@ -21,13 +21,14 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
-from sparklog.metadata.image import ConfigResource, MetadataImage, TopicImage, TopicsImage
+from sparklog.metadata.image import ClientQuotaEntity, ConfigResource, MetadataImage, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration, PartitionRegistration
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -117,6 +118,7 @@ class _Replay:
         self._features: dict[str, int] | None = None
         self._brokers: dict[BrokerId, BrokerRegistration] | None = None
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
+        self._client_quotas: dict[ClientQuotaEntity, Mapping[str, float]] | None = None
         self._topics_by_name: dict[str, TopicImage] | None = None
         self._topics_by_id: dict[UUID, TopicImage] | None = None
         self._own_topics: dict[UUID, _OwnTopic] = {}
@@ -126,6 +128,7 @@ class _Replay:
         self._changed_configs: set[ConfigResource] = set()
         self._changed_brokers: set[BrokerId] = set()
         self._changed_features: set[str] = set()
+        self._changed_client_quotas: set[ClientQuotaEntity] = set()
 
     def replay(self, record: MetadataRecord) -> None:
         """Take the record in.
@@ -164,6 +167,7 @@ class _Replay:
             brokers=image.brokers if self._brokers is None else self._brokers,
             topics=topics,
             configs=image.configs if self._configs is None else self._configs,
+            client_quotas=image.client_quotas if self._client_quotas is None else self._client_quotas,
             next_producer_id=self._next_producer_id,
             open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
         )
@@ -174,6 +178,7 @@ class _Replay:
             changed_configs=self._changed_configs,
             changed_brokers=self._changed_brokers,
             changed_features=self._changed_features,
+            changed_client_quotas=self._changed_client_quotas,
         )
         return new_image, delta
 
@@ -312,7 +317,7 @@ class _Replay:
                     topic.partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
                     topic.changed.add(partition_id)
 
-    # Configuration, producer ids, features
+    # Configuration, quotas, producer ids, features
 
     def _writable_configs(self) -> dict[ConfigResource, Mapping[str, str]]:
         if self._configs is None:
@@ -331,6 +336,21 @@ class _Replay:
         else:
             self._writable_configs().pop(resource, None)
         self._changed_configs.add(resource)
+
+    def _set_client_quota(self, record: ClientQuotaRecord) -> None:
+        if self._client_quotas is None:
+            self._client_quotas = dict(self._image.client_quotas)
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        quotas = dict(self._client_quotas.get(entity, {}))
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if quotas:
+            self._client_quotas[entity] = quotas
+        else:
+            self._client_quotas.pop(entity, None)
+        self._changed_client_quotas.add(entity)
 
     def _hand_out_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
@@ -363,6 +383,7 @@ _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] 
         RemoveTopicRecord: _Replay._remove_topic,
         ClearElrRecord: _Replay._clear_elr,
         ConfigRecord: _Replay._set_config,
+        ClientQuotaRecord: _Replay._set_client_quota,
         ProducerIdsRecord: _Replay._hand_out_producer_ids,
         FeatureLevelRecord: _Replay._set_feature,
         NoOpRecord: _Replay._do_nothing,

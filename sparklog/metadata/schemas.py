@@ -37,6 +37,7 @@ _INT16: Final = MappingProxyType({"kafka_type": "int16"})
 _UINT16: Final = MappingProxyType({"kafka_type": "uint16"})
 _INT32: Final = MappingProxyType({"kafka_type": "int32"})
 _INT64: Final = MappingProxyType({"kafka_type": "int64"})
+_FLOAT64: Final = MappingProxyType({"kafka_type": "float64"})
 _STRING: Final = MappingProxyType({"kafka_type": "string"})
 _UUID: Final = MappingProxyType({"kafka_type": "uuid"})
 
@@ -228,6 +229,26 @@ class FeatureLevelRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntityData(_NestedEntity):
+    """One part of whom a quota is for: a user, a client id or an address; a name of `None` is the default."""
+
+    __version__: ClassVar[int] = 0
+    entity_type: str = field(metadata=_STRING)
+    entity_name: str | None = field(metadata=_STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord(MetadataRecord):
+    """A quota is set, or with `remove` is no more; its value means nothing then."""
+
+    __api_key__: ClassVar[int] = 14
+    entity: tuple[QuotaEntityData, ...]
+    key: str = field(metadata=_STRING)
+    value: float = field(metadata=_FLOAT64, default=0.0)
+    remove: bool = field(metadata=_BOOL, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsRecord(MetadataRecord):
     """A broker has been given all producer ids below `next_producer_id` that nobody had."""
 
@@ -307,6 +328,7 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             UnfenceBrokerRecord,
             RemoveTopicRecord,
             FeatureLevelRecord,
+            ClientQuotaRecord,
             ProducerIdsRecord,
             BrokerRegistrationChangeRecord,
             NoOpRecord,

@@ -5,7 +5,7 @@ several threads.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from threading import Lock
 
@@ -50,14 +50,26 @@ class DirectoryCheckpoints:
             self._known[name] = known
         return known
 
-    def write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Have a file say this of the directory's logs, and nothing else.
+    def write(
+        self, name: str, offsets: Mapping[TopicPartition, Offset], hosted: Set[TopicPartition]
+    ) -> Mapping[TopicPartition, Offset]:
+        """Have a file say this of the logs in `hosted`, none for those it leaves out; return all it says now.
+
+        A log that nobody hosts though it lies here is offline alone, or could not be read. Of that the file
+        goes on saying what it said: else deleted records would show again after its repair, and nobody would
+        be told what it lacks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with self._lock:
-            self._replace(name, offsets)
+            kept = {
+                partition: offset
+                for partition, offset in self.read(name).items()
+                if partition not in hosted and (self._path / str(partition)).exists()
+            }
+            self._replace(name, {**kept, **offsets})
+            return self._known[name]
 
     def _replace(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         write_offsets(self._path / name, offsets)

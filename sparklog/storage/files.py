@@ -59,6 +59,7 @@ _DISK_ERRORS: Final = NO_SPACE | {
 }
 """Errors that say something of the disk. Others say something of this process or machine (EMFILE, ENFILE,
 ENOMEM, EINTR), or of a file that somebody else may have taken (ENOENT)."""
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR})
 
 
 class SyncFailedError(OSError):
@@ -147,6 +148,12 @@ def is_disk_error(error: BaseException | None) -> bool:
     """
     cause = system_error(error)
     return isinstance(cause, SyncFailedError) or (cause is not None and cause.errno in _DISK_ERRORS)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Say whether what the system lacks is behind an error: descriptors, memory, time."""
+    cause = system_error(error)
+    return cause is not None and cause.errno in _SHORTAGES
 
 
 def may_pass(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ MAX_REQUEST_MEMORY_BYTES: Final = 28 << 20
 
 _TIMES: Final[Mapping[int, int]] = {
     ApiKey.CREATE_TOPICS: 11,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 10,
     ApiKey.ELECT_LEADERS: 14,
     ApiKey.FETCH: 4,
     ApiKey.FIND_COORDINATOR: 10,

@@ -141,6 +141,11 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.CREATE_PARTITIONS: SupportedVersions(0, 3),
         ApiKey.ELECT_LEADERS: SupportedVersions(0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: SupportedVersions(0, 1),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: SupportedVersions(0, 1),
+        ApiKey.ALTER_CLIENT_QUOTAS: SupportedVersions(0, 1),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: SupportedVersions(0, 0),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: SupportedVersions(0, 1),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: SupportedVersions(0, 0),
     }

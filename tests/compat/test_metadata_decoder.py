@@ -12,6 +12,7 @@ from sparklog.metadata.schemas import (
     BrokerFeature,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -21,6 +22,7 @@ from sparklog.metadata.schemas import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -95,6 +97,9 @@ RECORDS: tuple[MetadataRecord, ...] = (
     ),
     ConfigRecord(resource_type=2, resource_name="flights", name="retention.ms", value="60000"),
     ConfigRecord(resource_type=2, resource_name="flights", name="retention.ms", value=None),
+    ClientQuotaRecord(
+        entity=(QuotaEntityData(entity_type="user", entity_name=None),), key="producer_byte_rate", value=1e6
+    ),
     ProducerIdsRecord(broker_id=3, broker_epoch=12, next_producer_id=2000),
     ClearElrRecord(topic_name="flights"),
     RemoveTopicRecord(topic_id=TOPIC_ID),

@@ -4,12 +4,17 @@ import logging
 from collections.abc import Callable, Iterable
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.answers.describe_client_quotas import (
+    describe_client_quotas_response,
+    describe_user_scram_credentials_response,
+)
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
     refuse_topic_partitions,
 )
+from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
@@ -25,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueryHandlers:
-    """Answers Metadata and the descriptions of cluster, configs and topics."""
+    """Answers Metadata and the descriptions of cluster, configs, quotas and topics."""
 
     def __init__(
         self,
@@ -75,6 +80,19 @@ class QueryHandlers:
         """Answer DescribeConfigs."""
         body = yield from upgrade_in_steps(request.body)
         return (yield from describe_configs_response(self._image(), self._config, body))
+
+    def client_quotas(self, request: Request) -> Steps:
+        """Answer DescribeClientQuotas."""
+        return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
+
+    def user_scram_credentials(self, request: Request) -> Response:
+        """Answer DescribeUserScramCredentials."""
+        return describe_user_scram_credentials_response(request.body)
+
+    def reassignments(self, request: Request) -> Steps:
+        """Answer ListPartitionReassignments."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from list_reassignments_response(self._image(), body))
 
     def topic_partitions(self, request: Request) -> Steps:
         """Answer one page of DescribeTopicPartitions."""

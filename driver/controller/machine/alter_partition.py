@@ -7,6 +7,8 @@ The rules this module keeps:
 - Nobody joins the ISR who is fenced, shutting down, or has registered again since the leader saw it catch
   up (KIP-841, KIP-903).
 - A leader that recovers from an unclean election is alone in the ISR until it has recovered (KIP-704).
+- A proposal may end a reassignment, and with it the leadership of who made it. Then the change is made, and
+  the answer is that there is another leader.
 - Epochs higher than the controller's own mean that this controller is the one left behind.
 """
 
@@ -59,8 +61,11 @@ def alter_partition(cluster: ClusterState, request: AlterPartitionRequest) -> De
                 continue
             if change is not None:
                 records.append(change)
-                partitions[number] = partitions[number].changed_by(change)
-            answers.append(_accepted(number, partitions[number]))
+                partitions[number] = _changed(topic, number, partitions[number], change)
+            if partitions[number].leader == request.broker_id:
+                answers.append(_accepted(number, partitions[number]))
+            else:
+                answers.append(_refused(number, ErrorCode.new_leader_elected))
         topic_answers.append(TopicAnswer(topic_id=topic_data.topic_id, partitions=tuple(answers)))
     return Decision(records, _answer(ErrorCode.none, tuple(topic_answers)))
 
@@ -90,6 +95,23 @@ def _decide(
         leader_recovery_state=recovery_state,
         directories=_directories(cluster, partition, isr),
     )
+
+
+def _changed(
+    topic: TopicImage, number: int, partition: PartitionRegistration, change: PartitionChangeRecord
+) -> PartitionRegistration:
+    changed = partition.changed_by(change)
+    if partition.is_reassigning and not changed.is_reassigning:
+        logger.info(
+            "%s-%d: reassigned, its replicas are %s now and were %s; leader %s, ISR %s",
+            topic.name,
+            number,
+            list(changed.replicas),
+            list(partition.original_replicas),
+            changed.leader,
+            list(changed.isr),
+        )
+    return changed
 
 
 def _check_epochs(broker_id: BrokerId, partition: PartitionRegistration, proposed: ProposedPartition) -> None:

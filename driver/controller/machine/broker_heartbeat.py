@@ -72,6 +72,9 @@ def heartbeat(
             records += _unfence(cluster, registration)
             fenced = False
     elif registration.in_controlled_shutdown:
+        if session.shutdown_offset is None:
+            # Another driver moved the leaders; of all that this one took over, the others may not know yet.
+            session.shutdown_offset = cluster.image.offset
         if _may_leave(cluster, registration, session):
             records += fence(cluster, registration, "its controlled shutdown is complete")
             fenced = shut_down = True
@@ -82,7 +85,7 @@ def heartbeat(
             records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
-        records += enter_controlled_shutdown(cluster, registration, session)
+        records += enter_controlled_shutdown(cluster, registration)
     failed = [directory for directory in directories if directory in request.offline_log_dirs]
     if failed and not records and not want_fence:
         # All in one decision, however many: in between the broker would still be active, and might be elected

@@ -15,6 +15,7 @@ from driver.controller.machine.topic_index import TopicIndex
 from driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.config import TOPIC_KEYS, BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from sparklog.metadata.replay import replay_records
@@ -53,6 +54,27 @@ class ClusterState:
         self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
         self.unsettled.changed(before, self.image, delta, self.topic_index)
+        self._raise_shutdown_offsets(before, delta)
+
+    def _raise_shutdown_offsets(self, before: MetadataImage, delta: MetadataDelta) -> None:
+        """Let no broker in controlled shutdown go before all others know what it was taken out of.
+
+        Whatever took it out: a proposal of the ISR or an election may come between the parts of its own.
+        """
+        for broker_id, registration in self.image.brokers.items():
+            session = self.sessions.get(broker_id)
+            if session is None or registration.fenced or not registration.in_controlled_shutdown:
+                continue
+            was = before.brokers.get(broker_id)
+            if (
+                was is None
+                or not was.in_controlled_shutdown
+                or any(
+                    _is_taken_out(broker_id, partition, self.image.topics.partition(*key))
+                    for key, partition in _changed_partitions(before, delta)
+                )
+            ):
+                session.shutdown_offset = self.image.offset
 
     @property
     def next_offset(self) -> Offset:
@@ -164,6 +186,27 @@ class ClusterState:
             partition = None if topic is None else topic.partitions.get(partition_id)
             if topic is not None and partition is not None:
                 yield topic, partition_id, partition
+
+
+def _changed_partitions(
+    before: MetadataImage, delta: MetadataDelta
+) -> Iterator[tuple[TopicIdPartition, PartitionRegistration]]:
+    """Yield the partitions that are changed, as they were."""
+    for topic_id, numbers in delta.changed_topics.items():
+        for number in numbers:
+            partition = before.topics.partition(topic_id, number)
+            if partition is not None:
+                yield TopicIdPartition(topic_id, number), partition
+
+
+def _is_taken_out(
+    broker_id: BrokerId, before: PartitionRegistration, after: PartitionRegistration | None
+) -> bool:
+    if after is None:
+        return False
+    return (before.leader == broker_id != after.leader) or (
+        broker_id in before.isr and broker_id not in after.isr
+    )
 
 
 def election_of(rules: IsrRules) -> Election:

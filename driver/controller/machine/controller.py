@@ -15,8 +15,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
@@ -30,16 +32,18 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from driver.controller.machine import fencing
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
+from driver.controller.machine.alter_reassignments import alter_reassignments
 from driver.controller.machine.assign_directories import assign_directories
 from driver.controller.machine.broker_heartbeat import heartbeat
 from driver.controller.machine.broker_registration import register
+from driver.controller.machine.client_quotas import alter_client_quotas
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.configs import alter_configs, incremental_alter_configs
 from driver.controller.machine.create_partitions import create_partitions
 from driver.controller.machine.create_topics import create_topics
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import elect_leaders
+from driver.controller.machine.elections import elect_leaders, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
@@ -131,7 +135,7 @@ class Controller:
         if not records and self._unclean_elections.is_due(now_ms):
             cluster.unsettled.note(index.leaderless)
         if not records:
-            records = fencing.go_on(cluster) or self._decided_by_logs(now_ms)
+            records = settle(cluster) or self._decided_by_logs(now_ms)
         return Decision(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
@@ -218,7 +222,9 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         CreatePartitionsRequest: _timeless(create_partitions),
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
+        AlterClientQuotasRequest: _timeless(alter_client_quotas),
         AlterPartitionRequest: _timeless(alter_partition),
+        AlterPartitionReassignmentsRequest: _timeless(alter_reassignments),
         AssignReplicasToDirsRequest: _timeless(assign_directories),
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
         InitProducerIdRequest: _timeless(init_producer_id),

@@ -78,7 +78,8 @@ def _place(
     additional = wanted.count - present
     if additional > MAX_PARTITIONS_PER_REQUEST:
         raise too_many_partitions()
-    same_topic = [topic.partitions[number].replicas for number in sorted(topic.partitions)]
+    # What is being reassigned counts with what it will have.
+    same_topic = [topic.partitions[number].target_replicas for number in sorted(topic.partitions)]
     replication_factor = len(same_topic[0])
     if wanted.assignments is None:
         brokers = cluster.usable_brokers()

@@ -16,9 +16,7 @@ from typing import Final
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.elections import (
     remove_from_isrs,
-    settle,
 )
-from driver.controller.machine.sessions import Session
 from sparklog.metadata.image import BrokerRegistration
 from sparklog.metadata.schemas import (
     BrokerRegistrationChangeRecord,
@@ -31,7 +29,6 @@ __all__ = [
     "enter_controlled_shutdown",
     "fence",
     "fence_expired",
-    "go_on",
 ]
 
 logger = logging.getLogger(__name__)
@@ -77,36 +74,18 @@ def begin_controlled_shutdown(
     logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]
-    return enter_controlled_shutdown(cluster, registration, session)
+    return enter_controlled_shutdown(cluster, registration)
 
 
 def enter_controlled_shutdown(
-    cluster: ClusterState, registration: BrokerRegistration, session: Session | None
+    cluster: ClusterState, registration: BrokerRegistration
 ) -> list[MetadataRecord]:
     """Return the records that take an unfenced broker's leaderships away and give it no new ones."""
     logger.info("Broker %d starts a controlled shutdown", registration.broker_id)
-    records: list[MetadataRecord] = [
+    return [
         _enters_controlled_shutdown(registration),
         *remove_from_isrs(cluster, (registration.broker_id,)),
     ]
-    if session is not None:
-        session.shutdown_offset = cluster.next_offset + len(records) - 1
-    return records
-
-
-def go_on(cluster: ClusterState) -> list[MetadataRecord]:
-    """Return the records that settle the next partitions, of those that brokers' new states concern."""
-    leaving = [
-        session
-        for broker_id, registration in cluster.image.brokers.items()
-        if registration.in_controlled_shutdown
-        and cluster.is_leaving(broker_id)
-        and (session := cluster.sessions.get(broker_id)) is not None
-    ]
-    records = settle(cluster)
-    for session in leaving if records else ():
-        session.shutdown_offset = cluster.next_offset + len(records) - 1
-    return records
 
 
 def becomes_fenced(registration: BrokerRegistration) -> BrokerRegistrationChangeRecord:

@@ -8,17 +8,22 @@ The rules this module keeps:
   them lose that, they are who is asked for the longest log (`unclean_recovery`). They are remembered on while
   the leader found so has not committed anything: should its log be lost too, theirs are the longest again.
 - A leader that is still acceptable stays.
+- A reassignment ends with the change that brings all of its target into the ISR, whatever that change was
+  for: in one record those that it removes leave replicas, ISR and leadership (`reassignment`).
 - With eligible leader replicas off, the last member never leaves the ISR: while it is away the partition
   has no leader and waits for it. If several leave together, that is the leader.
 - A change that alters nothing is no record. Every record raises the partition epoch; a record with a
-  leader raises the leader epoch too.
+  leader raises the leader epoch too. One that takes away replicas does so even if the leader stays: what a
+  leader knows of a replica must not outlive it, as it may come back empty.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from driver.controller.machine.reassignment import Assignment
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.schemas import LeaderRecoveryState, PartitionChangeRecord
 from sparklog.types import BrokerId, or_minus_one
@@ -61,16 +66,27 @@ def change_partition(
     longest_log: BrokerId | None = None,
     leader_recovery_state: LeaderRecoveryState | None = None,
     directories: tuple[UUID | None, ...] | None = None,
+    assignment: Assignment | None = None,
 ) -> PartitionChangeRecord | None:
     """Return the record that gives the partition the wanted ISR and the leader that follows from it.
 
-    `isr`, `leader_recovery_state` and `directories` of None keep what is there. `lost_log` are replicas
-    that may have lost what they had acknowledged and so are no eligible leader replicas. `longest_log` has
-    the longest log of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
+    `isr`, `leader_recovery_state`, `directories` and `assignment` of None keep what is there; `directories`
+    are those of the replicas that are there, an assignment has its own. `lost_log` are replicas that may have
+    lost what they had acknowledged and so are no eligible leader replicas. `longest_log` has the longest log
+    of the replicas, and leads when nobody is eligible. Returns None when nothing changes.
     """
     wanted_isr = partition.isr if isr is None else isr
     if not wanted_isr and partition.isr and not rules.eligible_leader_replicas:
-        wanted_isr = (partition.leader if partition.leader in partition.isr else partition.isr[-1],)
+        wanted_isr = _last_to_leave(partition, assignment)
+    wanted = Assignment.of(partition) if assignment is None else assignment
+    if directories is not None:
+        wanted = wanted._replace(directories=directories)
+    if wanted.is_complete(wanted_isr):
+        wanted = wanted.completed()
+        wanted_isr = tuple(broker_id for broker_id in wanted_isr if broker_id in wanted.replicas)
+    before, moves = partition, wanted.changes(partition)
+    if moves:
+        partition = replace(before, **moves)
     elr = _eligible_leader_replicas(partition, wanted_isr, lost_log, rules)
     leader, unclean = _elect(partition, wanted_isr, elr, may_lead, election, longest_log)
 
@@ -100,11 +116,19 @@ def change_partition(
         changes["eligible_leader_replicas"] = elr
     if recovery_state != partition.leader_recovery_state:
         changes["leader_recovery_state"] = int(recovery_state)
-    if directories is not None and directories != partition.directories:
-        changes["directories"] = directories
+    changes |= moves
+    if not set(before.replicas) <= set(wanted.replicas):
+        changes.setdefault("leader", or_minus_one(leader))
     if not changes:
         return None
     return PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, **changes)
+
+
+def _last_to_leave(partition: PartitionRegistration, assignment: Assignment | None) -> tuple[BrokerId, ...]:
+    """Return who stays in the ISR when all leave, and an empty one is not allowed: the leader if it may."""
+    replicas = partition.replicas if assignment is None else assignment.replicas
+    staying = tuple(broker_id for broker_id in partition.isr if broker_id in replicas)
+    return (partition.leader,) if partition.leader in staying else staying[-1:]
 
 
 def _eligible_leader_replicas(
@@ -133,7 +157,7 @@ def _last_known_elr(
     has_longest_log: bool,
 ) -> tuple[BrokerId, ...]:
     """Return who is to be asked for the longest log when nobody is left who surely has all."""
-    known = partition.last_known_elr
+    known = tuple(broker_id for broker_id in partition.last_known_elr if broker_id in partition.replicas)
     if leader is None:
         return known if partition.leader is None and known else _last_in_sync(partition)
     goes_on = has_longest_log or leader == partition.leader
@@ -145,12 +169,13 @@ def _last_known_elr(
 def _last_in_sync(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
     """Return who may have all that is committed when nobody leads any more: the last leader first."""
     others = {*partition.isr, *partition.elr, *partition.last_known_elr} - {partition.leader}
-    last_leader = () if partition.leader is None else (partition.leader,)
+    last_leader = (partition.leader,) if partition.leader in partition.replicas else ()
     return (*last_leader, *(broker_id for broker_id in partition.replicas if broker_id in others))
 
 
 def _commits_nothing(partition: PartitionRegistration, isr: tuple[BrokerId, ...], rules: IsrRules) -> bool:
-    return len(isr) < min(rules.min_in_sync_replicas, len(partition.replicas))
+    # As the leader has it (`PartitionLeader.effective_min_insync_replicas`).
+    return len(isr) < min(rules.min_in_sync_replicas, len(partition.original_replicas))
 
 
 def _elect(

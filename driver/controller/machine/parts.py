@@ -10,7 +10,9 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -26,7 +28,7 @@ __all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
 TOPICS_PER_PART: Final = 150
 
 _PARTITIONS_OF_A_TOPIC: Final = 5
-"""So many of one topic count as a topic, where a request may name some of its partitions."""
+"""So many leaders to elect count as a topic; a partition to be reassigned takes as long as one."""
 
 
 class _Division(NamedTuple):
@@ -52,12 +54,24 @@ _DIVISIONS: Final[dict[type[Any], _Division]] = {
     IncrementalAlterConfigsRequest: _Division(
         "resources", "responses", lambda resource: (resource.resource_type, resource.resource_name)
     ),
+    AlterClientQuotasRequest: _Division(
+        "entries",
+        "entries",
+        lambda entry: frozenset((part.entity_type, part.entity_name) for part in entry.entity),
+    ),
     ElectLeadersRequest: _Division(
         "topic_partitions",
         "replica_election_results",
         lambda topic: (topic.topic, topic.partitions),
-        lambda topic: _pieces(topic),  # noqa: PLW0108  (it is defined below)
+        lambda topic: _pieces(topic, TOPICS_PER_PART * _PARTITIONS_OF_A_TOPIC),
         lambda topic: 1 + len(topic.partitions) // _PARTITIONS_OF_A_TOPIC,
+    ),
+    AlterPartitionReassignmentsRequest: _Division(
+        "topics",
+        "responses",
+        lambda topic: (topic.name, tuple(partition.partition_index for partition in topic.partitions)),
+        lambda topic: _pieces(topic, TOPICS_PER_PART),
+        lambda topic: max(1, len(topic.partitions)),
     ),
 }
 
@@ -93,11 +107,11 @@ def _fits(division: _Division, asked: Sequence[Any]) -> bool:
     return len(asked) <= TOPICS_PER_PART and sum(map(division.size, asked)) <= TOPICS_PER_PART
 
 
-def _pieces(topic: Any) -> Iterator[Any]:
-    """Yield a topic of ElectLeaders as often as it takes to name all of its partitions."""
-    numbers, size = topic.partitions, TOPICS_PER_PART * _PARTITIONS_OF_A_TOPIC
-    for start in range(0, max(1, len(numbers)), size):
-        yield replace(topic, partitions=numbers[start : start + size])
+def _pieces(topic: Any, size: int) -> Iterator[Any]:
+    """Yield a topic as often as it takes to name all of its partitions, `size` at a time."""
+    named = topic.partitions
+    for start in range(0, max(1, len(named)), size):
+        yield replace(topic, partitions=named[start : start + size])
 
 
 def joined(request: Any, replies: Sequence[Any]) -> Generator[None, None, Any]:

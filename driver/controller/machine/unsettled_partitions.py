@@ -27,17 +27,19 @@ __all__ = ["UnsettledPartitions", "is_active", "to_leave"]
 
 
 class UnsettledPartitions:
-    """What is to be looked at again, in the order in which it was noted."""
+    """What is to be looked at again, in the order in which it was noted; preferred leaders can wait."""
 
     def __init__(self, image: MetadataImage, index: TopicIndex) -> None:
         """Note all that `image` leaves to do."""
-        self._noted: dict[TopicIdPartition, bool] = dict.fromkeys(index.leaderless, False)
+        self._noted: dict[TopicIdPartition, None] = dict.fromkeys(index.leaderless)
+        self._to_balance: dict[TopicIdPartition, None] = {}
+        """Those that are led, and are to be led by their preferred leaders. None of them is in `_noted`."""
         for broker_id in image.brokers:
             if not is_active(image, broker_id):
                 self.note(to_leave(image, index, broker_id))
 
     def __len__(self) -> int:
-        return len(self._noted)
+        return len(self._noted) + len(self._to_balance)
 
     def changed(
         self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta, index: TopicIndex
@@ -51,17 +53,20 @@ class UnsettledPartitions:
 
     def note(self, keys: Iterable[TopicIdPartition]) -> None:
         """Have partitions looked at that may have to have another leader."""
-        self._noted.update(dict.fromkeys(keys, False))
+        for key in keys:
+            self._noted[key] = None
+            self._to_balance.pop(key, None)
 
     def note_preferred(self, keys: Iterable[TopicIdPartition]) -> None:
         """Have partitions looked at that are to be led by their preferred leaders."""
-        self._noted = dict.fromkeys(keys, True) | self._noted
+        self._to_balance.update(dict.fromkeys(key for key in keys if key not in self._noted))
 
     def take(self, limit: int) -> dict[TopicIdPartition, bool]:
         """Forget the next partitions and return them, and whether their preferred leaders are to lead."""
-        taken = dict(islice(self._noted.items(), limit))
-        for key in taken:
-            del self._noted[key]
+        taken = dict.fromkeys(islice(self._noted, limit), False)
+        taken |= dict.fromkeys(islice(self._to_balance, limit - len(taken)), True)
+        for key, is_to_balance in taken.items():
+            del (self._to_balance if is_to_balance else self._noted)[key]
         return taken
 
 

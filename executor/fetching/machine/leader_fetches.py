@@ -4,7 +4,8 @@ Rules kept
 - A request names only partitions whose fetch is another one than the leader's session holds (KIP-227); the
   leader holds it while there is nothing. A partition added meanwhile must not wait for that: the next request
   of the session is sent behind the one that is held, which makes the leader answer the held one. At most two
-  are under way. A session is begun without waiting, so that later requests can pass the ones that wait.
+  are under way. A session is begun without waiting, so that later requests can pass the ones that wait. To a
+  leader that has just refused one (no slot is free), requests wait without it.
 - A partition that was refused rests outside the session: briefly at first, since right after an election the
   leader may be a moment behind with its metadata, then longer each time. One that only new metadata can help
   rests until it is added again. When the connection fails everything rests alike.
@@ -93,6 +94,8 @@ class LeaderFetches:
         """How often in a row the connection failed."""
         self._session_id = NO_SESSION_ID
         self._session_epoch = FULL_EPOCH
+        self._has_slot = True
+        """Whether the leader may give a session, as far as it has told."""
         self._asked: dict[TopicIdPartition, _Asked] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
         self._requests_sent = 0
@@ -151,7 +154,7 @@ class LeaderFetches:
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=or_minus_one(broker_epoch)),
             max_wait=datetime.timedelta(
-                milliseconds=0 if session_id == NO_SESSION_ID else limits.max_wait_ms
+                milliseconds=0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms
             ),
             min_bytes=limits.min_bytes,
             max_bytes=limits.max_bytes,
@@ -169,14 +172,12 @@ class LeaderFetches:
 
     def _ask(self, key: TopicIdPartition) -> FetchPartition | None:
         """Return what to ask about a partition, or None if that is nothing else than the session holds."""
-        replica = self.replicas.get(key)
-        follower = None if replica is None else replica.follower
-        fetch = None if follower is None else follower.next_fetch
-        if replica is None or fetch is None or key in self._resting:
+        fetch = self._next_fetch(key)
+        if fetch is None:
             self._leave_out(key)
             return None
         before = self._asked.get(key)
-        log_start_offset = replica.log.log_start_offset
+        log_start_offset = self.replicas[key].log.log_start_offset
         if before is not None and before.fetch == fetch and before.log_start_offset == log_start_offset:
             return None
         self._asked[key] = _Asked(fetch, log_start_offset, self._requests_sent)
@@ -208,6 +209,7 @@ class LeaderFetches:
         self._failures = 0
         if self._session_id == NO_SESSION_ID:
             self._session_epoch = epoch_after(FULL_EPOCH)
+            self._has_slot = response.session_id != NO_SESSION_ID
         self._session_id = response.session_id
         for topic in response.responses:
             for partition in topic.partitions:
@@ -272,6 +274,7 @@ class LeaderFetches:
     def failed(self) -> int:
         """The connection is lost, or the leader refused; return how long to pause."""
         self._end_session()
+        self._has_slot = True
         self._failures += 1
         return self._limits.backoff.pause_ms(self._failures - 1)
 
@@ -285,7 +288,15 @@ class LeaderFetches:
         self._asked.clear()
         self._forgotten.clear()
         self._under_way.clear()
-        self._due.update(dict.fromkeys(self.replicas))
+        # Not who rests, or whose next fetch is not known yet (`wake_rested` and `add` make them due): a
+        # request that names nobody is answered at once and begins no session, over and over.
+        self._due = {key: None for key in self.replicas if self._next_fetch(key) is not None}
+
+    def _next_fetch(self, key: TopicIdPartition) -> PartitionFetch | None:
+        replica = self.replicas.get(key)
+        if replica is None or replica.follower is None or key in self._resting:
+            return None
+        return replica.follower.next_fetch
 
 
 def _known(offset: Offset) -> Offset | None:

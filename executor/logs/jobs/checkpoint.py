@@ -4,8 +4,8 @@ Each kind is a job with an interval of its own. A file that says too little cost
 may wait, unless it costs a whole segment. One that says too much would have recovery trust what was never
 fsynced, or a topic that was made again begin where its predecessor did. Both are written as soon as that is
 seen (`StaleCheckpoints` compares every second): after what rolled has been flushed, after a truncation, and
-when a log came to be under a name that a file still has. A file that the disk refuses takes its directory
-offline.
+when a log came to be under a name that a file still has. Of logs that are offline, or could not be opened, a
+file goes on saying what it said. A file that the disk refuses takes its directory offline.
 """
 
 import asyncio
@@ -72,23 +72,29 @@ class Checkpoint:
 
     async def _write(self, directory: LogDirectory) -> None:
         offsets: dict[TopicPartition, Offset] = {}
+        hosted: set[TopicPartition] = set()
         async for part in self._logs.on(directory):
             for replica in part:
-                offset = self._offset_of(replica) if replica in self._logs else None
+                if replica not in self._logs:
+                    continue
+                hosted.add(replica.topic_partition)
+                offset = self._offset_of(replica)
                 if offset is not None:
                     offsets[replica.topic_partition] = offset
                     self._about_to_write(replica, offset)
         if directory.failure is not None:
             return
         try:
-            await self._logs.beside_loop(partial(directory.checkpoints.write, self._file_name, offsets))
+            written = await self._logs.beside_loop(
+                partial(directory.checkpoints.write, self._file_name, offsets, hosted)
+            )
         except (KafkaError, OSError) as error:
             if directory.is_failed_by(error):
                 self._on_failed(directory, error)
             else:
                 logger.warning("%s: a checkpoint is written later: %s", directory.path, error)
         else:
-            self._written[directory] = offsets
+            self._written[directory] = written
 
 
 class RecoveryPointCheckpoint(Checkpoint):

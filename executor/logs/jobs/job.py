@@ -10,7 +10,7 @@ or fail.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from executor.loop.slices import in_slices
 from sparklog.storage.log import Log
@@ -18,6 +18,8 @@ from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
 __all__ = ["HostedLogs", "HostedReplica", "HostedReplicas", "UpkeepJob"]
+
+_Result = TypeVar("_Result")
 
 
 class UpkeepJob(Protocol):
@@ -98,9 +100,9 @@ class HostedLogs:
         async for part in in_slices(self._replicas):
             yield [replica for replica in part if replica.log.parent == parent and not replica.offline]
 
-    async def beside_loop(self, work: Callable[[], object]) -> None:
+    async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
         """Have something done that blocks."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:
         """Let go of the threads."""

@@ -78,7 +78,8 @@ class PartitionChanged:
     With them comes the min.insync.replicas of the same image. What an ISR commits depends on both, and one
     of today with the other of yesterday may commit what the controller does not count on.
 
-    `directories` lie parallel to `replicas`; empty if nobody says where replicas lie.
+    `directories` lie parallel to `replicas`; empty if nobody says where replicas lie. `adding_replicas` are
+    those of them that a reassignment under way adds.
     """
 
     partition_epoch: PartitionEpoch
@@ -87,6 +88,7 @@ class PartitionChanged:
     min_insync_replicas: int
     now_ms: int
     directories: tuple[UUID | None, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,26 +101,35 @@ class PartitionLeader:
     started_ms: int
     directories: InitVar[tuple[UUID | None, ...]] = ()
     """Where the replicas lie, parallel to them; empty if nobody says."""
+    adding_replicas: InitVar[tuple[BrokerId, ...]] = ()
+    """Those of the replicas that a reassignment under way adds."""
     log_end_offset: Offset = field(init=False)
     followers: dict[BrokerId, FollowerProgress] = field(init=False)
     maximal_isr: frozenset[BrokerId] = field(init=False)
     _pending: _Pending | None = field(init=False, default=None)
     _directories: Mapping[BrokerId, UUID | None] = field(init=False)
+    _replication_factor: int = field(init=False)
 
-    def __post_init__(self, directories: tuple[UUID | None, ...]) -> None:
+    def __post_init__(
+        self, directories: tuple[UUID | None, ...], adding_replicas: tuple[BrokerId, ...]
+    ) -> None:
         assert self.high_watermark <= self.leader_epoch_start_offset
         self.log_end_offset = self.leader_epoch_start_offset
         self.maximal_isr = self.isr
         self.followers = {}
         self._directories = dict(zip(self.replicas, directories, strict=False))
-        self._assign(self.replicas, self.started_ms)
+        self._assign(self.replicas, adding_replicas, self.started_ms)
 
     # --- what is so -----------------------------------------------------------------------------
 
     @property
     def effective_min_insync_replicas(self) -> int:
-        """min.insync.replicas, or the number of replicas where that is less."""
-        return min(self.min_insync_replicas, len(self.replicas))
+        """min.insync.replicas, or the number of replicas where that is less.
+
+        Replicas that are being added count when they are there to stay: a topic with fewer than
+        min.insync.replicas of them would take nothing, otherwise, while it is moved or gets more.
+        """
+        return min(self.min_insync_replicas, self._replication_factor)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -277,7 +286,7 @@ class PartitionLeader:
         if event.partition_epoch >= self.partition_epoch:
             self._learn_directories(self.brokers, dict(zip(event.replicas, event.directories, strict=False)))
         if event.partition_epoch > self.partition_epoch:
-            self._assign(event.replicas, event.now_ms)
+            self._assign(event.replicas, event.adding_replicas, event.now_ms)
             self._commit(event.isr, event.partition_epoch)
         elif not has_new_minimum:
             # Known already from the controller's answer. What is pending since then must stay counted:
@@ -287,8 +296,9 @@ class PartitionLeader:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def _assign(self, replicas: tuple[BrokerId, ...], now_ms: int) -> None:
+    def _assign(self, replicas: tuple[BrokerId, ...], adding: tuple[BrokerId, ...], now_ms: int) -> None:
         self.replicas = replicas
+        self._replication_factor = sum(broker_id not in adding for broker_id in replicas)
         self.followers = {
             broker_id: self.followers.get(broker_id)
             # Who is in sync gets the time a follower has to show itself; who is not must fetch first.

@@ -4,23 +4,26 @@ Rule kept: replaying the records over nothing gives an image equal to the one th
 offset and the leader epoch are no records; they are the snapshot's id.
 
 The order is that of Kafka's image writers: features first, `metadata.version` before any other, because it
-says how to read what follows; then brokers, topics each with its partitions, configurations, producer ids.
+says how to read what follows; then brokers, topics each with its partitions, configurations, quotas, producer
+ids.
 Within each the order is that of ids and names, so equal images give equal records, whoever writes them.
 
 Source: KIP-630; Kafka's org.apache.kafka.image.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.image import EMPTY_IMAGE, ClientQuotaEntity, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
     METADATA_VERSION_FEATURE,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     TopicRecord,
 )
 from sparklog.types import BrokerId, SnapshotId
@@ -54,8 +57,19 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
+    for entity, quotas in sorted(image.client_quotas.items(), key=_order_of_quotas):
+        parts = tuple(QuotaEntityData(entity_type=each, entity_name=name) for each, name in entity)
+        for key, quota in sorted(quotas.items()):
+            yield ClientQuotaRecord(entity=parts, key=key, value=quota)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=_NO_BROKER, next_producer_id=image.next_producer_id)
+
+
+def _order_of_quotas(
+    item: tuple[ClientQuotaEntity, Mapping[str, float]],
+) -> list[tuple[str, bool, str]]:
+    """Return what sorts names, of which some are `None`."""
+    return [(entity_type, name is not None, name or "") for entity_type, name in item[0]]
 
 
 def image_of_snapshot(snapshot_id: SnapshotId, records: Iterable[MetadataRecord]) -> MetadataImage:

@@ -1,5 +1,6 @@
 """A broker's data directories: locked together, and never another's."""
 
+import errno
 from pathlib import Path
 from uuid import UUID
 
@@ -8,6 +9,7 @@ import pytest
 from executor.logs.directories import DataDirectories
 from sparklog.errors import KafkaError
 from sparklog.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from tests.unit.executor.logs.test_disk_failures import failing
 
 
 def formatted(path: Path, cluster_id: str = "c", node_id: int = 1, directory_id: int = 500) -> Path:
@@ -83,6 +85,14 @@ def test_directory_whose_disk_fails_is_done_without_unless_it_is_that_of_the_met
         DataDirectories.open(paths, paths[1], 1)
     with pytest.raises(KafkaError, match="two"):
         DataDirectories.open(paths[1:], tmp_path / "metadata", 1)
+
+
+def test_directory_that_cannot_be_opened_for_lack_of_descriptors_is_not_done_without(tmp_path: Path) -> None:
+    """Nothing is wrong with its disk; without it the broker would make its replicas anew elsewhere."""
+    paths = [tmp_path / "one", tmp_path / "two"]
+    with failing("open", errno.EMFILE, of="/two/"), pytest.raises(KafkaError, match="Too many open files"):
+        DataDirectories.open(paths, None, 1)
+    DataDirectories.open(paths, None, 1).close()
 
 
 def test_clean_shutdown_of_a_broker_that_never_registered_keeps_the_epoch_before(tmp_path: Path) -> None:

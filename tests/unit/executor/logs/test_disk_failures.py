@@ -1,5 +1,6 @@
 """A broker whose disk fails: what clients and the controller are told, what is never tried again."""
 
+import asyncio
 import dataclasses
 import errno
 import os
@@ -15,13 +16,15 @@ from uuid import UUID
 import pytest
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
+from executor.fetching.suspected_brokers import BrokerSuspicions
+from executor.replicas import Replicas
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import TopicIdPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
-from tests.unit.executor.logs.test_log_upkeep import Clock
+from tests.unit.executor.logs.test_log_upkeep import Clock, NoProposals
 from tests.unit.executor.requests import batch, fetch, produce, rows
 
 SOON = {"log.flush.offset.checkpoint.interval.ms": "1000"}
@@ -368,6 +371,42 @@ async def test_log_that_cannot_be_made_for_lack_of_descriptors_is_made_when_ther
     assert broker.failed_directories == []
     for partition in (0, 1):
         assert await produce_one(brokers, topic_id, partition=partition) is ErrorCode.none
+
+
+@with_brokers(directories_each=2)
+async def test_start_without_descriptors_fails_and_leaves_every_directory_as_it_was(brokers: Brokers) -> None:
+    """Taken for a disk that failed, the directory's replicas were made anew in the other, without records."""
+    topic_id = await brokers.create_topic("t", [(0,)] * 2)
+    for partition in (0, 1):
+        assert await produce_one(brokers, topic_id, partition=partition) is ErrorCode.none
+    paths = [directory.path for directory in brokers.brokers[0].directories]
+    refused = brokers.replica(0, topic_id).log.directory
+    await brokers.stop(0)
+    for path in paths:
+        directory = LogDirectory.open(path)
+        directory.write_clean_shutdown(7)
+        directory.close()
+    opened = [LogDirectory.open(path) for path in paths]
+    suspicions = BrokerSuspicions(asyncio.get_running_loop())
+    replicas = Replicas(0, lambda: None, opened, brokers.config, NoProposals(), suspicions)
+    with (
+        failing("open", errno.EMFILE, of=f"{refused}/"),
+        pytest.raises(KafkaError, match="RLIMIT_NOFILE"),
+    ):
+        await replicas.start()
+    await replicas.shutdown()
+    assert [directory.failure for directory in opened] == [None, None]
+    for directory in opened:
+        directory.close()
+    for path in paths:
+        directory = LogDirectory.open(path)
+        assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.CLEAN, 7)
+        directory.close()
+    await brokers.start(0)
+    await brokers.commit()
+    for partition in (0, 1):
+        log = brokers.replica(0, topic_id, partition).log
+        assert (log.log_end_offset, log.missing) == (1, None)
 
 
 @with_brokers(directories_each=2)

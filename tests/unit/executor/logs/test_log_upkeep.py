@@ -10,7 +10,7 @@ from uuid import UUID
 
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.replicas import Replicas
-from sparklog.errors import ErrorCode
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets
 from sparklog.storage.log_directory import LogDirectory
@@ -206,6 +206,68 @@ async def test_checkpoints_stay_as_they_are_until_the_first_metadata(brokers: Br
     await replicas.shutdown()
     opened.close()
     assert {path.name: path.read_bytes() for path in directory.glob("*-offset-checkpoint")} == before
+
+
+@with_brokers(
+    config={
+        "replica.high.watermark.checkpoint.interval.ms": "1000",
+        "log.flush.offset.checkpoint.interval.ms": "1000",
+        "log.flush.start.offset.checkpoint.interval.ms": "1000",
+    }
+)
+async def test_checkpoints_of_a_log_that_is_offline_alone_or_unreadable_are_kept_for_its_repair(
+    brokers: Brokers,
+) -> None:
+    """Without them its deleted records showed again, and nobody was told what a power cut had taken."""
+    topic_id = await brokers.create_topic("t", [(0,), (0,)])
+
+    async def go_on(offset: int) -> list[int | None]:
+        """Append to the sound log up to there, delete all; return what the files say of the other then."""
+        channel = await brokers.connect(0)
+        count = offset - brokers.replica(0, topic_id, 1).log.log_end_offset
+        (row,) = rows(await channel.request(produce(topic_id, None, batch(count))))
+        assert row.error_code is ErrorCode.none
+        log = brokers.replica(0, topic_id, 1).log
+        log.flush()
+        log.advance_log_start_offset(offset)
+        clock = Clock(brokers)
+
+        def said(partition: int) -> list[int | None]:
+            names = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+            files = [directory_of(brokers) / name for name in names]
+            return [read_offsets(path).get(TopicPartition("t", partition)) for path in files if path.exists()]
+
+        def is_written() -> bool:
+            clock.tick(1000)
+            return said(1) == [offset] * 3
+
+        await until(is_written, "the checkpoints of the sound log")
+        return said(0)
+
+    await append(brokers, topic_id, 5)
+    replica = brokers.replica(0, topic_id)
+    replica.log.flush()
+    replica.log.advance_log_start_offset(2)
+    assert await go_on(10) == [5, 2, 5]
+    replica.fail_if_storage(KafkaError(ErrorCode.kafka_storage_error, "injected"))
+    assert replica.offline
+    assert await go_on(20) == [5, 2, 5]
+    metadata = directory_of(brokers) / "t-0" / "partition.metadata"
+    content = metadata.read_bytes()
+    await brokers.stop(0)
+    metadata.write_bytes(content.replace(b"topic_id", b"topic-id"))
+    await brokers.start(0)
+    await brokers.commit()
+    assert await go_on(30) == [5, 2, 5]
+    await brokers.stop(0)
+    metadata.write_bytes(content)
+    await brokers.start(0)
+    await brokers.commit()
+    log = brokers.replica(0, topic_id).log
+    assert (log.log_start_offset, log.log_end_offset, log.missing) == (2, 5, None)
+    await brokers.delete_topic(topic_id)
+    topic_id = await brokers.create_topic("t", [(0,), (0,)])
+    assert await go_on(40) == [0, None, 0]
 
 
 @with_brokers(

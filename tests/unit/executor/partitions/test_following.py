@@ -12,7 +12,7 @@ from kio.schema.offset_for_leader_epoch.v4.request import (
 
 from executor.api.delete_records import DeleteRecordsHandler
 from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import ConfigRecord, ResourceType
+from sparklog.metadata.schemas import ConfigRecord, PartitionChangeRecord, ResourceType
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, delete_records, fetch, produce, rows
@@ -399,3 +399,59 @@ async def test_lost_leader_is_noted_at_once_and_warned_of_when_it_stays_away(bro
     noted, warned = (record for record in records if "fetching from broker 0" in record.getMessage())
     assert noted.levelno == logging.INFO
     assert warned.created - noted.created >= 0.2
+
+
+@with_brokers(count=3)
+async def test_partition_that_is_moved_is_copied_to_the_new_replica_and_deleted_from_the_old(
+    brokers: Brokers,
+) -> None:
+    """In this order: the new one is asked for by itself, the old one goes when the metadata says so."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(5)))
+    await brokers.commit(
+        PartitionChangeRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=(2, 1, 0),
+            adding_replicas=(2,),
+            removing_replicas=(0,),
+        )
+    )
+    leader = brokers.replica(0, topic_id)
+    await until(lambda: leader.leader is not None and leader.leader.isr == {0, 1, 2}, "the ISR grows")
+    assert brokers.replica(2, topic_id).log.log_end_offset == 5
+    await brokers.commit(
+        PartitionChangeRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=(2, 1),
+            isr=(1, 2),
+            leader=2,
+            adding_replicas=(),
+            removing_replicas=(),
+        )
+    )
+    assert brokers.brokers[0].replicas.table.get(topic_id, 0) is None
+    assert leader.log.directory.name.endswith("-delete")
+    writer = await brokers.connect(2)
+    (row,) = rows(await writer.request(produce(topic_id, batch(1))))
+    assert (row.error_code, row.base_offset) == (ErrorCode.none, 5)
+
+
+@with_brokers(count=2)
+async def test_partition_that_comes_back_to_a_broker_begins_with_an_empty_log(brokers: Brokers) -> None:
+    """Its old log, of which the leader no longer knows how far it went, is not what it goes on with."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(5)))
+    old_log = brokers.replica(1, topic_id).log
+    await brokers.commit(
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=(0,), isr=(0,), leader=0)
+    )
+    await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=(0, 1)))
+    replica = brokers.replica(0, topic_id)
+    await until(lambda: replica.leader is not None and replica.leader.isr == {0, 1}, "it is in sync again")
+    new_log = brokers.replica(1, topic_id).log
+    assert new_log is not old_log
+    assert (old_log.directory.name.endswith("-delete"), new_log.log_end_offset) == (True, 5)

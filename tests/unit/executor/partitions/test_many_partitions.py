@@ -127,6 +127,23 @@ async def test_topics_deleted_together_wait_for_the_disk_side_by_side(brokers: B
     assert all(log.directory.name.endswith("-delete") for log in logs)
 
 
+@with_brokers(count=2)
+async def test_partitions_moved_away_together_wait_for_the_disk_side_by_side(brokers: Brokers) -> None:
+    """As above: a broker that is emptied would obey no other image meanwhile."""
+    topic_id = await brokers.create_topic("t", [(0, 1)] * 20)
+    logs = [brokers.replica(0, topic_id, number).log for number in range(20)]
+    moves = [
+        PartitionChangeRecord(partition_id=number, topic_id=topic_id, replicas=(1,), isr=(1,), leader=1)
+        for number in range(20)
+    ]
+    moving = asyncio.create_task(brokers.commit(*moves))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(brokers.brokers[0].replicas.table) == 0
+    await moving
+    assert all(log.directory.name.endswith("-delete") for log in logs)
+
+
 @with_brokers(config={"replica.lag.time.max.ms": "1000"})
 async def test_isrs_of_many_partitions_are_checked_a_slice_at_a_time(brokers: Brokers) -> None:
     """What is due every fifteen seconds must not hold the loop every fifteen seconds."""

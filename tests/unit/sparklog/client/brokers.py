@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from kio.schema.fetch.v16 import response as fetched
+from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 from kio.schema.produce.v10 import response as produced
 
@@ -37,7 +38,9 @@ class Brokers:
         self.records: bytes | None = None
         """What a leader answers a fetch with; None leaves it without an answer."""
         self.asked: list[BrokerId] = []
-        """Who was asked for metadata."""
+        """Who was asked for metadata,"""
+        self.asked_for: list[set[str | None]] = []
+        """and for that of which topics."""
         self.produced: list[BrokerId] = []
         """Who was sent records."""
 
@@ -48,17 +51,19 @@ class Brokers:
                 ApiKey.METADATA: Api(11, 11, self._metadata(broker_id)),
                 ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
                 ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
+                ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
             }
             listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
             closing.push_async_callback(listener.close)
             self.listeners.append(listener)
 
-    def client(self, *, retry_backoff_ms: int = 20) -> ClusterClient:
+    def client(self, *, retry_backoff_ms: int = 20, of_this_application: bool = False) -> ClusterClient:
         """Return a client that was given the last broker's address."""
         address = ("127.0.0.1", self.listeners[-1].port)
         return ClusterClient(
             ClientConfig(
                 bootstrap_servers=(address,),
+                of_this_application=of_this_application,
                 request_timeout_ms=5_000,
                 retry_backoff_ms=retry_backoff_ms,
                 retry_backoff_max_ms=max(retry_backoff_ms, 1_000),
@@ -80,36 +85,62 @@ class Brokers:
         )
 
     def _metadata(self, broker_id: BrokerId) -> Callable[[Request], Any]:
-        def answer(_: Request) -> metadata.MetadataResponse:
+        def answer(request: Request) -> metadata.MetadataResponse:
             self.asked.append(broker_id)
+            self.asked_for.append({topic.name for topic in request.body.topics})
             return metadata.MetadataResponse(
                 throttle_time=timedelta(0),
                 brokers=self._endpoints(metadata.MetadataResponseBroker),
                 cluster_id="c",
                 controller_id=0,
-                topics=(
-                    metadata.MetadataResponseTopic(
-                        error_code=ErrorCode.none,
-                        name="t",
-                        topic_id=TOPIC_ID,
-                        is_internal=False,
-                        partitions=tuple(
-                            metadata.MetadataResponsePartition(
-                                error_code=ErrorCode.none,
-                                partition_index=partition,
-                                leader_id=leader.broker_id,
-                                leader_epoch=leader.leader_epoch,
-                                replica_nodes=(0, 1, 2),
-                                isr_nodes=(0, 1, 2),
-                                offline_replicas=(),
-                            )
-                            for (_, partition), leader in (self.believed or self.leaders).items()
-                        ),
-                    ),
-                ),
+                topics=tuple(self._described(topic.name) for topic in request.body.topics),
             )
 
         return answer
+
+    def _described(self, name: str) -> metadata.MetadataResponseTopic:
+        leaders = {
+            partition: leader
+            for (topic, partition), leader in (self.believed or self.leaders).items()
+            if topic == name
+        }
+        return metadata.MetadataResponseTopic(
+            error_code=ErrorCode.none if leaders else ErrorCode.unknown_topic_or_partition,
+            name=name,
+            topic_id=TOPIC_ID,
+            is_internal=False,
+            partitions=tuple(
+                metadata.MetadataResponsePartition(
+                    error_code=ErrorCode.none,
+                    partition_index=partition,
+                    leader_id=leader.broker_id,
+                    leader_epoch=leader.leader_epoch,
+                    replica_nodes=(0, 1, 2),
+                    isr_nodes=(0, 1, 2),
+                    offline_replicas=(),
+                )
+                for partition, leader in leaders.items()
+            ),
+        )
+
+    def _list_offsets(self, request: Request) -> listed.ListOffsetsResponse:
+        return listed.ListOffsetsResponse(
+            throttle_time=timedelta(0),
+            topics=tuple(
+                listed.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        listed.ListOffsetsPartitionResponse(
+                            partition_index=partition.partition_index,
+                            error_code=ErrorCode.none,
+                            offset=0,
+                        )
+                        for partition in topic.partitions
+                    ),
+                )
+                for topic in request.body.topics
+            ),
+        )
 
     def _produce(self, broker_id: BrokerId) -> Callable[[Request], Any]:
         def answer(request: Request) -> produced.ProduceResponse:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from kio.schema.fetch.v16.request import FetchRequest
 
 from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_client
 
 
@@ -107,5 +108,36 @@ def test_metadata_of_a_broker_that_is_behind_does_not_bring_an_old_leader_back()
         brokers.asked_since()
         assert client.leader(FIRST) == Leader(2, 2)
         assert len(brokers.asked_since()) == 1
+
+    with_client(use)
+
+
+def test_outdated_topics_are_asked_for_in_one_request() -> None:
+    """A broker that dies led some of every topic; one after the other they would be asked for."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        names = {"t", "u", "v"}
+        brokers.leaders |= {TopicPartition(name, 0): Leader(0, 1) for name in names}
+        for name in sorted(names):
+            client.topic(name)
+        brokers.asked_for.clear()
+        client.disconnect(0)
+        for name in sorted(names):
+            assert client.leader(TopicPartition(name, 0)) == Leader(0, 1)
+        assert brokers.asked_for == [names]
+
+    with_client(use)
+
+
+def test_topic_that_may_be_created_is_asked_for_without_others_that_may_be_gone() -> None:
+    """The broker would create those, too."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        brokers.leaders[TopicPartition("u", 0)] = Leader(0, 1)
+        client.forget("gone")
+        client.topic("u", create=True)
+        assert brokers.asked_for == [{"u"}]
+        client.topic("t")
+        assert brokers.asked_for[1:] == [{"t", "gone"}]
 
     with_client(use)

@@ -33,6 +33,7 @@ def test_read_options_by_default_read_everything_of_the_sessions_own_cluster() -
     """The shortest read needs no address and no offsets."""
     options = read(subscribe="flights")
     assert options.client.bootstrap_servers == (("own", 9092),)
+    assert options.client.of_this_application, "so its end is known from that of its controller"
     assert options.topics == Subscribed(("flights",))
     assert (options.starting, options.ending) == (EARLIEST, LATEST)
     assert options.fail_on_data_loss
@@ -47,6 +48,7 @@ def test_read_options_names_in_any_case_are_found() -> None:
     assert options.topics == Subscribed(("a", "b"))
     assert not options.fail_on_data_loss
     assert options.client.bootstrap_servers == (("x", 1), ("::1", 2))
+    assert not options.client.of_this_application
 
 
 def test_read_options_all_forms_are_parsed() -> None:

@@ -22,6 +22,10 @@ _ids = st.integers(1, 2**128 - 1).map(lambda number: UUID(int=number))
 _broker_ids = st.integers(0, 2**31 - 1)
 _some_brokers = st.lists(_broker_ids, max_size=3, unique=True).map(tuple)
 _levels = st.integers(0, 2**15 - 1)
+_quota_entities = st.dictionaries(
+    st.sampled_from(["user", "client-id", "ip"]), st.none() | _names, min_size=1, max_size=2
+).map(lambda entity: tuple(sorted(entity.items())))
+_quotas = st.dictionaries(_names, st.floats(min_value=0, exclude_min=True), min_size=1, max_size=2)
 
 
 @st.composite
@@ -87,6 +91,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
                 st.tuples(st.sampled_from(ResourceType), st.just("") | _names), values, max_size=4
             )
         ),
+        client_quotas=draw(st.dictionaries(_quota_entities, _quotas, max_size=3)),
         next_producer_id=draw(st.integers(0, 2**63 - 1)),
     )
 

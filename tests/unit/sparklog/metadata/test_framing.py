@@ -17,6 +17,7 @@ from sparklog.metadata.schemas import (
     BrokerFeature,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -26,6 +27,7 @@ from sparklog.metadata.schemas import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -36,7 +38,24 @@ from sparklog.metadata.schemas import (
 TOPIC_ID: Final = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 DIRECTORY: Final = UUID(int=77)
 
+QUOTA_ENTITY: Final = (
+    QuotaEntityData(entity_type="client-id", entity_name="loader"),
+    QuotaEntityData(entity_type="user", entity_name=None),
+)
+
 GOLDEN: Final = [
+    pytest.param(
+        ClientQuotaRecord(entity=QUOTA_ENTITY, key="producer_byte_rate", value=1048576.5),
+        "010e00030a636c69656e742d6964076c6f6164657200057573657200001370726f64756365725f627974655f"
+        "7261746541300000800000000000",
+        id="client_quota",
+    ),
+    pytest.param(
+        ClientQuotaRecord(entity=QUOTA_ENTITY, key="producer_byte_rate", remove=True),
+        "010e00030a636c69656e742d6964076c6f6164657200057573657200001370726f64756365725f627974655f"
+        "7261746500000000000000000100",
+        id="client_quota_removed",
+    ),
     pytest.param(
         RegisterBrokerRecord(
             broker_id=3,

@@ -44,14 +44,15 @@ def write_checkpoints(
     high_watermarks: Mapping[TopicPartition, Offset] | None = None,
 ) -> None:
     """Write what a broker would of these logs."""
-    write = directory.checkpoints.write
-    write(RECOVERY_POINT_CHECKPOINT, {log.topic_partition: log.recovery_point for log in logs})
+    write, hosted = directory.checkpoints.write, {log.topic_partition for log in logs}
+    write(RECOVERY_POINT_CHECKPOINT, {log.topic_partition: log.recovery_point for log in logs}, hosted)
     starts = {log.topic_partition: log_start_offset_to_keep(log) for log in logs}
     write(
         LOG_START_OFFSET_CHECKPOINT,
         {partition: offset for partition, offset in starts.items() if offset is not None},
+        hosted,
     )
-    write(REPLICATION_OFFSET_CHECKPOINT, high_watermarks)
+    write(REPLICATION_OFFSET_CHECKPOINT, high_watermarks or {}, hosted)
 
 
 def test_lock_excludes_this_process_and_others_until_closed(tmp_path: Path) -> None:

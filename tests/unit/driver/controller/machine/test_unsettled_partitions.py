@@ -162,6 +162,64 @@ def test_broker_in_controlled_shutdown_may_go_when_all_know_of_the_last_part(
     assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
 
 
+def test_broker_in_controlled_shutdown_waits_for_what_another_decision_took_from_it() -> None:
+    """Between two of its parts another broker dies; who leads instead must be known before it goes, too."""
+    conversation = Conversation(partitions_per_decision=1).start(0, 1, 2)
+    conversation.create(creatable("t", assignments={0: (0, 2)}))
+    conversation.create(creatable("u", assignments={0: (0, 1, 2)}))
+    conversation.heartbeat(0, want_shut_down=True)
+    conversation.heartbeat(2)
+    gone(conversation, 1)
+    assert [conversation.partition(name=name).leader for name in ("t", "u")] == [2, 2]
+    assert conversation.tick() == []
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    conversation.heartbeat(2)
+    assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+
+
+def test_broker_in_controlled_shutdown_waits_for_what_the_driver_before_took_from_it() -> None:
+    """A new driver has not seen the leaders move, and others may not have heard of it."""
+    conversation = Conversation().start(0, 1)
+    conversation.create(creatable("t", assignments={0: (0, 1)}))
+    before = conversation.image.offset
+    conversation.heartbeat(0, want_shut_down=True)
+    conversation.take_over()
+    conversation.heartbeat(1, current_metadata_offset=before)
+    assert not conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+    conversation.heartbeat(1)
+    assert conversation.heartbeat(0, want_shut_down=True).reply.should_shut_down
+
+
+def test_dead_brokers_partitions_have_new_leaders_before_any_is_led_by_its_preferred_one_again() -> None:
+    """Nobody produces to a partition whose leader is dead; one that is led by another replica can wait."""
+    conversation = Conversation(partitions_per_decision=PART, leader_imbalance_check_interval_seconds="10")
+    conversation.start(0, 1, 2)
+    conversation.create(creatable("t", assignments=dict.fromkeys(range(PARTITIONS), (0, 1))))
+    conversation.create(creatable("u", assignments=dict.fromkeys(range(PARTITIONS), (2, 1))))
+    gone(conversation, 0)
+    conversation.tick()
+    conversation.start(0)
+    for number, partition in enumerate(partitions(conversation)):
+        conversation.propose(
+            1,
+            (1, 0),
+            partition_index=number,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+        )
+    conversation.now_ms += 10_000
+    for broker_id in (0, 1, 2):
+        conversation.heartbeat(broker_id)
+    balanced = next_decision(conversation)
+    assert [each.leader for each in balanced.records] == [0] * PART
+    gone(conversation, 2)
+    while not conversation.controller.is_settled:
+        leaders = [each.leader for each in next_decision(conversation).records]
+        moved = {partition.leader for partition in conversation.image.topics.by_name["u"].partitions.values()}
+        assert moved == {1} or leaders == [1] * PART
+    assert {partition.leader for partition in partitions(conversation)} == {0}
+
+
 def test_failed_directory_takes_all_its_replicas_in_one_decision(conversation: Conversation) -> None:
     """Between two parts the broker would be active, and might be elected to lead from the failed disk."""
     other = directory_of(8)

@@ -424,3 +424,31 @@ def test_leader_epoch_of_another_leadership_is_refused(requested: int, error_cod
     with pytest.raises(KafkaError) as raised:
         check_leader_epoch(requested, 5)
     assert raised.value.error_code is error_code
+
+
+def test_min_isr_of_a_partition_that_is_moved_is_that_of_the_replicas_it_had() -> None:
+    """With one replica each, a topic would take nothing while it is copied to another broker."""
+    machine = leader(replicas=(1,), isr=frozenset({1}))
+    machine.handle(PartitionChanged(8, (2, 1), frozenset({1}), 2, 0, adding_replicas=(2,)))
+    assert not machine.is_under_min_isr
+    assert machine.handle(Appended(12, 0)) == [AdvanceHighWatermark(12)]
+    machine.handle(PartitionChanged(9, (2, 1), frozenset({1}), 2, 0))
+    assert machine.is_under_min_isr, "they are here to stay now"
+
+
+def test_min_isr_of_a_new_leader_in_a_partition_that_is_moved_is_that_of_the_replicas_it_had() -> None:
+    """Whoever leads while it goes on, the answer must be the same."""
+    machine = leader(replicas=(2, 1), isr=frozenset({1}), adding_replicas=(2,))
+    assert machine.effective_min_insync_replicas == 1
+
+
+def test_follower_that_is_removed_counts_no_more_and_is_told_so() -> None:
+    """It may go on asking until it has heard of it."""
+    machine = leader()
+    machine.handle(fetched(3, 12))
+    machine.handle(PartitionChanged(8, (1, 2), frozenset({1, 2}), 2, 0))
+    machine.handle(Appended(12, 0))
+    assert machine.handle(fetched(2, 12)) == [AdvanceHighWatermark(12)]
+    with pytest.raises(KafkaError) as raised:
+        machine.handle(fetched(3, 12))
+    assert raised.value.error_code is ErrorCode.unknown_leader_epoch

@@ -38,6 +38,7 @@ def test_snapshot_says_everything_that_an_image_holds() -> None:
         "brokers",
         "topics",
         "configs",
+        "client_quotas",
         "next_producer_id",
         "open_transaction",
     }

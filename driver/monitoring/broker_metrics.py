@@ -1,0 +1,48 @@
+"""What the driver keeps of the nodes' metrics: of each node the newest figures, and when they came.
+
+The controller's own are there too, under its node id. One thread writes, any may read: `latest` returns a
+mapping that nobody changes any more. A node that is silent keeps its last figures, by their time to be told
+from new ones, until it is forgotten.
+"""
+
+import threading
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sparklog.metrics.names import MetricName
+from sparklog.types import BrokerId, TimestampMs
+
+__all__ = ["BrokerMetrics", "ReceivedMetrics"]
+
+
+class ReceivedMetrics(NamedTuple):
+    """The figures of one node at one time."""
+
+    received_at_ms: TimestampMs
+    """By the driver's clock, since 1970."""
+    values: Mapping[MetricName, float]
+
+
+class BrokerMetrics:
+    """The newest figures of every node of a cluster."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: Mapping[BrokerId, ReceivedMetrics] = MappingProxyType({})
+
+    def latest(self) -> Mapping[BrokerId, ReceivedMetrics]:
+        """Return the newest figures by node id; what is returned does not change."""
+        return self._latest
+
+    def received(self, node_id: BrokerId, values: Mapping[MetricName, float], now_ms: TimestampMs) -> None:
+        """Take a node's figures in."""
+        with self._lock:
+            self._latest = MappingProxyType({**self._latest, node_id: ReceivedMetrics(now_ms, values)})
+
+    def forget(self, node_id: BrokerId) -> None:
+        """The node is no longer one of the cluster's."""
+        with self._lock:
+            self._latest = MappingProxyType(
+                {id_: kept for id_, kept in self._latest.items() if id_ != node_id}
+            )

@@ -1,0 +1,62 @@
+"""What clients are told of partitions on their way to other replicas: answers to ListPartitionReassignments.
+
+Pure functions of an image and a request. Source: Kafka's ReplicationControlManager; KIP-455.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import Any
+
+from kio.schema.list_partition_reassignments.v0.response import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage, TopicImage
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["list_reassignments_response"]
+
+
+def list_reassignments_response(
+    image: MetadataImage, request: Any
+) -> Generator[None, None, ListPartitionReassignmentsResponse]:
+    """Return which of the partitions asked for (all, if none are named) are being reassigned.
+
+    What is not, or does not exist, is left out. Yields after each topic and each partition.
+    """
+    by_name = image.topics.by_name
+    asked: Iterable[tuple[TopicImage, Iterable[int]]]
+    if request.topics is None:
+        asked = ((topic, topic.partitions) for topic in by_name.values())
+    else:
+        asked = (
+            (by_name[named.name], dict.fromkeys(named.partition_indexes))
+            for named in request.topics
+            if named.name in by_name
+        )
+    topics = []
+    for topic, numbers in asked:
+        yield
+        partitions = []
+        for number in numbers:
+            yield
+            partition = topic.partitions.get(number)
+            if partition is not None and partition.is_reassigning:
+                partitions.append(
+                    OngoingPartitionReassignment(
+                        partition_index=number,
+                        replicas=partition.replicas,
+                        adding_replicas=partition.adding_replicas,
+                        removing_replicas=partition.removing_replicas,
+                    )
+                )
+        if partitions:
+            topics.append(OngoingTopicReassignment(name=topic.name, partitions=tuple(partitions)))
+    return unthrottled(
+        ListPartitionReassignmentsResponse,
+        error_code=ErrorCode.none,
+        error_message=None,
+        topics=tuple(topics),
+    )

@@ -1,0 +1,105 @@
+"""Names of metrics, as Kafka's: a JMX ObjectName, and which of its attributes.
+
+Kafka has two kinds. Those of its servers have a name and a fixed set of attributes
+(`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` with Count, OneMinuteRate). Those of its
+common library have no name, and the attribute says what it is (`kafka.server:type=raft-metrics` with
+current-epoch). Source: Kafka's KafkaMetricsGroup and JmxReporter.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+__all__ = ["COUNT", "MEAN", "ONE_MINUTE_RATE", "QUANTILES", "VALUE", "Kind", "Metric", "MetricName"]
+
+VALUE: Final = "Value"
+COUNT: Final = "Count"
+ONE_MINUTE_RATE: Final = "OneMinuteRate"
+MEAN: Final = "Mean"
+QUANTILES: Final[Mapping[float, str]] = {
+    0.5: "50thPercentile",
+    0.75: "75thPercentile",
+    0.95: "95thPercentile",
+    0.98: "98thPercentile",
+    0.99: "99thPercentile",
+    0.999: "999thPercentile",
+    1.0: "Max",
+}
+"""The attributes of a histogram, by the share of its values that lie at or below each."""
+
+_QUOTED: Final = frozenset(',=:"*?\n')
+
+
+class Kind(Enum):
+    """What the figure of a metric is."""
+
+    GAUGE = "gauge"
+    """A value of now: attribute Value, or the one of its own."""
+    METER = "meter"
+    """A sum since the process began: attribute Count, and OneMinuteRate a second where rates are made."""
+    HISTOGRAM = "histogram"
+    """Attributes Count and Mean since the process began, and `QUANTILES` over the last minute or two."""
+
+
+class MetricName(NamedTuple):
+    """One figure: the ObjectName and the attribute."""
+
+    group: str
+    type: str
+    name: str | None
+    tags: tuple[tuple[str, str], ...] = ()
+    """Sorted by key."""
+    attribute: str = VALUE
+
+    def __str__(self) -> str:
+        """Return the ObjectName, without the attribute.
+
+        >>> str(MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (("topic", "t"),), COUNT))
+        'kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t'
+        """
+        named = [("type", self.type), *([] if self.name is None else [("name", self.name)]), *self.tags]
+        return f"{self.group}:" + ",".join(f"{key}={_quoted(value)}" for key, value in named)
+
+
+class Metric(NamedTuple):
+    """What the metrics of one name have in common; `of` names one of them."""
+
+    group: str
+    type: str
+    name: str | None
+    kind: Kind
+    meaning: str
+    """One sentence, for whoever reads the figure somewhere else."""
+    tag_keys: tuple[str, ...] = ()
+    """Sorted. A metric that has figures with and without tags has those that it may have."""
+    attribute: str = VALUE
+    """Of a gauge."""
+
+    def of(self, attribute: str | None = None, /, **tags: str) -> MetricName:
+        """Return the name of a figure.
+
+        >>> bytes_in = Metric("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", Kind.METER, "")
+        >>> bytes_in.of().attribute
+        'Count'
+        """
+        if attribute is None:
+            attribute = self.attribute if self.kind is Kind.GAUGE else COUNT
+        return MetricName(self.group, self.type, self.name, tuple(sorted(tags.items())), attribute)
+
+    def __str__(self) -> str:
+        """Return as what documents name it: the ObjectName without tags, and the attribute if it says what.
+
+        >>> str(Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, "", (), "current-epoch"))
+        'kafka.server:type=raft-metrics current-epoch'
+        """
+        name = str(self.of())
+        return name if self.name is not None else f"{name} {self.attribute}"
+
+
+def _quoted(value: str) -> str:
+    """Return a value as it stands in an ObjectName (`javax.management.ObjectName.quote`)."""
+    if _QUOTED.isdisjoint(value):
+        return value
+    for special in ("\\", '"', "*", "?"):
+        value = value.replace(special, "\\" + special)
+    return '"' + value.replace("\n", "\\n") + '"'

@@ -1,0 +1,112 @@
+"""Where one process keeps its instruments, and from where all of them are read at once.
+
+Whoever measures asks for an instrument once and keeps it: a `Meter`'s count is a plain number that the hot
+path adds to. A gauge is a function that is called when figures are read, so it must not search through
+anything long. What comes and goes with topics or connections is told by a source, which bounds itself.
+Belongs to one event loop; nothing is locked.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from sparklog.metrics.histogram import Histogram, Summary
+from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
+
+__all__ = ["Meter", "MetricRegistry", "Sample", "Source", "figures"]
+
+
+class Meter:
+    """How often something has happened, or how much of it there was, since the process began."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def mark(self, count: int = 1) -> None:
+        """Add."""
+        self.count += count
+
+
+class Sample(NamedTuple):
+    """One metric as it is now."""
+
+    name: MetricName
+    """Of a meter with the attribute Count; a histogram's attributes follow from its summary."""
+    kind: Kind
+    value: float | Summary
+
+
+Source: TypeAlias = Callable[[int], Iterable[Sample]]
+"""Returns what it has to tell, at a time of the monotonic clock in milliseconds."""
+
+
+class MetricRegistry:
+    """The instruments of one process."""
+
+    def __init__(self) -> None:
+        self._gauges: dict[MetricName, Callable[[], float | None]] = {}
+        self._meters: dict[MetricName, Meter] = {}
+        self._histograms: dict[MetricName, Histogram] = {}
+        self._sources: list[Source] = []
+
+    def meter(self, metric: Metric, **tags: str) -> Meter:
+        """Return the meter of that name, always the same."""
+        assert metric.kind is Kind.METER
+        return self._meters.setdefault(metric.of(**tags), Meter())
+
+    def histogram(
+        self, metric: Metric, bounds: tuple[float, ...], unit: float = 1.0, **tags: str
+    ) -> Histogram:
+        """Return the histogram of that name, always the same; see `Histogram`."""
+        assert metric.kind is Kind.HISTOGRAM
+        name = metric.of(**tags)
+        histogram = self._histograms.get(name)
+        if histogram is None:
+            histogram = self._histograms[name] = Histogram(bounds, unit)
+        return histogram
+
+    def gauge(self, metric: Metric, read: Callable[[], float | None], **tags: str) -> None:
+        """Have `read` called for the figure, instead of what was called before; None: there is none now."""
+        assert metric.kind is Kind.GAUGE
+        self._gauges[metric.of(**tags)] = read
+
+    def add_source(self, source: Source) -> None:
+        """Have `source` asked, too."""
+        self._sources.append(source)
+
+    def read(self, now_ms: int) -> list[Sample]:
+        """Return everything as it is at `now_ms` of the monotonic clock."""
+        samples = [Sample(name, Kind.METER, meter.count) for name, meter in self._meters.items()]
+        for name, read in self._gauges.items():
+            value = read()
+            if value is not None:
+                samples.append(Sample(name, Kind.GAUGE, value))
+        samples += [
+            Sample(name, Kind.HISTOGRAM, histogram.read(now_ms))
+            for name, histogram in self._histograms.items()
+        ]
+        for source in self._sources:
+            samples += source(now_ms)
+        return samples
+
+    def snapshot(self, now_ms: int) -> Mapping[MetricName, float]:
+        """Return every figure as it is at `now_ms` of the monotonic clock."""
+        return figures(self.read(now_ms))
+
+
+def figures(samples: Iterable[Sample]) -> dict[MetricName, float]:
+    """Return the single figures of samples: a histogram has one for each of its attributes."""
+    values: dict[MetricName, float] = {}
+    for name, _, value in samples:
+        if not isinstance(value, Summary):
+            values[name] = value
+            continue
+        group, type_, name_, tags, _ = name
+        values[MetricName(group, type_, name_, tags, COUNT)] = value.value_count
+        values[MetricName(group, type_, name_, tags, MEAN)] = (
+            value.total / value.value_count if value.value_count else 0.0
+        )
+        for attribute, quantile in zip(QUANTILES.values(), value.quantiles, strict=True):
+            values[MetricName(group, type_, name_, tags, attribute)] = quantile
+    return values

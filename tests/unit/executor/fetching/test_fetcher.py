@@ -1,0 +1,64 @@
+"""What followers ask of a leader that has nothing for them: requests are counted, at the leader."""
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.apis import ApiKey
+from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
+from tests.unit.executor.requests import batch, produce, rows
+
+ROUND_TRIPS = 200
+FEW = 10
+
+
+async def fetches_during_round_trips(brokers: Brokers, leader: int) -> int:
+    """Return how many Fetch requests a broker answers while somebody else has so many requests answered."""
+    topic_id = await brokers.create_topic("elsewhere", [(leader,)])
+    channel = await brokers.connect(leader)
+    metrics = brokers.brokers[leader].listener.metrics[ApiKey.FETCH]
+    before = metrics.count
+    for _ in range(ROUND_TRIPS):
+        (row,) = rows(await channel.request(produce(topic_id, batch())))
+        assert row.error_code is ErrorCode.none
+    return metrics.count - before
+
+
+@with_brokers(count=2, config=NO_BACKOFF_HELPS)
+async def test_follower_that_loads_all_its_producers_asks_its_leader_nothing(brokers: Brokers) -> None:
+    """It began one session without partitions after the other, as fast as the leader could answer."""
+    async with cut_and_held(brokers):
+        assert await fetches_during_round_trips(brokers, 1) <= FEW
+
+
+@with_brokers(
+    count=2, config={"max.incremental.fetch.session.cache.slots": "0", "replica.fetch.backoff.ms": "60000"}
+)
+async def test_follower_all_of_whose_partitions_rest_asks_its_leader_nothing(brokers: Brokers) -> None:
+    """A leader that refuses has enough to do; afterwards everybody is fetched for again."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    for partition in (0, 1):
+        brokers.replica(0, topic_id, partition).suspend()
+    metrics = brokers.brokers[0].listener.metrics[ApiKey.FETCH]
+    answered = metrics.count
+    await until(lambda: metrics.count > answered + 1, "refused fetches")
+    assert await fetches_during_round_trips(brokers, 0) <= FEW
+    for partition in (0, 1):
+        brokers.replica(0, topic_id, partition).resume()
+    channel = await brokers.connect(0)
+    assert [row.error_code for row in rows(await channel.request(produce(topic_id, batch(), batch())))] == [
+        ErrorCode.none,
+        ErrorCode.none,
+    ]
+
+
+@with_brokers(
+    count=2,
+    config={"max.incremental.fetch.session.cache.slots": "0", "replica.fetch.wait.max.ms": "10000"},
+)
+async def test_follower_without_a_session_waits_at_the_leader(brokers: Brokers) -> None:
+    """With no slot free it asked without waiting, over and over."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch()))
+    assert await fetches_during_round_trips(brokers, 0) <= FEW
+    (row,) = rows(await channel.request(produce(topic_id, batch())))
+    assert row.error_code is ErrorCode.none

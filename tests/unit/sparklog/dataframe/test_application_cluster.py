@@ -1,0 +1,54 @@
+"""Where a query that names no cluster goes: what a process finds in which Spark makes data sources."""
+
+from pathlib import Path
+
+import pytest
+from pyspark import SparkFiles
+
+from sparklog.dataframe.application_cluster import announced_address, write_address
+from sparklog.dataframe.source import SparklogDataSource
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The application's files, known to this process as to a worker of Spark's."""
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    return tmp_path
+
+
+def test_address_is_unknown_where_no_cluster_was_started(files: Path) -> None:
+    """The option is then required, and the message says so."""
+    assert announced_address() is None
+    with pytest.raises(ValueError, match=r"sparklog\.start\(spark\) starts one"):
+        SparklogDataSource({"subscribe": "t"}).schema()
+
+
+def test_address_is_that_of_the_cluster_started_last(files: Path) -> None:
+    """A session outlives a cluster, and means the next one then."""
+    write_address(files, "127.0.0.1:1001")
+    write_address(files, "127.0.0.1:1002")
+    assert announced_address() == "127.0.0.1:1002"
+    assert [path.name for path in files.iterdir()] == ["sparklog-bootstrap-servers"]
+
+
+def test_address_is_found_from_the_files_of_a_connect_session(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Spark Connect session has a directory of files of its own, in the application's."""
+    write_address(files, "127.0.0.1:1001")
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(files / "0b7ac2f0"))
+    assert announced_address() == "127.0.0.1:1001"
+
+
+def test_session_with_an_address_of_its_own_does_not_ask_for_the_applications(files: Path) -> None:
+    """`register` is for a session that wants another cluster than the application's."""
+    write_address(files, "127.0.0.1:1001")
+
+    class Registered(SparklogDataSource):
+        default_bootstrap_servers = "127.0.0.1:2001"
+
+    (server,) = Registered({"subscribe": "t"})._read_options().client.bootstrap_servers
+    assert server == ("127.0.0.1", 2001)
+    (server,) = SparklogDataSource({"subscribe": "t"})._read_options().client.bootstrap_servers
+    assert server == ("127.0.0.1", 1001)

@@ -1,0 +1,35 @@
+"""What a streaming query asks the cluster while it looks for new partitions, over real connections."""
+
+import pytest
+
+from sparklog.client.cluster_client import Leader
+from sparklog.dataframe.options import StreamReadOptions
+from sparklog.dataframe.stream_source import StreamSource
+from sparklog.types import TopicPartition
+from tests.unit.sparklog.client.brokers import Brokers, with_brokers
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [{"subscribe": "t,u,v"}, {"assign": '{"t": [0], "u": [0], "v": [0]}'}],
+    ids=["subscribe", "assign"],
+)
+def test_stream_of_many_topics_asks_for_all_of_them_in_one_request(topics: dict[str, str]) -> None:
+    """Every second each query asks; a hundred topics were a hundred requests, one after the other."""
+
+    def use(brokers: Brokers) -> None:
+        names = {"t", "u", "v"}
+        brokers.leaders = {TopicPartition(name, 0): Leader(0, 1) for name in names}
+        source = StreamSource(
+            StreamReadOptions.parse(
+                {**topics, "kafka.bootstrap.servers": f"127.0.0.1:{brokers.listeners[-1].port}"}, None
+            )
+        )
+        try:
+            for _ in range(2):
+                assert source.starts().keys() == brokers.leaders.keys()
+            assert brokers.asked_for == [names, names]
+        finally:
+            source.close()
+
+    with_brokers(use)

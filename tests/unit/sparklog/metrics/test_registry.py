@@ -1,0 +1,31 @@
+from sparklog.metrics.histogram import SECONDS
+from sparklog.metrics.names import COUNT, MEAN, Kind, Metric, MetricName
+from sparklog.metrics.registry import MetricRegistry, Sample
+
+BYTES_IN = Metric("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", Kind.METER, "Bytes.", ("topic",))
+TOTAL_TIME = Metric("kafka.network", "RequestMetrics", "TotalTimeMs", Kind.HISTOGRAM, "Time.", ("request",))
+EPOCH = Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, "Epoch.", (), "current-epoch")
+
+
+def test_registry_reads_instruments_gauges_and_sources_out_together() -> None:
+    """What is sent to the driver is everything, each figure under one name."""
+    registry = MetricRegistry()
+    registry.meter(BYTES_IN).mark(3)
+    registry.meter(BYTES_IN).mark(4)
+    registry.histogram(TOTAL_TIME, SECONDS, 1000, request="Fetch").record(0.002)
+    registry.gauge(EPOCH, lambda: 7)
+    registry.add_source(lambda now_ms: [Sample(BYTES_IN.of(topic="t"), Kind.METER, now_ms)])
+    values = registry.snapshot(5)
+    assert values[MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), COUNT)] == 7
+    assert values[MetricName("kafka.server", "raft-metrics", None, (), "current-epoch")] == 7
+    assert values[BYTES_IN.of(topic="t")] == 5
+    assert values[TOTAL_TIME.of(request="Fetch")] == 1
+    assert values[TOTAL_TIME.of(MEAN, request="Fetch")] == 2
+    assert 1.9 < values[TOTAL_TIME.of("99thPercentile", request="Fetch")] < 2.1
+
+
+def test_registry_leaves_a_gauge_out_that_has_no_figure() -> None:
+    """Missing is not zero."""
+    registry = MetricRegistry()
+    registry.gauge(EPOCH, lambda: None)
+    assert registry.snapshot(0) == {}

@@ -1,0 +1,83 @@
+"""What is installed: Spark finds data sources by the names of modules, so where files end up matters."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+REPOSITORY = Path(__file__).parents[2]
+
+LOOK_UP = """
+import io, json, pickle, sys
+from pyspark.sql.worker import lookup_data_sources
+
+before = set(sys.modules)
+answer = io.BytesIO()
+lookup_data_sources._main(io.BytesIO(), answer)
+import pyspark_sparklog
+
+print(json.dumps({
+    "names": b"sparklog" in answer.getvalue(),
+    "file": pyspark_sparklog.__file__,
+    "imported": sorted({name.partition(".")[0] for name in set(sys.modules) - before}),
+}))
+"""
+"""What Spark does when an application first names a data source, in a process of its own as there."""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the wheel puts beside other packages."""
+    directory = tmp_path_factory.mktemp("site-packages")
+    (wheel,) = WheelBuilder(str(REPOSITORY)).build(
+        directory=str(tmp_path_factory.mktemp("dist")), versions=["standard"]
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory)
+    return directory
+
+
+def test_wheel_has_the_module_that_spark_looks_for(installed: Path) -> None:
+    """Once installed, the format is known everywhere: `pyspark_sparklog` lies where Spark lists modules."""
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {
+        "driver",
+        "executor",
+        "jobs",
+        "pyspark_sparklog.py",
+        "sparklog",
+    }
+    assert not (installed / "sparklog" / "top-level").exists()
+
+
+def test_lookup_of_data_sources_finds_ours_and_imports_next_to_nothing(
+    installed: Path, tmp_path: Path
+) -> None:
+    """Every application whose Python has sparklog pays for this, also one that reads nothing but files."""
+    found = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", LOOK_UP],
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
+    assert found["names"]
+    assert Path(found["file"]).parent == installed
+    assert {"sparklog", "pyspark_sparklog"} <= set(found["imported"])
+    assert not {"pyarrow", "numpy", "cramjam", "asyncio", "driver", "executor"} & set(found["imported"])
+
+
+def test_editable_installation_has_both_directories_on_the_path(tmp_path: Path) -> None:
+    """Spark lists the directories of the path; it does not see what import hooks would find."""
+    (wheel,) = WheelBuilder(str(REPOSITORY)).build(directory=str(tmp_path), versions=["editable"])
+    with zipfile.ZipFile(wheel) as archive:
+        (path_file,) = [name for name in archive.namelist() if name.endswith(".pth")]
+        directories = archive.read(path_file).decode().split()
+    assert [Path(each) for each in directories] == [REPOSITORY, REPOSITORY / "sparklog" / "top-level"]
