@@ -15,7 +15,7 @@ from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.wire.requests import Deferred, Request
-from sparklog.wire.versions import upgrade, upgrade_in_steps
+from sparklog.wire.versions import upgrade_in_steps
 
 __all__ = ["ChangeHandlers"]
 
@@ -29,16 +29,9 @@ class ChangeHandlers:
         self._commit_queue = commit_queue
         self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config.request_timeout_ms)
 
-    def for_broker(self, request: Request) -> Deferred:
-        """Decide about what a broker asks for itself."""
-        deferred = Deferred()
-        decision = self._controller.handle(upgrade(request.body), monotonic_ms())
-        self._commit_queue.submit(decision, deferred.complete)
-        return deferred
-
-    def for_client(self, request: Request) -> Generator[None, None, Deferred]:
-        """Decide about what a client asks for, which may be thousands of topics, part by part."""
-        body = yield from upgrade_in_steps(request.body)
+    def handle(self, request: Request) -> Generator[None, None, Deferred]:
+        """Decide about what is asked for, which may be thousands of partitions, part by part."""
+        body = self._controller.in_full((yield from upgrade_in_steps(request.body)))
         deferred = Deferred()
         new_partitions = 0
         parts = yield from parts_of(body)

@@ -43,7 +43,7 @@ from driver.controller.machine.create_partitions import create_partitions
 from driver.controller.machine.create_topics import create_topics
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
-from driver.controller.machine.elections import elect_leaders, settle
+from driver.controller.machine.elections import elect_leaders, name_all, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
@@ -119,6 +119,10 @@ class Controller:
             KeyError: another kind of entity.
         """
         return _HANDLERS[type(request)](self, request, now_ms)
+
+    def in_full(self, request: Any) -> Any:
+        """Return a request that names all it is about, so that it can be divided (`parts`)."""
+        return name_all(self._cluster, request) if isinstance(request, ElectLeadersRequest) else request
 
     def tick(self, now_ms: int) -> Decision:
         """Fence the brokers that have been silent for too long, or else hold the elections that are due.

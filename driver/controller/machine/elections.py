@@ -5,11 +5,13 @@ change at once, and the rest by the decisions that follow (`unsettled_partitions
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from itertools import chain, islice
 from uuid import UUID
 
-from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
 from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 
 from driver.controller.machine.cluster_state import ClusterState, election_of
@@ -30,6 +32,7 @@ from sparklog.wire.throttling import unthrottled
 __all__ = [
     "elect_leaders",
     "elect_unfenced",
+    "name_all",
     "remove_from_isrs",
     "remove_lost_replicas",
     "settle",
@@ -134,18 +137,7 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decisi
     election = Election.PREFERRED if request.election_type == _PREFERRED else Election.UNCLEAN
     records: list[MetadataRecord] = []
     results = []
-    if request.topic_partitions is None:
-        index = cluster.topic_index
-        candidates = {*index.led_by_another, *index.leaderless}
-        wanted = [
-            (
-                topic.name,
-                tuple(n for n in topic.partitions if TopicIdPartition(topic.topic_id, n) in candidates),
-            )
-            for topic in cluster.image.topics.by_id.values()
-        ]
-    else:
-        wanted = [(topic.topic, tuple(topic.partitions)) for topic in request.topic_partitions]
+    wanted = [(topic.topic, topic.partitions) for topic in name_all(cluster, request).topic_partitions or ()]
     for name, numbers in wanted:
         answers = []
         for number in dict.fromkeys(numbers):
@@ -154,12 +146,23 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Decisi
                 records.append(_elect_one(cluster, name, number, election))
             except KafkaError as error:
                 error_code, message = error.error_code, error.message
-            if request.topic_partitions is None and error_code is ErrorCode.election_not_needed:
-                continue
             answers.append(PartitionResult(partition_id=number, error_code=error_code, error_message=message))
         results.append(ReplicaElectionResult(topic=name, partition_result=tuple(answers)))
     logger.info("ElectLeaders: %s election of %d leaders", election.name.lower(), len(records))
     return Decision(records, _elections(ErrorCode.none, tuple(results)))
+
+
+def name_all(cluster: ClusterState, request: ElectLeadersRequest) -> ElectLeadersRequest:
+    """Return a request that names its partitions: one for all stands for those that need the election."""
+    if request.topic_partitions is not None:
+        return request
+    index = cluster.topic_index
+    needed = [*index.leaderless, *(index.led_by_another if request.election_type == _PREFERRED else ())]
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, number, _ in cluster.partitions(needed):
+        by_topic[topic.name].append(number)
+    named = (TopicPartitions(topic=name, partitions=tuple(sorted(each))) for name, each in by_topic.items())
+    return replace(request, topic_partitions=tuple(named))
 
 
 _Change = PartitionChangeRecord | None

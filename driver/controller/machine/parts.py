@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest
 from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
+from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -21,14 +23,17 @@ from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 
 from driver.controller.machine.create_topics import refused_topics, too_many_partitions
+from sparklog.errors import ErrorCode
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["TOPICS_PER_PART", "joined", "parts_of", "refused"]
 
 TOPICS_PER_PART: Final = 150
 
-_PARTITIONS_OF_A_TOPIC: Final = 5
-"""So many leaders to elect count as a topic; a partition to be reassigned takes as long as one."""
+_PARTITIONS_OF_A_TOPIC: Final = 2
+"""So many partitions that change count as a topic; one that is to be reassigned takes as long as one."""
+
+_PARTITIONS_PER_PART: Final = TOPICS_PER_PART * _PARTITIONS_OF_A_TOPIC
 
 
 class _Division(NamedTuple):
@@ -63,8 +68,24 @@ _DIVISIONS: Final[dict[type[Any], _Division]] = {
         "topic_partitions",
         "replica_election_results",
         lambda topic: (topic.topic, topic.partitions),
-        lambda topic: _pieces(topic, TOPICS_PER_PART * _PARTITIONS_OF_A_TOPIC),
+        lambda topic: _pieces(topic, _PARTITIONS_PER_PART),
         lambda topic: 1 + len(topic.partitions) // _PARTITIONS_OF_A_TOPIC,
+    ),
+    AlterPartitionRequest: _Division(
+        "topics",
+        "topics",
+        id,
+        lambda topic: _pieces(topic, _PARTITIONS_PER_PART),
+        lambda topic: 1 + len(topic.partitions) // _PARTITIONS_OF_A_TOPIC,
+    ),
+    AssignReplicasToDirsRequest: _Division(
+        "directories",
+        "directories",
+        id,
+        lambda directory: _directory_pieces(directory),  # noqa: PLW0108  (it is defined below)
+        lambda directory: (
+            1 + sum(len(topic.partitions) for topic in directory.topics) // _PARTITIONS_OF_A_TOPIC
+        ),
     ),
     AlterPartitionReassignmentsRequest: _Division(
         "topics",
@@ -114,11 +135,30 @@ def _pieces(topic: Any, size: int) -> Iterator[Any]:
         yield replace(topic, partitions=named[start : start + size])
 
 
+def _directory_pieces(directory: Any) -> Iterator[Any]:
+    """Yield a directory as often as it takes to name all of its replicas."""
+    topics: list[Any] = []
+    size = 0
+    for topic in directory.topics:
+        for piece in _pieces(topic, _PARTITIONS_PER_PART):
+            if topics and size + len(piece.partitions) > _PARTITIONS_PER_PART:
+                yield replace(directory, topics=tuple(topics))
+                topics, size = [], 0
+            topics.append(piece)
+            size += len(piece.partitions)
+    yield replace(directory, topics=tuple(topics))
+
+
 def joined(request: Any, replies: Sequence[Any]) -> Generator[None, None, Any]:
-    """Return the reply to a request of the replies to its parts, in their order; yield after each."""
+    """Return the reply to a request of the replies to its parts, in their order; yield after each.
+
+    A part that was refused as a whole stands for all: who asked asks again, and learns what was decided.
+    """
     answered = _DIVISIONS[type(request)].answered
     items: list[Any] = []
     for reply in replies:
+        if getattr(reply, "error_code", ErrorCode.none) is not ErrorCode.none:
+            return reply
         items += getattr(reply, answered)
         yield
     return replace(replies[0], **{answered: tuple(items)})
