@@ -21,6 +21,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import LIVENESS, NO_CRASH
 from tests.simulation.liveness import unsettled, waits_for_the_lost
+from tests.simulation.moves import Moves
 from tests.simulation.network import Link, Network
 from tests.simulation.observer import Observer, Outcome
 from tests.simulation.scheduler import Scheduler
@@ -70,6 +71,7 @@ class World(Observer):
         self.starting: set[BrokerId] = set()
         self.accepts_writes = True
         self.faults = Faults(self)
+        self._moves = Moves(self, seed)
         self._incarnations = 0
         self._directories = 0
         for broker_id in range(broker_count):
@@ -124,9 +126,11 @@ class World(Observer):
         scheduler = self.scheduler
         faults_end_ms = FORMING_MS + scheduler.random.choice((2_500, 4_000, 8_000))
         scheduler.after(FORMING_MS, self.faults.begin, faults_end_ms)
+        scheduler.after(FORMING_MS, self._moves.begin)
         while scheduler.now_ms < faults_end_ms:
             scheduler.step()
         self.faults.end()
+        self._moves.end()
         self.tell(None, "all faults are over")
         stop_writing_ms = faults_end_ms + 500
         next_look_ms = 0

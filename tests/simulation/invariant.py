@@ -96,3 +96,9 @@ class Invariant:
 
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
         """All faults are over, and everybody had the time to catch up."""
+
+
+def ends_reassignment(before: PartitionRegistration, after: PartitionRegistration) -> bool:
+    """Whether the leader may have come into the ISR by the very decision that elects it."""
+    is_over = before.is_reassigning and not after.is_reassigning
+    return is_over and set(after.replicas) == set(before.target_replicas) == set(after.isr)

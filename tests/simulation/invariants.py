@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.observer import Observer
 
 
-from tests.simulation.invariant import Invariant
+from tests.simulation.invariant import Invariant, ends_reassignment
 from tests.simulation.metadata_invariants import (
     CommittedMetadataStays,
     ControllerHasCommitted,
@@ -59,6 +59,8 @@ class LeaderInIsr(Invariant):
         in_sync = self.world.in_sync(before)
         if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
             return
+        if ends_reassignment(before, after):
+            return
         if in_sync or not before.last_known_elr:
             self.fail(
                 f"leader {after.leader} was neither in the ISR {before.isr} nor eligible {before.elr}", key
@@ -86,6 +88,8 @@ class LongestLogLeads(Invariant):
         in_sync_last = self._in_sync_last.pop(key, {*before.isr, *before.elr})
         if after.leader in (*before.isr, *before.elr) or self.world.allows_unclean_election(key):
             return
+        if ends_reassignment(before, after):
+            return
         if not self.world.is_as_decided(after.leader):
             # It was chosen for what it has lost since, while the decision was on its way to a majority.
             return
@@ -100,10 +104,38 @@ class LongestLogLeads(Invariant):
                 )
 
     def _kept(self, ledger: Ledger, partition: PartitionRegistration, broker_id: BrokerId) -> int:
+        if broker_id not in partition.replicas:
+            return 0
         disk = self.world.disks[broker_id]
         log = disk.logs.get(ledger.key)
         is_its_disk = partition.directory_of(broker_id) in (None, disk.directory_id)
         return ledger.common_count(log) if log is not None and is_its_disk else 0
+
+
+class ReassignmentKeepsReplicas(Invariant):
+    """A reassignment takes replicas away when all others are in sync, or those that it had added.
+
+    Until then it is known what there was before, and nothing is said of replicas that there are not.
+    """
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        named = {*after.isr, *after.elr, *after.last_known_elr}
+        if strangers := {*named, *after.adding_replicas, *after.removing_replicas}.difference(after.replicas):
+            self.fail(f"{strangers} are no replicas of {after.replicas}", key)
+        if before is None:
+            return
+        is_complete = not after.is_reassigning and set(after.replicas) <= set(after.isr)
+        if set(after.original_replicas) != set(before.original_replicas) and not is_complete:
+            self.fail(
+                f"the replicas were {before.original_replicas} and are {after.original_replicas}, without "
+                f"having been in sync: ISR {after.isr}",
+                key,
+            )
+        removed = set(before.replicas).difference(after.replicas)
+        if removed and after.leader_epoch == before.leader_epoch:
+            self.fail(f"{removed} are removed in the leader epoch {after.leader_epoch} of their time", key)
 
 
 class EligibleReplicasStay(Invariant):
@@ -121,10 +153,10 @@ class EligibleReplicasStay(Invariant):
         if before.isr and world.changes_min_insync_replicas(key):
             # They were chosen under another minimum.
             return
-        if len(after.isr) >= min(world.min_insync_replicas(key), len(after.replicas)):
+        if len(after.isr) >= min(world.min_insync_replicas(key), len(after.original_replicas)):
             return
         gone = {*before.isr, *before.elr} - {*after.isr, *after.elr}
-        for broker_id in gone:
+        for broker_id in gone.intersection(after.replicas):
             if not world.may_have_lost(broker_id) and not world.allows_unclean_election(key):
                 self.fail(f"broker {broker_id} was in sync and is not even eligible to lead any more", key)
 
@@ -230,7 +262,9 @@ class AcknowledgedByMinIsr(Invariant):
         minima = [
             image.topic_configs(replica.topic_partition.topic).get(MIN_INSYNC_REPLICAS) for image in images
         ]
-        minimum = min([len(leader.replicas), *(int(value) for value in minima if value is not None)])
+        registrations = (image.topics.partition(*key) for image in images)
+        counts = [len(each.original_replicas) for each in registrations if each is not None]
+        minimum = min([*counts, *(int(value) for value in minima if value is not None)])
         if len(holders) < minimum:
             self.fail(
                 f"{broker.name} acknowledges up to {end_offset}, which only {holders} have; "
@@ -350,6 +384,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     LongestLogLeads,
     EligibleReplicasStay,
     StrongIsr,
+    ReassignmentKeepsReplicas,
     CommittedPrefixAgreement,
     MonotonicHighWatermark,
     AcknowledgedByMinIsr,

@@ -32,6 +32,8 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
                 continue
             if partition.leader is None or set(partition.isr) != set(partition.replicas):
                 return f"{name}-{number} has leader {partition.leader}, ISR {partition.isr}", key
+            if partition.is_reassigning:
+                return f"{name}-{number} adds {partition.adding_replicas} for ever", key
             for broker_id in partition.replicas:
                 replica = world.replica(broker_id, key)
                 ends = (replica.high_watermark, replica.log.log_end_offset)

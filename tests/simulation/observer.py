@@ -20,7 +20,7 @@ from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.controller_process import ControllerProcess
 from tests.simulation.disk import Disk
-from tests.simulation.invariant import Violation
+from tests.simulation.invariant import Violation, ends_reassignment
 from tests.simulation.invariants import Invariants
 from tests.simulation.ledger import Ledger, Promise
 from tests.simulation.metadata_copy import MetadataCopy
@@ -194,7 +194,7 @@ class Observer:
         """Allow a loss that nobody can avoid, or that the topic allows."""
         assert after.leader is not None
         in_sync = self.in_sync(before)
-        is_clean = after.leader in (*before.isr, *before.elr)
+        is_clean = after.leader in (*before.isr, *before.elr) or ends_reassignment(before, after)
         allowed = not is_clean and (self.allows_unclean_election(key) or not in_sync)
         if key in self.disks[after.leader].damaged:
             allowed = allowed or all(key in self.disks[broker_id].damaged for broker_id in in_sync)

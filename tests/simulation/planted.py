@@ -3,12 +3,16 @@
 They prove that the invariants can fail and that the faults reach the places where they would.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from driver.controller.machine import alter_partition, broker_registration, elections, partition_changes
+from driver.controller.machine import (
+    alter_partition,
+    broker_registration,
+    elections,
+    partition_changes,
+)
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.partition_changes import Election
 from driver.controller.machine.unclean_recovery import UncleanRecovery
@@ -27,36 +31,9 @@ from sparklog.storage.machine.producer_states import FRESH, ProducerStates
 from sparklog.storage.machine.recovery_rules import SoundPrefix
 from sparklog.types import BrokerId
 from tests.simulation.disk import Disk
+from tests.simulation.planted_bug import PlantedBug, Replacement
+from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
 from tests.simulation.voting import Voting
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """What stands where for as long as the bug is planted."""
-
-    owner: Any
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class PlantedBug:
-    """A bug, and where it goes."""
-
-    what: str
-    replacements: Callable[[], Sequence[Replacement]]
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """Have the bug while inside."""
-        with ExitStack() as stack:
-            for owner, name, value in (
-                (replacement.owner, replacement.name, replacement.value)
-                for replacement in self.replacements()
-            ):
-                stack.callback(setattr, owner, name, owner.__dict__[name])
-                setattr(owner, name, value)
-            yield
 
 
 def _truncate_to_high_watermark() -> Sequence[Replacement]:
@@ -451,5 +428,6 @@ PLANTED = {
         "a producer's retry is appended once more",
         _sequence_unchecked,
     ),
+    **REASSIGNMENT_BUGS,
 }
 """By name."""

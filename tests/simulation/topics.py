@@ -3,6 +3,11 @@
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
@@ -13,6 +18,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.metadata.image import ResourceType
+from sparklog.types import BrokerId
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -64,4 +70,12 @@ def unclean_election(topic: str, partition: int) -> Any:
     partitions = TopicPartitions(topic=topic, partitions=(partition,))
     return ElectLeadersRequest(
         election_type=_UNCLEAN, topic_partitions=(partitions,), timeout=timedelta(seconds=1)
+    )
+
+
+def reassignment(topic: str, partition: int, target: tuple[BrokerId, ...] | None) -> Any:
+    """Return the request that moves a partition; to None it calls off what another has begun."""
+    partitions = (ReassignablePartition(partition_index=partition, replicas=target),)
+    return AlterPartitionReassignmentsRequest(
+        timeout=timedelta(seconds=1), topics=(ReassignableTopic(name=topic, partitions=partitions),)
     )

@@ -1,5 +1,6 @@
 """AlterPartitionReassignments: replicas are added, get into sync, and only then the others are removed."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, Cre
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
 from driver.controller.machine.decision import Decision
+from driver.controller.machine.partition_changes import Election, IsrRules, change_partition
 from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import NO_LEADER_CHANGE, UNASSIGNED_DIRECTORY, PartitionChangeRecord
@@ -382,3 +384,17 @@ def test_many_partitions_are_reassigned_part_by_part_and_answered_together() -> 
     assert {answer.error_code for answer in answers[:-1]} == {ErrorCode.none}
     assert answers[-1].error_code is ErrorCode.unknown_topic_or_partition
     assert all(conversation.partition(number).is_reassigning for number in range(count))
+
+
+def test_replicas_that_are_being_added_make_no_eligible_leaders(conversation: Conversation) -> None:
+    """A leader alone commits by itself while others are only being added; who fell behind misses records."""
+    conversation.create(creatable("two", assignments={0: (0,)}, configs={"min.insync.replicas": "2"}))
+    conversation.say(request((0, 1, 2), topic="two"))
+    partition = conversation.partition(name="two")
+    rules = IsrRules(unclean_election=False, min_in_sync_replicas=2, eligible_leader_replicas=True)
+    joined_and_left = replace(partition, isr=(0, 1))
+    record = change_partition(
+        joined_and_left, conversation.topic_id("two"), 0, lambda _: True, rules, Election.ONLINE, isr=(0,)
+    )
+    assert record is not None
+    assert (record.isr, record.eligible_leader_replicas) == ((0,), None)

@@ -1,0 +1,49 @@
+"""An administrator who moves partitions from broker to broker while all else goes wrong, in some seeds.
+
+Not one of the faults: a cluster that is asked to move its partitions is well, and must get them there.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from sparklog.types import BrokerId
+from tests.simulation.topics import reassignment
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import World
+
+_IN_ONE_SEED_OF: Final = 4
+_PAUSES_MS: Final = (100, 400, 1_500)
+_CANCELLED: Final = 0.25
+"""How many requests call off what another one began."""
+
+
+class Moves:
+    """Asks for reassignments, of one partition at a time, until it is told to stop."""
+
+    def __init__(self, world: "World", seed: int) -> None:
+        self._world = world
+        self._is_over = seed % _IN_ONE_SEED_OF != _IN_ONE_SEED_OF - 1
+
+    def begin(self) -> None:
+        """Begin to ask, if this is such a seed."""
+        if not self._is_over:
+            self._pause_ms = self._world.scheduler.random.choice(_PAUSES_MS)
+            self._move()
+
+    def end(self) -> None:
+        """Ask for nothing more; what is under way is to come to its end."""
+        self._is_over = True
+
+    def _move(self) -> None:
+        if self._is_over:
+            return
+        world, random = self._world, self._world.scheduler.random
+        topic = random.choice(list(world.topics.values()))
+        number = random.randrange(topic.partitions)
+        target: tuple[BrokerId, ...] | None = None
+        if random.random() >= _CANCELLED:
+            brokers = list(world.disks)
+            target = tuple(random.sample(brokers, min(len(brokers), random.choice((1, 2, 2, 3, 3)))))
+        world.tell(None, f"{topic.name}-{number} is to be moved to {target}")
+        world.ask_controller(reassignment(topic.name, number, target))
+        world.scheduler.after(1 + random.randrange(2 * self._pause_ms), self._move)
