@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.api.apis import BrokerServices, partition_apis
+from executor.api.apis import BrokerServices
 from executor.api.client_listeners import ClientListeners
 from executor.api.quorum_listener import QuorumListener
 from executor.control.broker_life import BrokerLife
@@ -130,7 +130,7 @@ class Broker:
                 node_id=node_id,
                 config=config,
                 image=quorum.image,
-                partition_apis=partition_apis(replicas, config),
+                replicas=replicas,
                 suspicions=suspicions,
                 senders=senders,
             )

@@ -1,6 +1,6 @@
 """What a broker's listener serves: which handler answers which API."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
@@ -23,6 +23,7 @@ from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
+from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.fetch_metadata import LARGEST
@@ -39,13 +40,12 @@ class BrokerServices:
     node_id: BrokerId
     config: BrokerConfig
     image: Callable[[], MetadataImage]
-    partition_apis: Mapping[ApiKey, Api]
-    """See `partition_apis`."""
+    replicas: Replicas
     suspicions: BrokerSuspicions
     senders: Senders
 
 
-def broker_apis(services: BrokerServices) -> dict[ApiKey, Api]:
+def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey, Api]:
     """Return the table of all listeners."""
     metadata = MetadataHandler(
         services.image,
@@ -82,10 +82,10 @@ def broker_apis(services: BrokerServices) -> dict[ApiKey, Api]:
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, refuse=refusals.get(api_key))
         for api_key, handler in handlers.items()
     }
-    return {**services.partition_apis, **apis}
+    return {**partition_apis(services.replicas, services.config, quotas), **apis}
 
 
-def partition_apis(replicas: Replicas, config: BrokerConfig) -> dict[ApiKey, Api]:
+def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:
     """Return the part of the table that is about partitions, before the replicas have an image."""
     table, delayed, executor = replicas.table, replicas.delayed, replicas.executor
     sessions = FetchSessions(
@@ -101,7 +101,12 @@ def partition_apis(replicas: Replicas, config: BrokerConfig) -> dict[ApiKey, Api
             max_decompressed_bytes=config.message_max_decompressed_bytes,
         ).handle,
         ApiKey.FETCH: FetchHandler(
-            table, delayed, sessions, executor, max_response_bytes=config.fetch_max_bytes
+            table,
+            delayed,
+            sessions,
+            executor,
+            max_response_bytes=config.fetch_max_bytes,
+            consumer_quota=quotas.consumer,
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,

@@ -16,7 +16,9 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
+from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.types import or_minus_one
+from sparklog.wire.admission import Admission
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
@@ -28,8 +30,14 @@ __all__ = ["ClientListeners"]
 class ClientListeners:
     """The listeners of `listeners`. Made by `start`."""
 
-    def __init__(self, listeners: Sequence[Listener], endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        endpoints: tuple[Endpoint, ...],
+        request_quotas: RequestQuotas,
+    ) -> None:
         self._listeners = listeners
+        self._request_quotas = request_quotas
         self.endpoints = endpoints
         """Where clients are told to connect."""
         self._loading: asyncio.Task[None] | None = None
@@ -50,7 +58,8 @@ class ClientListeners:
             max_connections_per_ip=config.max_connections_per_ip,
             descriptors=descriptors,
         )
-        apis = broker_apis(services)
+        request_quotas = RequestQuotas(config.quota_windows)
+        apis = broker_apis(services, request_quotas)
         try:
             for endpoint in config.listeners:
                 listener = await Listener.start(
@@ -59,6 +68,7 @@ class ClientListeners:
                     apis,
                     name=endpoint.name,
                     features=_features(services.image),
+                    admission=Admission(meter=request_quotas.meter),
                     settings=config.socket_settings(),
                     quotas=quotas,
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
@@ -70,10 +80,11 @@ class ClientListeners:
             for listener in listeners:
                 await listener.close()
             raise
-        return cls(listeners, config.advertised_endpoints(tuple(bound), host_name))
+        return cls(listeners, config.advertised_endpoints(tuple(bound), host_name), request_quotas)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """There is something to tell of the cluster: serve from now on."""
+        await self._request_quotas.apply(image, delta)
         for listener in self._listeners:
             listener.accept_connections()
         if self._loading is None:

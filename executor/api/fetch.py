@@ -6,11 +6,14 @@ has found enough (`machine/fetch_progress.py`), or after `max_wait_ms`; until th
 pages, batch headers) before they are looked for again, and the records before the answer leaves. Only
 partitions that have changed since the last answer are looked at and told. Versions 4 to 18; from 13 on topics
 are named by id.
+
+A consumer gets at once no more than his quota lets him have without waiting, and an empty answer when he is
+to wait (KIP-219); nothing counts as told then.
 """
 
 import logging
 from asyncio import Future
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -23,8 +26,9 @@ from executor.api.partition_reads import FetchServices, read_failed, read_partit
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.quotas.machine.client_rates import RateQuota
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
-from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.requests import Deferred, Request, Steps, Throttled
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +41,31 @@ class DelayedFetch:
     Order for the caller: `begin`, once.
     """
 
-    __slots__ = ("_bucket", "_context", "_deadline_ms", "_deferred", "_is_answered", "_params", "_services")
+    __slots__ = (
+        "_bucket",
+        "_context",
+        "_deadline_ms",
+        "_deferred",
+        "_is_answered",
+        "_params",
+        "_quota",
+        "_services",
+    )
 
     def __init__(
-        self, services: FetchServices, params: FetchParams, context: FetchContext, deadline_ms: int
+        self,
+        services: FetchServices,
+        params: FetchParams,
+        context: FetchContext,
+        deadline_ms: int,
+        quota: RateQuota | None,
     ) -> None:
         self._services = services
         self._params = params
         self._context = context
         self._deadline_ms = deadline_ms
+        self._quota = quota
+        """What the records count for; None if the reader may have any number."""
         self._deferred: Deferred | None = None
         """What is to be completed; None while it may still be answered at once."""
         self._bucket: int | None = None
@@ -185,13 +205,23 @@ class DelayedFetch:
         deferred = self._deferred
         if deferred is not None:
             self._leave()
-        context = self._context
-        progress.told(context)
+        context, found, throttle_ms = self._context, progress.found, 0
+        if self._quota is None:
+            progress.told(context)
+        else:
+            may_have, throttle_ms = self._quota.spend(progress.found_bytes, self._services.delayed.now_ms())
+            if may_have:
+                progress.told(context)
+            else:
+                found = []
+                self._services.sessions.not_begun(context)
         response = fetch_response(
-            self._params.version, progress.found, self._services.table, session_id=context.session_id
+            self._params.version, found, self._services.table, session_id=context.session_id
         )
+        if throttle_ms:
+            response = Throttled(response, throttle_ms)
         cold = {}
-        for fetched in progress.found:
+        for fetched in found:
             if fetched.is_behind and fetched.region is not None and not fetched.region.is_cached():
                 cold[fetched.region] = fetched.replica
         if cold:
@@ -223,9 +253,12 @@ class FetchHandler:
         executor: Executor,
         *,
         max_response_bytes: int,
+        consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
     ) -> None:
-        self._services = FetchServices(table, delayed, executor)
+        """Answer out of `table`; `consumer_quota` says what limits the records that a consumer gets."""
+        self._services = FetchServices(table, delayed, executor, sessions)
         self._sessions = sessions
+        self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes
 
     def handle(self, request: Request) -> Any:
@@ -240,4 +273,7 @@ class FetchHandler:
             )
         except KafkaError as error:
             return fetch_response(version, [], services.table, error_code=error.error_code)
-        return DelayedFetch(services, params, context, now_ms + params.max_wait_ms).begin(now_ms)
+        quota = None if context.is_follower else self._consumer_quota(request)
+        if quota is not None:
+            params.bound(int(quota.most_at_once))
+        return DelayedFetch(services, params, context, now_ms + params.max_wait_ms, quota).begin(now_ms)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from executor.api.cold_reads import ColdLookUp
 from executor.api.machine.fetch_progress import FetchedPartition, FetchProgress
+from executor.api.machine.fetch_sessions import FetchSessions
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.machine.damage import Damage, find_damage
 from executor.partitions.machine.events import FollowerFetched
@@ -34,6 +35,7 @@ class FetchServices(NamedTuple):
     delayed: DelayedOperations
     executor: Executor
     """Reads beside the loop."""
+    sessions: FetchSessions
 
 
 def read_partition(

@@ -3,7 +3,6 @@
 Source: Kafka's ClientQuotasImage and ScramImage; KIP-546, KIP-554.
 """
 
-from collections import Counter
 from collections.abc import Generator, Mapping
 from enum import IntEnum
 from typing import Any
@@ -117,17 +116,26 @@ def _entry(entity: ClientQuotaEntity, quotas: Mapping[str, float]) -> EntryData:
     )
 
 
-def describe_user_scram_credentials_response(request: Any) -> DescribeUserScramCredentialsResponse:
+def describe_user_scram_credentials_response(
+    request: Any,
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     """Return the answer to a DescribeUserScramCredentialsRequest: nobody has any, for nobody logs in here.
 
-    Kafka's tools ask it together with a user's quotas.
+    Kafka's tools ask it together with a user's quotas. Yields after each user.
     """
-    times_named = Counter(user.name for user in request.users or ())
+    times_named: dict[str, int] = {}
+    for user in request.users or ():
+        times_named[user.name] = times_named.get(user.name, 0) + 1
+        yield
+    results = []
+    for name, times in times_named.items():
+        results.append(_no_credentials(name, times))
+        yield
     return unthrottled(
         DescribeUserScramCredentialsResponse,
         error_code=ErrorCode.none,
         error_message=None,
-        results=tuple(_no_credentials(name, times) for name, times in times_named.items()),
+        results=tuple(results),
     )
 
 

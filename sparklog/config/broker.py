@@ -1,9 +1,9 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has four parts, each with
-what its keys add up to: listeners, replication, the controller, and logs. The defaults differ from Kafka's
-where a broker here lives differently: it listens on loopback only, it is told to leave and is fenced faster,
-and its directories are given by the application.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has five parts, each with
+what its keys add up to: listeners, replication, the controller, logs, and quotas. The defaults differ from
+Kafka's where a broker here lives differently: it listens on loopback only, it is told to leave and is fenced
+faster, and its directories are given by the application.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -26,6 +26,7 @@ from sparklog.config.definition import (
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.config.listener_keys import ListenerKeys
 from sparklog.config.log_defaults import LogDefaults
+from sparklog.config.quota_keys import QuotaKeys
 from sparklog.config.replication_keys import ReplicationKeys
 from sparklog.types import BrokerId
 
@@ -33,7 +34,7 @@ MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults):
+class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, QuotaKeys):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
     Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which

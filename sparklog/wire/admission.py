@@ -5,13 +5,21 @@ anybody may use for anything, as fast as he can; another one is given others (SA
 """
 
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.wire.requests import ANONYMOUS, Peer, Principal, Request
-from sparklog.wire.throttling import NO_THROTTLE
 
-__all__ = ["OPEN", "Admission"]
+__all__ = ["OPEN", "Admission", "Meter"]
+
+
+class Meter(Protocol):
+    """Counts what one request takes of what its client may have."""
+
+    throttle_ms: int
+    """For how long the client is to hold back because it came."""
+
+    def worked(self, worked_s: float) -> int:
+        """Take in how long it was worked at as yet; return for how many ms the client is to hold back."""
 
 
 def _anonymous(connection: Peer) -> Principal:
@@ -22,8 +30,8 @@ def _permit_all(request: Request) -> None:
     return None
 
 
-def _no_quota(request: Request) -> timedelta:
-    return NO_THROTTLE
+def _unlimited(request: Request) -> Meter | None:
+    return None
 
 
 class Admission(NamedTuple):
@@ -33,8 +41,8 @@ class Admission(NamedTuple):
     """Says who is at the other end of a connection."""
     authorize: Callable[[Request], None] = _permit_all
     """Raises what a request may not be answered for; it has its principal."""
-    throttle_time: Callable[[Request], timedelta] = _no_quota
-    """Says what the answer tells the client to wait before its next request."""
+    meter: Callable[[Request], Meter | None] = _unlimited
+    """Begins to count a request; None if nothing limits its client."""
 
 
 OPEN: Final = Admission()

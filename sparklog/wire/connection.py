@@ -6,6 +6,7 @@ Rules kept:
 - One turn of the loop handles a bounded number of requests of one connection, for a bounded time, and
   receives once. While a request that takes longer goes on in later turns (`hold`), the next ones wait.
 - A frame's length is believed only up to `max_request_bytes`, and memory follows what was received.
+- A connection whose client is to hold back is not read from until it may go on (`mute`), whatever it sends.
 - When the connection is lost, every exchange of it is abandoned.
 
 The reader is left registered with the loop while reading is paused, and taken away only if it fires: mostly
@@ -68,6 +69,7 @@ class Connection:
         "_reader_registered",
         "_received",
         "_socket",
+        "_unmuting",
         "_warming",
         "_writer_registered",
         "accepted_ms",
@@ -103,6 +105,8 @@ class Connection:
         self.share_ends_s = 0.0
         self.holds = 0
         """How many of its requests are read, handled or answered in later turns; nothing is read then."""
+        self._unmuting: asyncio.TimerHandle | None = None
+        """When it goes on reading; None while it is not mute."""
         self._warming = False
         self._reader_registered = True
         self._writer_registered = False
@@ -130,6 +134,8 @@ class Connection:
             loop.remove_reader(self._descriptor)
         if self._writer_registered:
             loop.remove_writer(self._descriptor)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._socket.close()
         self._outbox.clear()
         exchanges, self._exchanges = self._exchanges, deque()
@@ -239,6 +245,7 @@ class Connection:
             or self._writer_registered
             or self._warming
             or self.holds > 0
+            or self._unmuting is not None
             or len(self._exchanges) >= self._owner.max_outstanding_requests
         )
 
@@ -287,6 +294,20 @@ class Connection:
     def release(self) -> None:
         """Go on reading in a later turn."""
         self.holds -= 1
+        self._owner.turns.wait(self._resume)
+
+    def mute(self, duration_ms: int) -> None:
+        """Read nothing more for a time; what is longest holds."""
+        ends_s = self._owner.loop.time() + duration_ms / 1000
+        if self._unmuting is not None:
+            if ends_s <= self._unmuting.when():
+                return
+            self._unmuting.cancel()
+        if not self.closed:
+            self._unmuting = self._owner.loop.call_at(ends_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
         self._owner.turns.wait(self._resume)
 
     def note(self, reason: str, what: str) -> None:

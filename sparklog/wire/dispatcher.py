@@ -6,6 +6,8 @@ Rules kept:
 - Whatever a handler returns (`requests`), its answer takes the same way: `_take` goes on with a `Deferred`,
   an awaitable or steps until there is a response, `_answer` makes its bytes. Nothing else says a throttle
   time, or measures.
+- The answer of a client that is to hold back leaves at once, and says for how long; nothing is read from its
+  connection for so long (KIP-219), so that whoever does not listen gains nothing.
 - What takes long, be it to read a request, to handle it or to write its answer, is done in steps in later
   turns (`turns`). Nothing more is read from the connection meanwhile: what is worked at lies in its buffer,
   and a producer's second batch must not overtake its first.
@@ -15,6 +17,7 @@ Rules kept:
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from datetime import timedelta
 from time import perf_counter
 from types import GeneratorType
 from typing import Any, Final
@@ -31,14 +34,23 @@ from sparklog.wire.frames import (
     read_request_header,
 )
 from sparklog.wire.guard import TooManyItemsError
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Response, Steps
+from sparklog.wire.requests import (
+    NO_RESPONSE,
+    Deferred,
+    RawResponse,
+    Request,
+    Response,
+    Steps,
+    Throttled,
+)
 from sparklog.wire.routes import Routes
-from sparklog.wire.throttling import throttled
+from sparklog.wire.throttling import throttle_time_of, throttled
 from sparklog.wire.turns import LongWork, Turns
 
 __all__ = ["Dispatcher"]
 
 _NONE: Final = ErrorCode.none
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Dispatcher:
@@ -47,7 +59,7 @@ class Dispatcher:
     def __init__(self, listener_name: str, routes: Routes, admission: Admission, turns: Turns) -> None:
         self._listener_name = listener_name
         self._routes = routes
-        self._authenticate, self._authorize, self._throttle_time = admission
+        self._authenticate, self._authorize, self._meter = admission
         self._turns = turns
 
     def dispatch(self, connection: Answering, frame: memoryview) -> None:
@@ -103,7 +115,10 @@ class Dispatcher:
         """Return what the handler does, if the request is admitted."""
         request.principal = self._authenticate(request.connection)
         self._authorize(request)
-        exchange.throttle_time = self._throttle_time(request)
+        meter = self._meter(request)
+        if meter is not None:
+            exchange.meter = meter
+            exchange.throttle(meter.throttle_ms)
         return exchange.route.handler(request)
 
     def _take(self, exchange: Exchange, response: Any, work_until_s: float = 0.0) -> None:
@@ -212,19 +227,29 @@ class Dispatcher:
         return (yield from encode_response_frame_in_steps(codec, exchange.correlation_id, response))
 
     def _answer(self, exchange: Exchange, response: Response) -> None:
-        if response is NO_RESPONSE:
-            self._answered(exchange, [])
-            return
-        if hasattr(response, "__version__"):
-            response = self._told(exchange, response)
         codec = exchange.route.codec
+        if not hasattr(response, "__version__"):
+            if type(response) is Throttled:
+                exchange.throttle(response.throttle_ms)
+                self._answer(exchange, response.response)
+                return
+            if response is NO_RESPONSE:
+                self._answered(exchange, [])
+                return
+            if type(response) is RawResponse:
+                exchange.throttle(throttle_time_of(codec, response) // _MILLISECOND)
+        response = self._told(exchange, response)
         self._answered(exchange, encode_response_frame(codec, exchange.correlation_id, response))
 
     def _told(self, exchange: Exchange, response: Any) -> Any:
         """Return the response with the request's throttle time, and note whether it is an error."""
         if getattr(response, "error_code", _NONE) is not _NONE:
             exchange.is_error = True
-        return throttled(response, exchange.throttle_time) if exchange.throttle_time else response
+        if exchange.meter is not None:
+            exchange.throttle(exchange.meter.worked(exchange.local_s + perf_counter() - exchange.resumed_s))
+        if not exchange.throttle_time:
+            return response
+        return throttled(exchange.route.codec, response, exchange.throttle_time)
 
     def _answered(self, exchange: Exchange, chunks: list[Chunk]) -> None:
         """Give the connection the answer, when everything is known of it."""
@@ -237,11 +262,10 @@ class Dispatcher:
 
     def _measure(self, exchange: Exchange) -> None:
         now_s = perf_counter()
-        exchange.route.metrics.answered(
-            now_s - exchange.received_s,
-            exchange.local_s + now_s - exchange.resumed_s,
-            is_error=exchange.is_error,
-        )
+        local_s = exchange.local_s + now_s - exchange.resumed_s
+        exchange.route.metrics.answered(now_s - exchange.received_s, local_s, is_error=exchange.is_error)
+        if exchange.meter is not None:
+            exchange.meter.worked(local_s)
 
     def _failed(self, exchange: Exchange, error: BaseException) -> None:
         """Answer that the request is refused, where the API has such an answer, or close its connection."""

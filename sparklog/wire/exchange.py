@@ -1,9 +1,11 @@
 """A request on the way to its answer: what the dispatcher and a connection know of it together."""
 
 import asyncio
+from datetime import timedelta
 from time import perf_counter
 from typing import Any, Protocol
 
+from sparklog.wire.admission import Meter
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.requests import Deferred, Peer, Request
 from sparklog.wire.routes import Route
@@ -33,6 +35,9 @@ class Answering(Peer, Protocol):
     def release(self) -> None:
         """Go on reading in a later turn."""
 
+    def mute(self, duration_ms: int) -> None:
+        """Read nothing more for a time."""
+
     def note(self, reason: str, what: str) -> None:
         """Log that a request was refused by an answer."""
 
@@ -57,6 +62,7 @@ class Exchange:
         "holds",
         "is_error",
         "local_s",
+        "meter",
         "received_s",
         "request",
         "resumed_s",
@@ -72,6 +78,7 @@ class Exchange:
         self.request: Request | None = request
         """None once the handler has returned a `Deferred`: what is large in a request need not wait, too."""
         self.correlation_id = request.correlation_id
+        self.meter: Meter | None = None
         self.throttle_time = NO_THROTTLE
         """What the answer tells the client to wait before its next request."""
         self.chunks: list[Chunk] | None = None
@@ -97,6 +104,13 @@ class Exchange:
     def resume(self) -> None:
         """It is worked at from now on."""
         self.resumed_s = perf_counter()
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Have the answer tell the client to hold back, and the connection see to it."""
+        throttle_time = timedelta(milliseconds=throttle_ms)
+        if throttle_time > self.throttle_time:
+            self.throttle_time = throttle_time
+            self.connection.mute(throttle_ms)
 
     def hold(self) -> None:
         """Have nothing more read from the connection."""

@@ -80,6 +80,11 @@ def request_codec(api_key: int, api_version: int) -> RequestCodec:
     )
 
 
+def header_bytes(codec: RequestCodec) -> int:
+    """Return how long a response's header is, without tagged fields."""
+    return LENGTH.size + 1 if codec.response_header_flexible else LENGTH.size
+
+
 def read_request_header(frame: memoryview | bytes) -> tuple[RequestHeader, int]:
     """Return the header without its tagged fields, and the position after the client id.
 

@@ -2,9 +2,9 @@
 
 A handler is called on the loop's thread, once for each request, in the order a connection sent them, and may
 return: a response entity of any version; a `Deferred` it keeps and completes later; a coroutine or other
-awaitable of any of these, which is run as a task; a `RawResponse` or `EncodedBody`; `NO_RESPONSE`; or, if it
-may have much to do, a generator (`Steps`). Answers leave each connection in the order of its requests,
-however they are completed.
+awaitable of any of these, which is run as a task; a `RawResponse` or `EncodedBody`; `NO_RESPONSE`; any of
+these as `Throttled`; or, if it may have much to do, a generator (`Steps`). Answers leave each connection in
+the order of its requests, however they are completed.
 
 Handlers answer the errors of single items with the error codes of their response. A KafkaError that escapes
 one refuses the request as a whole: with the answer that the row of the table has for that, or by closing the
@@ -61,9 +61,16 @@ class EncodedBody(NamedTuple):
     body: bytes
 
 
+class Throttled(NamedTuple):
+    """An answer whose client is to hold back because of what it asked for."""
+
+    response: Any
+    throttle_ms: int
+
+
 Response: TypeAlias = Any
-"""A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`, or
-`NO_RESPONSE`."""
+"""A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`,
+`NO_RESPONSE`, or one of these that is `Throttled`."""
 
 Steps: TypeAlias = Generator[Any, None, Any]
 """An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and

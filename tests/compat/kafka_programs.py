@@ -63,7 +63,7 @@ def _as_json(value: Any) -> Any:
             return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
         case tuple():
             return [_as_json(item) for item in value]
-        case None | bool() | int() | str():
+        case None | bool() | int() | float() | str():
             return value
     shown = {}
     for item in fields(value):

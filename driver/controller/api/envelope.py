@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from datetime import timedelta
 from types import GeneratorType
 from typing import Any
 
@@ -10,8 +11,14 @@ from kio.schema.envelope.v0.response import EnvelopeResponse
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.frames import RequestHeader, decode_request_in_steps, encode_response_in_steps
-from sparklog.wire.requests import Deferred, Handler, Request, Steps
+from sparklog.wire.frames import (
+    RequestHeader,
+    decode_request_in_steps,
+    encode_response_in_steps,
+    request_codec,
+)
+from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
+from sparklog.wire.throttling import throttled
 
 __all__ = ["EnvelopeHandler"]
 
@@ -62,5 +69,9 @@ class EnvelopeHandler:
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:
     if isinstance(reply, GeneratorType):
         reply = yield from reply
+    if isinstance(reply, Throttled):
+        # The broker that the client is connected to has it hold back.
+        codec = request_codec(header.api_key, header.api_version)
+        reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
     frame = yield from encode_response_in_steps(header, reply)
     return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)

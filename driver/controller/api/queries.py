@@ -85,7 +85,7 @@ class QueryHandlers:
         """Answer DescribeClientQuotas."""
         return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
 
-    def user_scram_credentials(self, request: Request) -> Response:
+    def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""
         return describe_user_scram_credentials_response(request.body)
 

@@ -8,7 +8,6 @@ It takes NaN for a quota, and the first of two entries about the same entity; bo
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
@@ -30,20 +29,22 @@ __all__ = ["alter_client_quotas"]
 
 logger = logging.getLogger(__name__)
 
+_TOO_MANY_PARTS: Final = len(QUOTA_ENTITY_TYPES) + 1
 _ALMOST_WHOLE: Final = 1e-6
 """As in Kafka: so far a value may be from the whole number that it is taken for."""
 
 
 def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest) -> Decision:
     """Answer AlterClientQuotas."""
-    entities = [_entity(entry) for entry in request.entries]
-    times_named = Counter(entities)
+    entries_of: dict[ClientQuotaEntity, list[Alteration]] = {}
+    for entry in request.entries:
+        entries_of.setdefault(_entity(entry), []).append(entry)
     records: list[MetadataRecord] = []
-    answers = {}
-    for entity, entry in zip(entities, request.entries, strict=True):
+    answers = []
+    for entity, (entry, *others) in entries_of.items():
         error_code, message = ErrorCode.none, None
         try:
-            if times_named[entity] > 1:
+            if others:
                 raise _refused(f"Ignoring duplicate entity {_shown(entity)}")
             changed = _entity_records(cluster.image.client_quotas.get(entity, {}), entity, entry)
             if not request.validate_only:
@@ -52,19 +53,14 @@ def alter_client_quotas(cluster: ClusterState, request: AlterClientQuotasRequest
                     logger.info("Quotas of %s change: %s", _shown(entity), _shown_quotas(changed))
         except KafkaError as error:
             error_code, message = error.error_code, error.message
-        answers[entity] = Altered(
-            error_code=error_code,
-            error_message=message,
-            entity=tuple(
-                EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                for part in entry.entity
-            ),
-        )
-    return Decision(records, unthrottled(AlterClientQuotasResponse, entries=tuple(answers.values())))
+        named = tuple(EntityData(entity_type=each, entity_name=name) for each, name in entity)
+        answers.append(Altered(error_code=error_code, error_message=message, entity=named))
+    return Decision(records, unthrottled(AlterClientQuotasResponse, entries=tuple(answers)))
 
 
 def _entity(entry: Alteration) -> ClientQuotaEntity:
-    parts = ((part.entity_type, part.entity_name) for part in entry.entity)
+    """Return whom an entry is about, of too many parts only as many as it takes to see that."""
+    parts = [(part.entity_type, part.entity_name) for part in entry.entity[:_TOO_MANY_PARTS]]
     return tuple(sorted(parts, key=lambda part: (part[0], part[1] is not None, part[1] or "")))
 
 
@@ -74,10 +70,13 @@ def _entity_records(
     keys = _keys_of(entity)
     parts = tuple(QuotaEntityData(entity_type=each, entity_name=name) for each, name in entity)
     records = []
-    for key, times in Counter(operation.key for operation in entry.ops).items():
-        if times > 1:
-            raise _refused(f"Duplicate quota key {key} not updating quota for this entity {_shown(entity)}")
+    named: set[str] = set()
     for operation in entry.ops:
+        if operation.key in named:
+            raise _refused(
+                f"Duplicate quota key {operation.key} not updating quota for this entity {_shown(entity)}"
+            )
+        named.add(operation.key)
         if operation.remove:
             if operation.key in quotas:
                 records.append(ClientQuotaRecord(entity=parts, key=operation.key, remove=True))

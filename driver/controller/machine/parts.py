@@ -62,7 +62,7 @@ _DIVISIONS: Final[dict[type[Any], _Division]] = {
     AlterClientQuotasRequest: _Division(
         "entries",
         "entries",
-        lambda entry: frozenset((part.entity_type, part.entity_name) for part in entry.entity),
+        lambda entry: frozenset((part.entity_type, part.entity_name) for part in entry.entity[:4]),
     ),
     ElectLeadersRequest: _Division(
         "topic_partitions",

@@ -61,6 +61,11 @@ class FetchParams:
         self.min_bytes: int = body.min_bytes
         self.read_committed: bool = body.isolation_level == _READ_COMMITTED
 
+    def bound(self, max_bytes: int) -> None:
+        """Have the answer no larger than that, and wait for no more."""
+        self.max_bytes = min(self.max_bytes, max_bytes)
+        self.min_bytes = min(self.min_bytes, self.max_bytes)
+
 
 class FetchedPartition:
     """What one read of a partition found. Offsets are the wire's -1 where a failed read has none."""
@@ -152,6 +157,11 @@ class FetchProgress:
                 asked.context.changed.pop(asked.key, None)
             return
         self.found.append(fetched)
+
+    @property
+    def found_bytes(self) -> int:
+        """How many bytes of records were found."""
+        return self._found_bytes
 
     @property
     def is_enough(self) -> bool:

@@ -115,6 +115,11 @@ class FetchSessions:
             session.close()
             self._leave_connection(session)
 
+    def not_begun(self, context: FetchContext) -> None:
+        """The answer to a request says nothing: a session that it would have begun is none."""
+        if isinstance(context, FetchSession) and context.epoch == 1:
+            self.remove(context.session_id)
+
     def _use_over(self, connection: Peer, session: FetchSession) -> None:
         self._leave_connection(session)
         session.connection = connection

@@ -37,9 +37,11 @@ from sparklog.metadata.schemas import (
     ResourceType,
     TopicRecord,
 )
+from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.meta_properties import MetaProperties
 from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
@@ -63,6 +65,7 @@ class OneBroker:
         self.holds_lease = True
         self.suspicions = BrokerSuspicions(asyncio.get_running_loop())
         self.replicas: Replicas
+        self.quotas: RequestQuotas
         self.apis: dict[ApiKey, Api]
         self.listener: Listener
 
@@ -131,8 +134,15 @@ class Brokers:
             holds_lease=lambda now_ms: broker.holds_lease,
         )
         await broker.replicas.start()
-        broker.apis = partition_apis(broker.replicas, self.config)
-        broker.listener = await Listener.start("127.0.0.1", 0, broker.apis, name=f"broker-{broker_id}")
+        broker.quotas = RequestQuotas(self.config.quota_windows)
+        broker.apis = partition_apis(broker.replicas, self.config, broker.quotas)
+        broker.listener = await Listener.start(
+            "127.0.0.1",
+            0,
+            broker.apis,
+            name=f"broker-{broker_id}",
+            admission=Admission(meter=broker.quotas.meter),
+        )
         self.brokers[broker_id] = broker
         await self.commit(
             RegisterBrokerRecord(
@@ -162,7 +172,7 @@ class Brokers:
         async with self._committing:
             self.image, delta = replay_records(self.image, records, self.image.end_offset, 1)
             for broker in list(self.brokers.values()):
-                for subscriber in (broker.suspicions, *broker.replicas.subscribers):
+                for subscriber in (broker.suspicions, broker.quotas, *broker.replicas.subscribers):
                     await subscriber.apply(self.image, delta)
 
     async def fence(self, broker_id: BrokerId) -> None:

@@ -89,9 +89,11 @@ def test_filter_that_means_nothing_is_refused(
 def test_scram_credentials_of_nobody_are_known() -> None:
     """kafka-configs asks for them beside a user's quotas, and fails if it gets no answer."""
     request = DescribeUserScramCredentialsRequest(users=tuple(map(UserName, ())))
-    assert describe_user_scram_credentials_response(request).results == ()
+    assert in_one_go(describe_user_scram_credentials_response(request)).results == ()
     users = tuple(UserName(name=name) for name in ("alice", "bob", "bob"))
-    answer = describe_user_scram_credentials_response(DescribeUserScramCredentialsRequest(users=users))
+    answer = in_one_go(
+        describe_user_scram_credentials_response(DescribeUserScramCredentialsRequest(users=users))
+    )
     assert [(each.user, each.error_code) for each in answer.results] == [
         ("alice", ErrorCode.resource_not_found),
         ("bob", ErrorCode.duplicate_resource),

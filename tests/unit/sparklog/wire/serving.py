@@ -115,6 +115,19 @@ def answer_heartbeat(request: Request) -> Any:
     return heartbeat_response(request.body.generation_id)
 
 
+class Metered:
+    """A request whose client is to hold back, because it came or because of what it took."""
+
+    def __init__(self, throttle_ms: int, *, worked_ms: int = 0) -> None:
+        self.throttle_ms = throttle_ms
+        self._worked_ms = worked_ms
+        self.worked_s = 0.0
+
+    def worked(self, worked_s: float) -> int:
+        self.worked_s = worked_s
+        return self._worked_ms
+
+
 HEARTBEAT_ONLY = {ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}
 
 

@@ -30,6 +30,7 @@ from sparklog.wire.requests import (
 from sparklog.wire.throttling import NO_THROTTLE, unthrottled
 from tests.unit.sparklog.wire.entities import arbitrary_entity
 from tests.unit.sparklog.wire.serving import (
+    Metered,
     RawClient,
     answer_heartbeat,
     heartbeat,
@@ -74,11 +75,11 @@ def test_throttle_time_of_every_api_and_version_is_what_the_request_got(throttle
             for api_key in ApiKey
             if api_key is not ApiKey.API_VERSIONS
         }
-        admission = OPEN._replace(throttle_time=lambda request: throttle_time)
+        admission = OPEN._replace(meter=lambda request: Metered(throttle_ms))
         async with serving(apis, admission=admission) as listener:
-            client = await RawClient.connect(listener)
             for api_key, api in apis.items():
                 for version in range(api.min_version, api.max_version + 1):
+                    client = await RawClient.connect(listener)
                     answer_type = response_type(api_key, version)
                     expected = arbitrary_entity(answer_type, source)
                     if any(field.name == "throttle_time" for field in fields(answer_type)):
@@ -94,6 +95,7 @@ def test_throttle_time_of_every_api_and_version_is_what_the_request_got(throttle
                     entity_writer(answer_type)(written, expected)
                     header_bytes = 5 if answer_type.__header_schema__.__version__ else 4
                     assert frame[header_bytes:] == written.getvalue(), f"{api_key.name} v{version}"
+                    client.close()
 
     run(scenario())
 
@@ -113,7 +115,7 @@ def test_answers_made_later_and_in_steps_say_the_throttle_time_too() -> None:
         return unthrottled(type(heartbeat_response()), error_code=ErrorCode.none)
 
     async def told(handler: Callable[[Request], Any]) -> timedelta:
-        admission = OPEN._replace(throttle_time=lambda request: timedelta(milliseconds=9))
+        admission = OPEN._replace(meter=lambda request: Metered(9))
         async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}, admission=admission) as listener:
             throttle_time: timedelta = (await ask(listener, heartbeat())).throttle_time
             return throttle_time

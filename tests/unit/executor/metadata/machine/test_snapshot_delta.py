@@ -9,9 +9,11 @@ from executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from sparklog.metadata.schemas import (
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
+    QuotaEntityData,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -55,6 +57,11 @@ def test_difference_is_the_delta_of_the_records_in_between() -> None:
         UnregisterBrokerRecord(broker_id=1, broker_epoch=1),
         ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name="a", value="1"),
         FeatureLevelRecord(name="group.version", feature_level=1),
+        ClientQuotaRecord(
+            entity=(QuotaEntityData(entity_type="user", entity_name=None),),
+            key="producer_byte_rate",
+            value=1.0,
+        ),
         image=before,
     )
     assert difference(before, after) == delta

@@ -1,0 +1,1 @@
+"""What decides about quotas: no socket, file, thread or clock."""

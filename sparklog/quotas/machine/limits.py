@@ -1,0 +1,83 @@
+"""Which quota holds for a client, and whom he shares it with.
+
+Eight levels, the first that is set wins, of each kind of quota for itself:
+
+    1. the user and the client id                       for this client of this user
+    2. the user and the default client id               for each client id of this user
+    3. the user                                         for all of this user's clients together
+    4. the default user and the client id               for this client id of each user
+    5. the default user and the default client id       for each client id of each user
+    6. the default user                                 for all clients of each user together
+    7. the client id                                    for all users of this client id together
+    8. the default client id                            for each client id, all its users together
+
+Pure. Source: Kafka's ClientQuotaManager, DefaultQuotaCallback; KIP-13, KIP-55, KIP-546.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparklog.config.client_quotas import CLIENT_ID, IP, USER
+from sparklog.metadata.image import ClientQuotaEntity
+
+__all__ = ["AddressLimits", "ClientLimits", "Limit"]
+
+_Part = tuple[str, str | None]
+
+
+class Limit(NamedTuple):
+    """A quota that holds for somebody."""
+
+    bound: float
+    """What he may have a second."""
+    shared_by: tuple[str | None, str | None]
+    """The user and client id whose requests count together; None for whichever."""
+
+
+class ClientLimits:
+    """One kind of quota, as it is set for users and client ids."""
+
+    def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
+        """Take from `quotas` what is under Kafka's name `key`."""
+        self._bounds = {entity: values[key] for entity, values in quotas.items() if key in values}
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def limit(self, user: str, client_id: str) -> Limit | None:
+        """Return what holds for a client, `None` if nothing does."""
+        this_user: _Part = (USER, user)
+        any_user: _Part = (USER, None)
+        this_client: _Part = (CLIENT_ID, client_id)
+        any_client: _Part = (CLIENT_ID, None)
+        for entity, shared_by in (
+            ((this_client, this_user), (user, client_id)),
+            ((any_client, this_user), (user, client_id)),
+            ((this_user,), (user, None)),
+            ((this_client, any_user), (user, client_id)),
+            ((any_client, any_user), (user, client_id)),
+            ((any_user,), (user, None)),
+            ((this_client,), (None, client_id)),
+            ((any_client,), (None, client_id)),
+        ):
+            bound = self._bounds.get(entity)
+            if bound is not None:
+                return Limit(bound, shared_by)
+        return None
+
+
+class AddressLimits:
+    """One kind of quota, as it is set for addresses."""
+
+    def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
+        """Take from `quotas` what is under Kafka's name `key`."""
+        self._bounds = {
+            dict(entity)[IP]: values[key]
+            for entity, values in quotas.items()
+            if key in values and IP in dict(entity)
+        }
+
+    def bound(self, address: str) -> float | None:
+        """Return what an address may have a second, `None` for any number."""
+        bound = self._bounds.get(address)
+        return self._bounds.get(None) if bound is None else bound

@@ -1,0 +1,104 @@
+"""The quotas of one node's clients: what each request counts for, and how long its client is to hold back.
+
+A Produce counts with its bytes when it has come, a Fetch with its records when they are found (`consumer`),
+and every request with the time it took when it is answered. Requests of followers count for nobody, for they
+would leave the ISR. Nor does a Produce that has no answer count with its time.
+
+Order for the caller: `update` when quotas change; `meter` once for each request (as `Admission.meter`).
+
+Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, and KafkaApis where it throttles; KIP-219.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparklog.clocks import monotonic_ms
+from sparklog.config.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.quotas.machine.client_rates import RateQuota, rate_quotas
+from sparklog.rates import QuotaWindows
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+
+__all__ = ["RequestMeter", "RequestQuotas"]
+
+_FETCH_WITH_STATE: Final = 15
+"""From this version on a follower says its id in a field of its own (KIP-903)."""
+_ACKS_NONE: Final = 0
+
+
+class RequestMeter:
+    """What one request counts for."""
+
+    __slots__ = ("_charged_s", "_max_throttle_ms", "_now_ms", "_times", "throttle_ms")
+
+    def __init__(
+        self, times: RateQuota | None, throttle_ms: int, max_throttle_ms: int, now_ms: Callable[[], int]
+    ) -> None:
+        self.throttle_ms = throttle_ms
+        """How long its client is to hold back because it came."""
+        self._times = times
+        self._max_throttle_ms = max_throttle_ms
+        self._now_ms = now_ms
+        self._charged_s = 0.0
+
+    def worked(self, worked_s: float) -> int:
+        """Count the time that it has taken as yet; return how long its client is to hold back."""
+        times = self._times
+        if times is None:
+            return 0
+        percents = 100 * (worked_s - self._charged_s)
+        self._charged_s = worked_s
+        return min(times.record(percents, self._now_ms()), self._max_throttle_ms)
+
+
+class RequestQuotas:
+    """Of all clients together. Everything on one loop."""
+
+    def __init__(self, windows: QuotaWindows, now_ms: Callable[[], int] = monotonic_ms) -> None:
+        self._now_ms = now_ms
+        self._window_ms = windows.window_ms
+        self._produced = rate_quotas(PRODUCER_BYTE_RATE, windows)
+        self._consumed = rate_quotas(CONSUMER_BYTE_RATE, windows)
+        self._times = rate_quotas(REQUEST_PERCENTAGE, windows)
+        self._limit_anybody = False
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take in what has changed."""
+        if delta.changed_client_quotas:
+            for quotas in (self._produced, self._consumed, self._times):
+                quotas.update(image.client_quotas)
+            self._limit_anybody = bool(self._produced or self._times)
+
+    def meter(self, request: Request) -> RequestMeter | None:
+        """Count a request that has come; `None` if its client may ask for anything."""
+        if not self._limit_anybody:
+            return None
+        api_key, body = request.api_key, request.body
+        if api_key is ApiKey.FETCH and _is_follower(body, request.api_version):
+            return None
+        user, client_id = request.principal.name, request.client_id or ""
+        now_ms = self._now_ms()
+        times = self._times.of(user, client_id, now_ms)
+        throttle_ms = 0
+        if api_key is ApiKey.PRODUCE:
+            produced = self._produced.of(user, client_id, now_ms)
+            if produced is not None:
+                throttle_ms = produced.record(len(request.frame), now_ms)
+            if body.acks == _ACKS_NONE:
+                times = None
+        if times is None and not throttle_ms:
+            return None
+        return RequestMeter(times, throttle_ms, self._window_ms, self._now_ms)
+
+    def consumer(self, request: Request) -> RateQuota | None:
+        """Return what limits the records that a consumer gets, `None` if nothing does."""
+        if not self._consumed:
+            return None
+        return self._consumed.of(request.principal.name, request.client_id or "", self._now_ms())
+
+
+def _is_follower(body: Any, version: int) -> bool:
+    broker_id = body.replica_state.replica_id if version >= _FETCH_WITH_STATE else body.replica_id
+    return bool(broker_id >= 0)

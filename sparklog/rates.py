@@ -1,0 +1,149 @@
+"""How much passes in a time, measured in a few windows, and how long to wait when it is more than allowed.
+
+A rate is what was recorded in the last windows over the time that they span. Windows begin when something is
+recorded, so that what is seldom used costs nothing. Of a rate that has just begun it is assumed that nothing
+came before: what is allowed in all windows but one may come at once.
+
+Pure: times are given, in milliseconds of any one clock.
+
+Source: Kafka's org.apache.kafka.common.metrics.stats Rate, SimpleRate, SampledStat and TokenBucket, and
+QuotaUtils. A sample, there and here, is what one window holds.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+__all__ = ["MAX_THROTTLE_MS", "QuotaWindows", "SampledRate", "SimpleRate", "TokenBucket"]
+
+MAX_THROTTLE_MS: Final = 2**31 - 1
+"""The longest time that an answer can tell."""
+
+
+class QuotaWindows(NamedTuple):
+    """Over how many windows a rate is measured, and how long each is."""
+
+    samples: int
+    window_ms: int
+
+    @property
+    def burst_s(self) -> float:
+        """How many seconds' worth may come at once when nothing came before."""
+        return (self.samples - 1) * self.window_ms / 1000
+
+
+class _Sample:
+    __slots__ = ("last_event_ms", "start_ms", "value")
+
+    def __init__(self, now_ms: int) -> None:
+        self.start_ms = self.last_event_ms = now_ms
+        self.value = 0.0
+
+
+class SampledRate:
+    """What is recorded, per second."""
+
+    __slots__ = ("_samples", "_total", "_windows")
+
+    def __init__(self, windows: QuotaWindows) -> None:
+        self._windows = windows
+        self._samples: deque[_Sample] = deque()
+        """Oldest first; one more than windows, for the oldest may reach into them."""
+        self._total = 0.0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count `value`, which is below 0 to take back what was counted."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1].start_ms >= self._windows.window_ms:
+            if len(samples) > self._windows.samples:
+                self._total -= samples.popleft().value
+            samples.append(_Sample(now_ms))
+        sample = samples[-1]
+        sample.value += value
+        self._total += value
+        sample.last_event_ms = now_ms
+
+    def rate(self, now_ms: int) -> float:
+        """Return what was recorded a second."""
+        self._forget(now_ms)
+        return self._total * 1000 / self._span_ms(now_ms)
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """Return how long nothing may be recorded for the rate to come down to `bound`; 0 if it is there.
+
+        >>> rate = SampledRate(QuotaWindows(samples=11, window_ms=1000))
+        >>> rate.record(15_000, now_ms=0)
+        >>> rate.rate(now_ms=0), rate.throttle_ms(1_000, now_ms=0)
+        (1500.0, 5000)
+        """
+        rate = self.rate(now_ms)
+        if rate <= bound:
+            return 0
+        return min(round((rate - bound) / bound * self._span_ms(now_ms)), MAX_THROTTLE_MS)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether it is as if nothing had ever been recorded."""
+        self._forget(now_ms)
+        return not self._samples
+
+    def _forget(self, now_ms: int) -> None:
+        expire_ms = self._windows.samples * self._windows.window_ms
+        samples = self._samples
+        while samples and now_ms - samples[0].last_event_ms >= expire_ms:
+            self._total -= samples.popleft().value
+        if not samples:
+            self._total = 0.0  # whatever rounding has left
+
+    def _span_ms(self, now_ms: int) -> int:
+        """Return the time that the samples span: at least that of all windows but the last."""
+        window_ms = self._windows.window_ms
+        elapsed_ms = now_ms - self._samples[0].start_ms if self._samples else 0
+        missing = self._windows.samples - 1 - elapsed_ms // window_ms
+        return max(elapsed_ms + max(missing, 0) * window_ms, 1)
+
+
+class SimpleRate(SampledRate):
+    """A rate over the time since the oldest sample, be it short; the first window counts as whole."""
+
+    __slots__ = ()
+
+    def _span_ms(self, now_ms: int) -> int:
+        elapsed_ms = now_ms - self._samples[0].start_ms if self._samples else 0
+        return max(elapsed_ms, self._windows.window_ms)
+
+
+class TokenBucket:
+    """Tokens that come at a steady rate, up to those of all windows; what costs them may overdraw it once.
+
+    Unlike a rate it has not to wait for a large sample to be forgotten.
+    """
+
+    __slots__ = ("_last_update_ms", "_tokens", "_windows")
+
+    def __init__(self, windows: QuotaWindows) -> None:
+        self._windows = windows
+        self._tokens: float | None = None
+        """None is a full bucket."""
+        self._last_update_ms = 0
+
+    def record(self, value: float, bound: float, now_ms: int) -> None:
+        """Take `value` tokens, of which `bound` come a second."""
+        self._tokens = self._refilled(bound, now_ms) - value
+        self._last_update_ms = now_ms
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """Return how long it takes until it is not overdrawn."""
+        tokens = self._refilled(bound, now_ms)
+        return 0 if tokens >= 0 else min(round(-tokens / bound * 1000), MAX_THROTTLE_MS)
+
+    def is_idle(self, bound: float, now_ms: int) -> bool:
+        """Whether it is as full as a new one."""
+        return self._refilled(bound, now_ms) >= self._burst(bound)
+
+    def _refilled(self, bound: float, now_ms: int) -> float:
+        burst = self._burst(bound)
+        if self._tokens is None:
+            return burst
+        return min(burst, self._tokens + bound * (now_ms - self._last_update_ms) / 1000)
+
+    def _burst(self, bound: float) -> float:
+        return self._windows.samples * self._windows.window_ms / 1000 * bound
