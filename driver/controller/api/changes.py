@@ -1,6 +1,6 @@
 """What is asked to be changed: decided by the machine, answered when the decision is committed."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,12 +9,16 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.create_topics import MAX_PARTITIONS_PER_REQUEST, asks_too_much
+from driver.controller.machine.mutation_quota import STRICT_SINCE, UNLIMITED, MutationQuota
 from driver.controller.machine.parts import TOPICS_PER_PART, joined, parts_of, refused
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
+from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
+from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
-from sparklog.wire.requests import Deferred, Request
+from sparklog.quotas.machine.client_rates import token_quotas
+from sparklog.wire.requests import Deferred, Request, Throttled
 from sparklog.wire.versions import upgrade_in_steps
 
 __all__ = ["ChangeHandlers"]
@@ -28,11 +32,14 @@ class ChangeHandlers:
         self._controller = controller
         self._commit_queue = commit_queue
         self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config.request_timeout_ms)
+        self._mutations = token_quotas(CONTROLLER_MUTATION_RATE, config.controller_quota_windows)
+        self._known_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 
     def handle(self, request: Request) -> Generator[None, None, Deferred]:
         """Decide about what is asked for, which may be thousands of partitions, part by part."""
         body = self._controller.in_full((yield from upgrade_in_steps(request.body)))
         deferred = Deferred()
+        quota = self._mutation_quota(request)
         new_partitions = 0
         parts = yield from parts_of(body)
         replies: dict[int, Any] = {}
@@ -41,7 +48,9 @@ class ChangeHandlers:
             replies[number] = reply
             if len(replies) == len(parts):
                 in_order = [replies[number] for number in range(len(parts))]
-                deferred.complete(in_order[0] if len(parts) == 1 else joined(body, in_order))
+                whole = in_order[0] if len(parts) == 1 else joined(body, in_order)
+                throttle_ms = quota.throttle_ms(monotonic_ms())
+                deferred.complete(Throttled(whole, throttle_ms) if throttle_ms else whole)
 
         too_many = isinstance(body, CreateTopicsRequest) and asks_too_much(self._config, body)
         for number, part in enumerate(parts):
@@ -49,11 +58,24 @@ class ChangeHandlers:
             if too_many:
                 answer(number, refused(part))
                 continue
-            decision = self._controller.handle(part, monotonic_ms())
+            decision = self._controller.handle(part, monotonic_ms(), quota)
             new_partitions += sum(type(record) is PartitionRecord for record in decision.records)
             too_many = new_partitions >= MAX_PARTITIONS_PER_REQUEST
             self._commit_queue.submit(decision, partial(answer, number))
         return deferred
+
+    def _mutation_quota(self, request: Request) -> MutationQuota:
+        """Return what the request may change."""
+        strict_since = STRICT_SINCE.get(request.api_key)
+        quotas = self._controller.image.client_quotas
+        if quotas is not self._known_quotas:
+            self._known_quotas = quotas
+            self._mutations.update(quotas)
+        if strict_since is None or not self._mutations:
+            return UNLIMITED
+        now_ms = monotonic_ms()
+        of_client = self._mutations.of(request.principal.name, request.client_id or "", now_ms)
+        return MutationQuota(of_client, strict=request.api_version >= strict_since, now_ms=now_ms)
 
     def create_topics(self, names: Iterable[str]) -> None:
         """Create those of the topics that are not being created yet."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
@@ -17,12 +18,14 @@ from sparklog.wire.frames import (
     encode_response_in_steps,
     request_codec,
 )
-from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
+from sparklog.wire.requests import Deferred, Handler, Principal, Request, Steps, Throttled
 from sparklog.wire.throttling import throttled
 
 __all__ = ["EnvelopeHandler"]
 
 logger = logging.getLogger(__name__)
+
+_VERSION: Final = struct.Struct(">h")
 
 
 class EnvelopeHandler:
@@ -38,6 +41,7 @@ class EnvelopeHandler:
             header, body = yield from decode_request_in_steps(request.body.request_data)
             if header.api_key not in self._forwardable:
                 raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
+            principal = _principal(request.body.request_principal)
         except KafkaError as error:
             logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
             return EnvelopeResponse(response_data=None, error_code=error.error_code)
@@ -52,6 +56,7 @@ class EnvelopeHandler:
             request.connection,
             request.listener_name,
         )
+        forwarded.principal = principal
         answer: Any = self._forwardable[api_key](forwarded)
         while isinstance(answer, GeneratorType):
             answer = yield from answer
@@ -64,6 +69,40 @@ class EnvelopeHandler:
             yield awaited
             answer = awaited.result()
         return (yield from _enveloped(header, answer))
+
+
+def _principal(data: bytes) -> Principal:
+    """Return who asked the broker: DefaultPrincipalData v0, as `executor/control/forwarding.py` makes it.
+
+    Raises:
+        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE.
+    """
+    try:
+        (version,) = _VERSION.unpack_from(data)
+        if version != 0:
+            raise ValueError(f"version {version}")
+        principal_type, position = _compact_string(data, _VERSION.size)
+        name, _ = _compact_string(data, position)
+    except (ValueError, IndexError, struct.error) as error:
+        raise KafkaError(
+            ErrorCode.principal_deserialization_failure, f"the principal cannot be read: {error}"
+        ) from error
+    return Principal(principal_type, name)
+
+
+def _compact_string(data: bytes, position: int) -> tuple[str, int]:
+    length, shift = 0, 0
+    while True:
+        byte = data[position]
+        position += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    end = position + length - 1
+    if not position <= end <= len(data):
+        raise ValueError(f"a string of {length - 1} bytes in {len(data)}")
+    return str(data[position:end], "utf-8"), end
 
 
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:

@@ -45,6 +45,7 @@ from driver.controller.machine.decision import Decision
 from driver.controller.machine.delete_topics import delete_topics
 from driver.controller.machine.elections import elect_leaders, name_all, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
+from driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
@@ -112,12 +113,15 @@ class Controller:
         """Return what a controller says before anything else; nothing if its configuration is as it was."""
         return Decision(bootstrap_records(self.image, self._cluster.config), None)
 
-    def handle(self, request: Any, now_ms: int) -> Decision:
-        """Decide about a request, an entity of one of the types in `_HANDLERS`.
+    def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> Decision:
+        """Decide about a request, an entity of one of the types below, within its client's `quota`.
 
         Raises:
             KeyError: another kind of entity.
         """
+        limited = _LIMITED_HANDLERS.get(type(request))
+        if limited is not None:
+            return limited(self, request, quota)
         return _HANDLERS[type(request)](self, request, now_ms)
 
     def in_full(self, request: Any) -> Any:
@@ -209,8 +213,14 @@ class Controller:
     def _heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Decision:
         return heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
 
-    def _create_topics(self, request: CreateTopicsRequest, _: int) -> Decision:
-        return create_topics(self._cluster, request, self._new_topic_id)
+    def _create_topics(self, request: CreateTopicsRequest, quota: MutationQuota) -> Decision:
+        return create_topics(self._cluster, request, self._new_topic_id, quota)
+
+    def _delete_topics(self, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
+        return delete_topics(self._cluster, request, quota)
+
+    def _create_partitions(self, request: CreatePartitionsRequest, quota: MutationQuota) -> Decision:
+        return create_partitions(self._cluster, request, quota)
 
 
 def _timeless(decide: Callable[[ClusterState, Any], Decision]) -> Callable[[Controller, Any, int], Decision]:
@@ -221,9 +231,6 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
     {
         BrokerRegistrationRequest: Controller._register,
         BrokerHeartbeatRequest: Controller._heartbeat,
-        CreateTopicsRequest: Controller._create_topics,
-        DeleteTopicsRequest: _timeless(delete_topics),
-        CreatePartitionsRequest: _timeless(create_partitions),
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
         AlterClientQuotasRequest: _timeless(alter_client_quotas),
@@ -235,4 +242,15 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         ElectLeadersRequest: _timeless(elect_leaders),
     }
 )
-"""The requests that `Controller.handle` decides about."""
+"""The requests that `Controller.handle` decides about, besides these:"""
+
+_LIMITED_HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, MutationQuota], Decision]]] = (
+    MappingProxyType(
+        {
+            CreateTopicsRequest: Controller._create_topics,
+            DeleteTopicsRequest: Controller._delete_topics,
+            CreatePartitionsRequest: Controller._create_partitions,
+        }
+    )
+)
+"""What a client may have only so much of."""

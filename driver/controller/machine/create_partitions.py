@@ -14,6 +14,7 @@ from driver.controller.machine.create_topics import (
     too_many_partitions,
 )
 from driver.controller.machine.decision import Decision
+from driver.controller.machine.mutation_quota import MutationQuota
 from driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
@@ -27,7 +28,9 @@ __all__ = ["create_partitions"]
 logger = logging.getLogger(__name__)
 
 
-def create_partitions(cluster: ClusterState, request: CreatePartitionsRequest) -> Decision:
+def create_partitions(
+    cluster: ClusterState, request: CreatePartitionsRequest, quota: MutationQuota
+) -> Decision:
     """Answer CreatePartitions."""
     times_named = Counter(topic.name for topic in request.topics)
     load = cluster.topic_index.load.copy()
@@ -42,6 +45,7 @@ def create_partitions(cluster: ClusterState, request: CreatePartitionsRequest) -
             added = _partition_records(cluster, topic, placed)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
                 raise too_many_partitions()
+            quota.spend(len(added))
             records += added
             if not request.validate_only:
                 logger.info("Topic %s gets %d partitions more", topic.name, len(added))

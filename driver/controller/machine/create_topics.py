@@ -19,6 +19,7 @@ from kio.schema.create_topics.v7.response import (
 
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
+from driver.controller.machine.mutation_quota import MutationQuota
 from driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
@@ -53,7 +54,10 @@ _DEFAULT_CONFIG: Final = 5
 
 
 def create_topics(
-    cluster: ClusterState, request: CreateTopicsRequest, new_topic_id: Callable[[], UUID]
+    cluster: ClusterState,
+    request: CreateTopicsRequest,
+    new_topic_id: Callable[[], UUID],
+    quota: MutationQuota,
 ) -> Decision:
     """Answer CreateTopics."""
     if asks_too_much(cluster.config, request):
@@ -74,6 +78,7 @@ def create_topics(
             _check_name(cluster, topic.name, collisions)
             config = _config(cluster, topic)
             partitions = _partitions(cluster, topic, load)
+            quota.spend(len(partitions))
         except KafkaError as error:
             results[topic.name] = _refused(topic.name, error)
             logger.info("Topic %s is not created: %s", topic.name, error)

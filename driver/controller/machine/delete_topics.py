@@ -10,6 +10,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.create_topics import LOGGED_TOPICS
 from driver.controller.machine.decision import Decision
+from driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import TopicImage
 from sparklog.metadata.schemas import MetadataRecord, RemoveTopicRecord
@@ -20,7 +21,7 @@ __all__ = ["delete_topics"]
 logger = logging.getLogger(__name__)
 
 
-def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest) -> Decision:
+def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
     """Answer DeleteTopics."""
     times_named = Counter((wanted.name, wanted.topic_id) for wanted in request.topics)
     records: list[MetadataRecord] = []
@@ -39,6 +40,7 @@ def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest) -> Decisi
                     ErrorCode.invalid_request,
                     "The provided topic name maps to an ID that was already supplied.",
                 )
+            quota.spend(len(topic.partitions))
         except KafkaError as error:
             results.append(_result(name, topic_id, error.error_code, error.message))
             continue

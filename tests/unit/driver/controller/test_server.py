@@ -17,6 +17,8 @@ from uuid import UUID
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
+from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
+from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.describe_cluster.v1 import DescribeClusterRequest
 from kio.schema.envelope.v0 import EnvelopeRequest
@@ -52,6 +54,9 @@ from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, hea
 from tests.unit.driver.controller.voters import Disk, Voters
 
 DEADLINE_S = 10.0
+
+ALICE = b"\0\0\5User\6alice\0\0"
+"""A principal as brokers pass it on."""
 
 
 @pytest.fixture
@@ -359,11 +364,60 @@ def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer
     frame = frame_of(inner, 77)
     with connect(server) as channel:
         reply = channel.request(
-            EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+            EnvelopeRequest(request_data=frame, request_principal=ALICE, client_host_address=b"\x7f\0\0\1")
         )
         assert reply.error_code is ErrorCode.none
         correlation_id, answer = decode_response(inner, reply.response_data)
         assert (correlation_id, answer.cluster_id) == (77, CLUSTER_ID)
+
+
+@pytest.mark.parametrize("principal", [b"", b"\0\1\5User\6alice\0\0", b"\0\0\5User", b"\0\0\xff\xff\xff\xff"])
+def test_envelope_whose_principal_cannot_be_read_is_refused(
+    server: ControllerServer, principal: bytes
+) -> None:
+    """Nobody knows whose quotas and rights hold."""
+    frame = frame_of(DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1), 1)
+    with connect(server) as channel:
+        reply = channel.request(
+            EnvelopeRequest(
+                request_data=frame, request_principal=principal, client_host_address=b"\x7f\0\0\1"
+            )
+        )
+        assert reply.error_code is ErrorCode.principal_deserialization_failure
+
+
+def test_forwarded_request_is_held_to_the_quota_of_the_client_that_asked(server: ControllerServer) -> None:
+    """Whichever broker he asks, and as whom the broker says that he is."""
+    alice = (EntityData(entity_type="user", entity_name="alice"),)
+    rate = OpData(key="controller_mutation_rate", value=0.01, remove=False)
+
+    def create(channel: Any, principal: bytes) -> Any:
+        request = CreateTopicsRequest(
+            topics=tuple(creatable(f"{principal.hex()}-{number}", 1, 1) for number in range(2)),
+            timeout=timedelta(seconds=1),
+            validate_only=False,
+        )
+        reply = channel.request(
+            EnvelopeRequest(
+                request_data=frame_of(request, 1),
+                request_principal=principal,
+                client_host_address=b"\x7f\0\0\1",
+            )
+        )
+        _, answer = decode_response(request, reply.response_data)
+        return [topic.error_code for topic in answer.topics], answer.throttle_time
+
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        answer = channel.request(
+            AlterClientQuotasRequest(entries=(EntryData(entity=alice, ops=(rate,)),), validate_only=False)
+        )
+        assert answer.entries[0].error_code is ErrorCode.none
+        outcomes, throttle_time = create(channel, ALICE)
+        assert outcomes == [ErrorCode.none, ErrorCode.throttling_quota_exceeded]
+        assert timedelta(seconds=85) < throttle_time <= timedelta(seconds=89)
+        outcomes, throttle_time = create(channel, ALICE.replace(b"alice", b"carol"))
+        assert (outcomes, throttle_time) == ([ErrorCode.none] * 2, timedelta())
 
 
 def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
@@ -373,7 +427,9 @@ def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerS
     with connect(server) as channel:
         for frame in frames:
             reply = channel.request(
-                EnvelopeRequest(request_data=frame, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+                EnvelopeRequest(
+                    request_data=frame, request_principal=ALICE, client_host_address=b"\x7f\0\0\1"
+                )
             )
             assert reply.error_code is not ErrorCode.none
             assert reply.response_data is None

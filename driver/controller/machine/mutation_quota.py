@@ -1,0 +1,59 @@
+"""How many partitions one request may create or delete, topic by topic.
+
+A strict quota refuses what comes once its tokens are spent; a permissive one, for clients that do not know
+the error, does all and has its client wait. Either way the first topic that finds none overdrawn is done as a
+whole, be it larger than what is left: whoever waits gets his turn, however small his quota.
+
+Source: KIP-599; Kafka's StrictControllerMutationQuota and PermissiveControllerMutationQuota.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.quotas.machine.client_rates import TokenQuota
+from sparklog.wire.apis import ApiKey
+
+__all__ = ["STRICT_SINCE", "UNLIMITED", "MutationQuota"]
+
+STRICT_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+)
+"""The requests that count, and from which version on their clients know what they are refused with."""
+
+
+class MutationQuota:
+    """What one request may change."""
+
+    def __init__(self, quota: TokenQuota | None, *, strict: bool, now_ms: int) -> None:
+        """Take from `quota`, of all requests of a client; `None` is without end."""
+        self._quota = quota
+        self._strict = strict
+        self._now_ms = now_ms
+        self._throttle_ms = 0
+
+    def spend(self, partitions: int) -> None:
+        """Take a token for each of the partitions of a topic, before they are created or deleted.
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED: none are left, and the client knows that error.
+        """
+        if self._quota is None:
+            return
+        if self._strict:
+            self._throttle_ms = self._quota.throttle_ms(self._now_ms)
+            if self._throttle_ms:
+                raise KafkaError(
+                    ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded."
+                )
+            self._quota.record(partitions, self._now_ms)
+        else:
+            self._throttle_ms = self._quota.record(partitions, self._now_ms)
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """Return for how long the client is to hold back from now on."""
+        return max(0, self._throttle_ms - (now_ms - self._now_ms))
+
+
+UNLIMITED: Final = MutationQuota(None, strict=False, now_ms=0)
