@@ -5,7 +5,7 @@ The rules this module keeps:
 - Only the leader of the present leader epoch is heard, and only if it knows the present partition epoch:
   an ISR change is made on top of the last one or not at all (KIP-497).
 - Nobody joins the ISR who is fenced, shutting down, or has registered again since the leader saw it catch
-  up (KIP-841, KIP-903).
+  up (KIP-841, KIP-903); nor does anybody stay in it whose directory has failed.
 - A leader that recovers from an unclean election is alone in the ISR until it has recovered (KIP-704).
 - A proposal may end a reassignment, and with it the leadership of who made it. Then the change is made, and
   the answer is that there is another leader.
@@ -82,7 +82,7 @@ def _decide(
     _check_epochs(broker_id, partition, proposed)
     isr = tuple(state.broker_id for state in proposed.new_isr_with_epochs)
     recovery_state = _check_isr(partition, proposed, isr)
-    _check_members(cluster, proposed)
+    _check_members(cluster, partition, proposed)
     rules = cluster.isr_rules(topic.name)
     return change_partition(
         partition,
@@ -92,6 +92,7 @@ def _decide(
         rules,
         election_of(rules),
         isr=isr,
+        lost_log=cluster.lost_logs(partition),
         leader_recovery_state=recovery_state,
         directories=_directories(cluster, partition, isr),
     )
@@ -154,7 +155,10 @@ def _check_isr(
     return recovery_state
 
 
-def _check_members(cluster: ClusterState, proposed: ProposedPartition) -> None:
+def _check_members(
+    cluster: ClusterState, partition: PartitionRegistration, proposed: ProposedPartition
+) -> None:
+    lost = cluster.lost_logs(partition)
     for state in proposed.new_isr_with_epochs:
         registration = cluster.image.brokers.get(state.broker_id)
         problem: str | None = None
@@ -166,6 +170,8 @@ def _check_members(cluster: ClusterState, proposed: ProposedPartition) -> None:
             problem = "fenced"
         elif unless_minus_one(state.broker_epoch) not in (None, registration.broker_epoch):
             problem = f"registered with epoch {registration.broker_epoch}, not {state.broker_epoch}"
+        elif state.broker_id in lost:
+            problem = "without the directory of its replica"
         if problem is not None:
             raise KafkaError(ErrorCode.ineligible_replica, f"broker {state.broker_id} is {problem}")
 

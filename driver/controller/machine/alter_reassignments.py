@@ -106,7 +106,7 @@ def _decide(
             ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic.name}:{number}."
         )
     # Not by who is in the ISR for the one reason that he could not be taken out of it at once.
-    isr = tuple(member for member in partition.isr if cluster.is_active(member))
+    isr = tuple(member for member in partition.isr if cluster.is_in_sync(partition, member))
     rules = cluster.isr_rules(topic.name)
     if asked.replicas is None:
         if not partition.is_reassigning:
@@ -136,6 +136,7 @@ def _decide(
         rules,
         election_of(rules),
         isr=isr,
+        lost_log=cluster.lost_logs(partition),
         assignment=assignment,
     )
 

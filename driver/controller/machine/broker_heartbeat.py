@@ -23,6 +23,7 @@ from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.elections import (
     elect_unfenced,
+    remove_from_failed_directories,
     remove_lost_replicas,
 )
 from driver.controller.machine.fencing import becomes_fenced, enter_controlled_shutdown, fence
@@ -65,7 +66,15 @@ def heartbeat(
     directories = registration.log_directories
     lost_all_directories = bool(directories) and set(directories) <= set(request.offline_log_dirs)
     want_fence = request.want_fence or lost_all_directories
-    if registration.fenced:
+    if lost_all_directories:
+        records += remove_lost_replicas(cluster, broker_id)
+        if not registration.fenced:
+            logger.warning("Broker %d is fenced: it has no log directory left", broker_id)
+            records.append(becomes_fenced(registration))
+            fenced = True
+        if len(records) >= cluster.partitions_per_decision:
+            return Decision(records, None, is_first_part=True)
+    if registration.fenced or lost_all_directories:
         if request.want_shut_down or registration.in_controlled_shutdown:
             shut_down = True
         elif caught_up and not want_fence and not cluster.is_leaving(broker_id):
@@ -79,21 +88,14 @@ def heartbeat(
             records += fence(cluster, registration, "its controlled shutdown is complete")
             fenced = shut_down = True
     elif want_fence or (request.want_shut_down and not cluster.topic_index.leading[broker_id]):
-        if lost_all_directories:
-            records += [*remove_lost_replicas(cluster, broker_id), becomes_fenced(registration)]
-        else:
-            records += fence(cluster, registration, "it asked to leave")
+        records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
         records += enter_controlled_shutdown(cluster, registration)
     failed = [directory for directory in directories if directory in request.offline_log_dirs]
     if failed and not records and not want_fence:
-        # All in one decision, however many: in between the broker would still be active, and might be elected
-        # to lead from the very disk that failed.
-        records += remove_lost_replicas(cluster, broker_id, failed)
+        records += remove_from_failed_directories(cluster, broker_id, failed)
         records.append(_loses_directories(registration, failed))
-    if lost_all_directories and fenced and not registration.fenced:
-        logger.warning("Broker %d is fenced: it has no log directory left", broker_id)
     if shut_down:
         logger.info("Broker %d may shut down", broker_id)
         cluster.sessions.end(broker_id)

@@ -187,7 +187,7 @@ def _previous_incarnation_ends(
     clean = previous_broker_epoch == existing.broker_epoch
     if clean or not cluster.has_eligible_leader_replicas:
         return remove_from_isrs(cluster, (existing.broker_id,))
-    return remove_lost_replicas(cluster, existing.broker_id, limit=cluster.partitions_per_decision)
+    return remove_lost_replicas(cluster, existing.broker_id)
 
 
 def _registered(error_code: ErrorCode, broker_epoch: BrokerEpoch = -1) -> BrokerRegistrationResponse:

@@ -102,6 +102,21 @@ class ClusterState:
         """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
         return is_active(self.image, broker_id)
 
+    def is_in_sync(self, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
+        """Whether a member of the partition's ISR still is: active, with the directory of its replica."""
+        return self.is_active(broker_id) and self.image.brokers[broker_id].has_online_directory(
+            partition.directory_of(broker_id)
+        )
+
+    def lost_logs(self, partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+        """Return the members of the ISR whose directories have failed: they are to leave it, and for good.
+
+        Whoever comes back without a directory left the ISR before, so that its replica there may be whole.
+        """
+        return tuple(
+            each for each in partition.isr if self.is_active(each) and not self.is_in_sync(partition, each)
+        )
+
     def is_leaving(self, broker_id: BrokerId) -> bool:
         """Whether the broker may be in ISRs that it has to leave, since not all could be changed at once."""
         return len(self.unsettled) > 0 and bool(self.topic_index.in_sync[broker_id])

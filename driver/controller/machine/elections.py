@@ -6,7 +6,7 @@ change at once, and the rest by the decisions that follow (`unsettled_partitions
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from uuid import UUID
@@ -33,6 +33,7 @@ __all__ = [
     "elect_leaders",
     "elect_unfenced",
     "name_all",
+    "remove_from_failed_directories",
     "remove_from_isrs",
     "remove_lost_replicas",
     "settle",
@@ -64,7 +65,7 @@ def remove_from_isrs(cluster: ClusterState, broker_ids: Collection[BrokerId]) ->
 
 
 def settle(cluster: ClusterState) -> list[MetadataRecord]:
-    """Change the next partitions that were noted: no ISR with a broker that is not active, and a leader."""
+    """Change the next partitions that were noted: nobody in the ISR who is not in sync, and a leader."""
     taken = cluster.unsettled.take(cluster.partitions_per_decision)
 
     def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
@@ -75,39 +76,51 @@ def settle(cluster: ClusterState) -> list[MetadataRecord]:
             cluster.may_lead(partition),
             rules,
             Election.PREFERRED if taken[TopicIdPartition(topic.topic_id, number)] else election_of(rules),
-            isr=tuple(member for member in partition.isr if cluster.is_active(member)),
+            isr=tuple(member for member in partition.isr if cluster.is_in_sync(partition, member)),
+            lost_log=cluster.lost_logs(partition),
         )
 
     return _for_partitions(cluster, change, "by what brokers are there", taken)
 
 
-def remove_lost_replicas(
-    cluster: ClusterState,
-    broker_id: BrokerId,
-    directories: Iterable[UUID] | None = None,
-    *,
-    limit: int | None = None,
-) -> list[MetadataRecord]:
-    """Take a broker out of partitions of which it may have lost what it had acknowledged (KIP-966).
+def remove_lost_replicas(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
+    """Take a broker out of the first partitions of which it may have lost what it had acknowledged (KIP-966).
 
-    All of them after an unclean stop, or those in `directories` that went offline: they are no eligible
-    leader replicas either. At most `limit` of them; if that many change, there may be more.
+    After an unclean stop, or without a directory left, it is no eligible leader replica of any either. If
+    `partitions_per_decision` of them change, there may be more.
     """
-    offline = None if directories is None else frozenset(directories)
-
-    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
-        return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
-
     counted_on = chain(
         to_leave(cluster.image, cluster.topic_index, broker_id), cluster.topic_index.eligible[broker_id]
     )
-    lost = (
-        TopicIdPartition(topic.topic_id, number)
-        for topic, number, partition in cluster.partitions(counted_on)
-        if offline is None or partition.directory_of(broker_id) in offline
-    )
-    first = islice(lost, limit)
-    return _for_partitions(cluster, change, f"replicas of broker {broker_id} are lost", first)
+    return _lost(cluster, broker_id, islice(counted_on, cluster.partitions_per_decision))
+
+
+def remove_from_failed_directories(
+    cluster: ClusterState, broker_id: BrokerId, directories: Collection[UUID]
+) -> list[MetadataRecord]:
+    """Take a broker out of the first ISRs whose replicas lie in `directories`, of which nothing is left.
+
+    It leaves the others by `settle`, once its registration is without the directories: that belongs into the
+    same batch. Of none of them it is an eligible leader replica from then on; those are few, and all at once.
+    """
+
+    def of_them(keys: Iterable[TopicIdPartition]) -> Iterator[TopicIdPartition]:
+        for topic, number, partition in cluster.partitions(keys):
+            if partition.directory_of(broker_id) in directories:
+                yield TopicIdPartition(topic.topic_id, number)
+
+    index = cluster.topic_index
+    in_sync = islice(of_them(index.in_sync[broker_id]), cluster.partitions_per_decision)
+    return _lost(cluster, broker_id, chain(in_sync, of_them(index.eligible[broker_id])))
+
+
+def _lost(
+    cluster: ClusterState, broker_id: BrokerId, keys: Iterable[TopicIdPartition]
+) -> list[MetadataRecord]:
+    def change(topic: TopicImage, number: int, partition: PartitionRegistration, rules: IsrRules) -> _Change:
+        return _without(cluster, topic, number, partition, rules, (broker_id,), lost_log=(broker_id,))
+
+    return _for_partitions(cluster, change, f"replicas of broker {broker_id} are lost", keys)
 
 
 def elect_unfenced(cluster: ClusterState, broker_id: BrokerId) -> list[MetadataRecord]:
@@ -248,6 +261,8 @@ def _without(
         cluster.may_lead(partition, leaving=broker_ids),
         rules,
         election_of(rules),
-        isr=tuple(each for each in partition.isr if each not in broker_ids and cluster.is_active(each)),
-        lost_log=lost_log,
+        isr=tuple(
+            each for each in partition.isr if each not in broker_ids and cluster.is_in_sync(partition, each)
+        ),
+        lost_log=(*lost_log, *cluster.lost_logs(partition)),
     )

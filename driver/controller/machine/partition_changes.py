@@ -77,7 +77,7 @@ def change_partition(
     """
     wanted_isr = partition.isr if isr is None else isr
     if not wanted_isr and partition.isr and not rules.eligible_leader_replicas:
-        wanted_isr = _last_to_leave(partition, assignment)
+        wanted_isr = _last_to_leave(partition, assignment, lost_log)
     wanted = Assignment.of(partition) if assignment is None else assignment
     if directories is not None:
         wanted = wanted._replace(directories=directories)
@@ -124,10 +124,16 @@ def change_partition(
     return PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, **changes)
 
 
-def _last_to_leave(partition: PartitionRegistration, assignment: Assignment | None) -> tuple[BrokerId, ...]:
-    """Return who stays in the ISR when all leave, and an empty one is not allowed: the leader if it may."""
+def _last_to_leave(
+    partition: PartitionRegistration, assignment: Assignment | None, lost_log: Collection[BrokerId]
+) -> tuple[BrokerId, ...]:
+    """Return who stays in the ISR when all leave, and an empty one is not allowed: the leader if it may.
+
+    Nobody whose log is lost, while there is another.
+    """
     replicas = partition.replicas if assignment is None else assignment.replicas
-    staying = tuple(broker_id for broker_id in partition.isr if broker_id in replicas)
+    may_stay = tuple(broker_id for broker_id in partition.isr if broker_id in replicas)
+    staying = tuple(broker_id for broker_id in may_stay if broker_id not in lost_log) or may_stay
     return (partition.leader,) if partition.leader in staying else staying[-1:]
 
 

@@ -1,6 +1,7 @@
 """The partitions that a broker's new state concerns, but that could not all be changed at once.
 
-A broker that is fenced, or shuts down, leaves every ISR; one that is unfenced may lead what nobody leads.
+A broker that is fenced, or shuts down, leaves every ISR, and those of a directory that failed; one that is
+unfenced may lead what nobody leads.
 That may be ten thousand partitions, and one decision about all of them would hold the controller's loop, and
 with it every broker's lease. So a decision changes some hundreds of them, in the batch that changes the
 broker. The others are noted here when that batch is replayed, and are changed in the next turns of the loop.
@@ -10,11 +11,14 @@ The rules kept:
 - What is noted follows from images alone: a driver that takes over notes what the one before it left to do.
 - While a broker is in an ISR that it is to leave (`ClusterState.is_leaving`) it is not unfenced, and does not
   register anew: it would come back into the ISR by never having left it.
+- Nor does any decision count on a replica in a directory that has failed: the batch that begins with its
+  partitions has the broker's registration without the directory, and that is what says who is in sync
+  (`ClusterState.is_in_sync`).
 
 Pure. Order for the caller: `changed` for each image in order, after its index; `take` until nothing is left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import filterfalse, islice
 
 from driver.controller.machine.topic_index import TopicIndex
@@ -35,7 +39,9 @@ class UnsettledPartitions:
         self._to_balance: dict[TopicIdPartition, None] = {}
         """Those that are led, and are to be led by their preferred leaders. None of them is in `_noted`."""
         for broker_id in image.brokers:
-            if not is_active(image, broker_id):
+            if is_active(image, broker_id):
+                self.note(in_failed_directories(image, index, broker_id))
+            else:
                 self.note(to_leave(image, index, broker_id))
 
     def __len__(self) -> int:
@@ -50,6 +56,8 @@ class UnsettledPartitions:
                 self.note(to_leave(after, index, broker_id))
             elif is_active(after, broker_id) and not is_active(before, broker_id):
                 self.note(index.leaderless)
+            elif is_active(after, broker_id) and _loses_directories(before, after, broker_id):
+                self.note(in_failed_directories(after, index, broker_id))
 
     def note(self, keys: Iterable[TopicIdPartition]) -> None:
         """Have partitions looked at that may have to have another leader."""
@@ -74,6 +82,22 @@ def is_active(image: MetadataImage, broker_id: BrokerId) -> bool:
     """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
     registration = image.brokers.get(broker_id)
     return registration is not None and not (registration.fenced or registration.in_controlled_shutdown)
+
+
+def in_failed_directories(
+    image: MetadataImage, index: TopicIndex, broker_id: BrokerId
+) -> Iterator[TopicIdPartition]:
+    """Yield the partitions whose ISR a broker is still in, though their directory has failed there."""
+    registration, topics = image.brokers[broker_id], image.topics.by_id
+    for key in index.in_sync[broker_id]:
+        partition = topics[key.topic_id].partitions[key.partition]
+        if not registration.has_online_directory(partition.directory_of(broker_id)):
+            yield key
+
+
+def _loses_directories(before: MetadataImage, after: MetadataImage, broker_id: BrokerId) -> bool:
+    had, has = (image.brokers[broker_id].log_directories for image in (before, after))
+    return not set(had) <= set(has)
 
 
 def to_leave(image: MetadataImage, index: TopicIndex, broker_id: BrokerId) -> Iterable[TopicIdPartition]:

@@ -1,17 +1,20 @@
 """What a broker's new state changes of its partitions is decided in parts, and never on half the truth."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
 
 from driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.schemas import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from sparklog.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from tests.unit.driver.controller.conversation import (
     Conversation,
     creatable,
     directory_of,
+    heartbeat,
     registration,
 )
 from tests.unit.driver.controller.machine.test_topics import delete
@@ -220,22 +223,94 @@ def test_dead_brokers_partitions_have_new_leaders_before_any_is_led_by_its_prefe
     assert {partition.leader for partition in partitions(conversation)} == {0}
 
 
-def test_failed_directory_takes_all_its_replicas_in_one_decision(conversation: Conversation) -> None:
-    """Between two parts the broker would be active, and might be elected to lead from the failed disk."""
-    other = directory_of(8)
-    conversation.say(registration(0, directories=(directory_of(0), other)))
-    request = BrokerHeartbeatRequest(
-        broker_id=0,
-        broker_epoch=conversation.epoch(0),
-        current_metadata_offset=conversation.image.offset or 0,
-        want_fence=False,
-        want_shut_down=False,
-        offline_log_dirs=(directory_of(0),),
-    )
-    decision = conversation.take(conversation.controller.handle(request, conversation.now_ms))
-    assert isinstance(decision.records[-1], BrokerRegistrationChangeRecord)
-    assert conversation.image.brokers[0].log_directories == (other,)
-    assert count_in_sync(conversation, 0) == 0
+def directory_fails(conversation: Conversation) -> Decision:
+    """The directory of broker 0 fails that has its replicas, and another is left; return what is decided."""
+    conversation.say(registration(0, directories=(directory_of(0), directory_of(8))))
+    beat = heartbeat(0, conversation.epoch(0), conversation.image.offset or 0)
+    beat = replace(beat, offline_log_dirs=(directory_of(0),))
+    return conversation.take(conversation.controller.handle(beat, conversation.now_ms))
+
+
+def test_failed_directorys_replicas_leave_a_part_at_a_time_and_none_is_elected_there(
+    conversation: Conversation,
+) -> None:
+    """The first batch says what has failed: in between broker 0 is active, and leads other partitions on."""
+    sizes = [len(directory_fails(conversation).records)]
+    assert conversation.image.brokers[0].log_directories == (directory_of(8),)
+    gone(conversation, 1)
+    while not conversation.controller.is_settled:
+        sizes.append(len(next_decision(conversation).records))
+    assert sizes[0] == PART + 1
+    assert max(sizes) <= PART + 1
+    assert {(each.leader, each.isr, each.elr) for each in partitions(conversation)} == {(2, (2,), (1,))}
+
+
+def test_failed_directorys_replicas_leave_though_nothing_else_happens(conversation: Conversation) -> None:
+    """Replaying the batch that begins with them notes the others."""
+    directory_fails(conversation)
+    conversation.tick()
+    assert {(each.leader, each.isr) for each in partitions(conversation)} == {(1, (1, 2))}
+
+
+def test_failed_directory_that_another_driver_finds_is_settled_by_it(conversation: Conversation) -> None:
+    """Else the broker would be in those ISRs, and acks=all would wait for it, as long as it lives."""
+    directory_fails(conversation)
+    conversation.take_over()
+    conversation.tick()
+    assert {(each.leader, each.isr) for each in partitions(conversation)} == {(1, (1, 2))}
+
+
+def test_proposal_meanwhile_keeps_no_replica_in_a_failed_directory(
+    conversation: Conversation,
+) -> None:
+    """Its leader does not know yet; taken in, the replica would be said to lie in the one that is left."""
+    conversation.create(creatable("u", assignments={0: (1, 0, 2)}))
+    directory_fails(conversation)
+    partition = conversation.partition(name="u")
+    assert partition.isr == (1, 0, 2), "its turn has not come"
+    about: dict[str, Any] = {
+        "topic_id": conversation.topic_id("u"),
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+    }
+    refused = conversation.propose(1, (1, 0), **about).reply
+    assert refused.topics[0].partitions[0].error_code is ErrorCode.ineligible_replica
+    taken = conversation.propose(1, (1,), **about).reply
+    assert taken.topics[0].partitions[0].error_code is ErrorCode.none
+    after = conversation.partition(name="u")
+    assert (after.isr, after.elr, after.directory_of(0)) == ((1,), (2,), directory_of(0))
+
+
+@pytest.mark.parametrize(("feature_level", "isr", "elr"), [(0, (1,), ()), (1, (), (1,))])
+def test_last_one_with_a_log_is_waited_for_and_not_a_failed_directory(
+    feature_level: int, isr: tuple[int, ...], elr: tuple[int, ...]
+) -> None:
+    """With eligible leader replicas (KIP-966) and without: what the other one has is all there is."""
+    conversation = Conversation(partitions_per_decision=1, min_insync_replicas="2").start(0, 1, 2)
+    feature = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=feature_level)
+    conversation.take(Decision([feature], None))
+    conversation.create(creatable("t", assignments={0: (0, 2), 1: (0, 1), 2: (0, 1)}))
+    directory_fails(conversation)
+    gone(conversation, 1)
+    conversation.tick()
+    assert {(each.leader, each.isr, each.elr) for each in partitions(conversation)[1:]} == {(None, isr, elr)}
+
+
+def test_broker_without_a_directory_left_loses_its_replicas_a_part_at_a_time(
+    conversation: Conversation,
+) -> None:
+    """It is fenced at once, and eligible to lead nothing afterwards: whatever it had is gone."""
+    beat = replace(heartbeat(0, conversation.epoch(0), 0), offline_log_dirs=(directory_of(0),))
+    sizes: list[int] = []
+    decision: Decision | None = None
+    while decision is None or decision.is_first_part:
+        decision = conversation.take(conversation.controller.handle(beat, conversation.now_ms))
+        sizes.append(len(decision.records))
+        assert conversation.image.brokers[0].fenced
+    assert sizes == [PART + 1, PART, 1]
+    assert (decision.reply.error_code, decision.reply.is_fenced) == (ErrorCode.none, True)
+    assert {(each.leader, each.isr, each.elr) for each in partitions(conversation)} == {(1, (1, 2), ())}
+    assert conversation.tick() == []
 
 
 def test_topic_that_is_deleted_meanwhile_is_left_out(conversation: Conversation) -> None:
