@@ -9,7 +9,7 @@ Everything here lives on the controller's event loop.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from driver.controller.api.table import controller_handlers
@@ -22,6 +22,7 @@ from driver.controller.machine.unclean_recovery import LogQuestion
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
+from driver.controller.quorum.description import QuorumDescription, describe_quorum
 from driver.controller.quorum.machine.candidate import AnnouncedBroker, BecomeLeader, ForeignClusterError
 from driver.controller.quorum.machine.leader import QuorumLeader
 from driver.controller.quorum.requests import (
@@ -66,7 +67,7 @@ class ActiveController:
         announced: tuple[AnnouncedBroker, ...],
         channels: BrokerChannels,
         endpoint: Endpoint,
-        on_commit: Callable[[MetadataImage], None],
+        on_commit: Callable[[MetadataImage, Mapping[BrokerId, str]], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Put together who leads from the `image` on that the log adds up to; `begin` comes next."""
@@ -152,6 +153,10 @@ class ActiveController:
         voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
         if voters is not None:
             self._change_voters(voters)
+
+    def describe_quorum(self) -> QuorumDescription:
+        """Return who follows the metadata log, and how far everybody is."""
+        return describe_quorum(self.quorum, self._log.log_end_offset, monotonic_ms())
 
     def decide(self, decision: Decision) -> None:
         """Commit a decision that nobody waits for."""
@@ -247,7 +252,7 @@ class ActiveController:
 
     def _committed(self, image: MetadataImage) -> None:
         self.image = image
-        self._on_commit(image)
+        self._on_commit(image, dict(self.controller.departure_reasons))
         log = self._log
         metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)
         log.snapshot_taker.applied(metadata, log.appended_bytes - self._applied_bytes)

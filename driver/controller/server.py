@@ -13,47 +13,44 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from driver.controller.active_controller import ActiveController
-from driver.controller.api.table import controller_apis
 from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
 from driver.controller.quorum.candidacy import Candidacy
 from driver.controller.quorum.machine.candidate import (
-    AnnouncedBroker,
     Candidate,
     ExpectedBroker,
-    ForeignClusterError,
     first_voters,
 )
-from driver.controller.quorum.requests import announced_broker, announcement_response
+from driver.controller.running import Running, listener_table
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.types import BrokerId, or_minus_one
-from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.loop_lag import run_watched
-from sparklog.wire.requests import Api, Deferred, Features, Handler, Request, Response, Steps
+from sparklog.wire.requests import Features
 
 __all__ = ["ControllerServer"]
 
-_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {ApiKey.FETCH}
-"""What clients ask here; Fetch is what brokers follow the metadata log by."""
 TICK_MS: Final = 50
 """How often sessions, waiting fetches and leader balance are looked at."""
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+CommitSubscriber: TypeAlias = Callable[[MetadataImage, Mapping[BrokerId, str]], None]
 
 
 class ControllerServer:
@@ -90,7 +87,8 @@ class ControllerServer:
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
-        self._running: _Running | None = None
+        self._running: Running | None = None
+        self._subscribers: tuple[CommitSubscriber, ...] = ()
 
     def start(self) -> None:
         """Begin a metadata log and listen; return when brokers can announce themselves.
@@ -177,6 +175,32 @@ class ControllerServer:
         """From now on every heartbeat is answered with should_shut_down."""
         self._call(lambda active: active.controller.shut_down_brokers())
 
+    def subscribe(self, subscriber: CommitSubscriber) -> None:
+        """Have `subscriber` called with every image that is committed from now on.
+
+        It is called on the controller's loop, so it may take note and nothing more; with the image it is
+        given why each broker was last fenced or told to leave.
+        """
+        with self._changed:
+            self._subscribers = (*self._subscribers, subscriber)
+
+    def unsubscribe(self, subscriber: CommitSubscriber) -> None:
+        """Call it no more."""
+        with self._changed:
+            self._subscribers = tuple(each for each in self._subscribers if each != subscriber)
+
+    def ask(self, question: Callable[[ActiveController], Answer], timeout_s: float) -> Answer | None:
+        """Return what `question` finds out on the controller's loop.
+
+        None if this driver does not lead, or the loop does not come to it within `timeout_s`.
+        """
+        answer: Future[Answer] = Future()
+        self._call(lambda active: answer.set_result(question(active)))
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError:
+            return None
+
     def stop(self) -> None:
         """Close listener and log, end the thread. Safe to call twice, and before `start`."""
         running = self._running
@@ -215,7 +239,7 @@ class ControllerServer:
     async def _run(self) -> None:
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
         channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms)
-        running = _Running(
+        running = Running(
             asyncio.get_running_loop(),
             asyncio.Event(),
             Candidacy(self._candidate, log, channels, monotonic_ms),
@@ -224,7 +248,7 @@ class ControllerServer:
             listener = await Listener.start(
                 self._host,
                 self._port,
-                _table(running),
+                listener_table(running),
                 name="controller",
                 features=self._features,
                 settings=self._config.socket_settings(),
@@ -244,7 +268,7 @@ class ControllerServer:
             channels.close()
             await asyncio.to_thread(log.close)
 
-    async def _lead(self, running: "_Running", log: MetadataLog, channels: BrokerChannels) -> None:
+    async def _lead(self, running: Running, log: MetadataLog, channels: BrokerChannels) -> None:
         """Win the election and serve, until asked to stop or failed."""
         won = asyncio.ensure_future(running.candidacy.won())
         stopped = asyncio.ensure_future(running.stop_requested.wait())
@@ -283,7 +307,7 @@ class ControllerServer:
             await asyncio.gather(won, stopped, return_exceptions=True)
 
     async def _tick_until_stopped(
-        self, running: "_Running", active_controller: ActiveController, startup_grace: StartupGrace
+        self, running: Running, active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
         while not running.stop_requested.is_set() and self._failure is None:
             active_controller.tick()
@@ -293,7 +317,7 @@ class ControllerServer:
                     await running.stop_requested.wait()
 
     def _serve_clients_when_due(
-        self, running: "_Running", active_controller: ActiveController, startup_grace: StartupGrace
+        self, running: Running, active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
         if running.serves_clients.is_set() or startup_grace.lasts(
             self._image, active_controller.fetches.known_offsets, monotonic_ms()
@@ -303,10 +327,13 @@ class ControllerServer:
         with self._changed:
             self._changed.notify_all()
 
-    def _committed(self, image: MetadataImage) -> None:
+    def _committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
         with self._changed:
             self._image = image
             self._changed.notify_all()
+            subscribers = self._subscribers
+        for subscriber in subscribers:
+            subscriber(image, departure_reasons)
 
     def _features(self) -> Features:
         image = self._image
@@ -323,66 +350,6 @@ class ControllerServer:
             self._changed.notify_all()
         if self._running is not None:
             self._running.stop_requested.set()
-
-
-class _Running:
-    """What there is while the loop runs; to be used on the loop."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, candidacy: Candidacy
-    ) -> None:
-        self.loop = loop
-        self.stop_requested = stop_requested
-        self.candidacy = candidacy
-        self.active_controller: ActiveController | None = None
-        self.handlers: Mapping[ApiKey, Handler] = {}
-        """Who answers what; empty while this driver does not lead."""
-        self.serves_clients = asyncio.Event()
-        """Set once this driver leads and its clients need not wait for late brokers any more."""
-
-    def broker_announced(self, request: Request) -> Response:
-        """Answer a broker that announces itself (AddRaftVoter)."""
-        try:
-            broker: AnnouncedBroker = announced_broker(request.body)
-            (self.candidacy if self.active_controller is None else self.active_controller).broker_announced(
-                broker
-            )
-        except KafkaError as error:
-            return announcement_response(error.error_code, error.message)
-        except ForeignClusterError as error:
-            logger.error("%s", error)
-            return announcement_response(ErrorCode.inconsistent_cluster_id, str(error))
-        return announcement_response(ErrorCode.none)
-
-    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
-        """Answer anything else; a client that comes too early waits, instead of asking again and again.
-
-        Raises:
-            KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
-        """
-        if request.api_key in _CLIENT_APIS and not self.serves_clients.is_set():
-            return self._handle_later(request)
-        handler = self.handlers.get(request.api_key)
-        if handler is None:
-            raise KafkaError(
-                ErrorCode.not_controller,
-                f"{request.connection.peer} asks for {ApiKey(request.api_key).name} of a controller that "
-                "does not lead",
-            )
-        return handler(request)
-
-    async def _handle_later(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
-        await self.serves_clients.wait()
-        return self.handle(request)
-
-
-def _table(running: _Running) -> dict[ApiKey, Api]:
-    return {
-        **controller_apis(running.handle),
-        ApiKey.ADD_RAFT_VOTER: Api(
-            *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
-        ),
-    }
 
 
 def _unfenced(image: MetadataImage) -> list[BrokerId]:

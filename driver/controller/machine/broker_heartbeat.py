@@ -70,6 +70,7 @@ def heartbeat(
         records += remove_lost_replicas(cluster, broker_id)
         if not registration.fenced:
             logger.warning("Broker %d is fenced: it has no log directory left", broker_id)
+            cluster.departure_reasons[broker_id] = "it has no log directory left"
             records.append(becomes_fenced(registration))
             fenced = True
         if len(records) >= cluster.partitions_per_decision:
@@ -91,6 +92,7 @@ def heartbeat(
         records += fence(cluster, registration, "it asked to leave")
         fenced, shut_down = True, request.want_shut_down
     elif request.want_shut_down:
+        cluster.departure_reasons[broker_id] = "it asked to leave"
         records += enter_controlled_shutdown(cluster, registration)
     failed = [directory for directory in directories if directory in request.offline_log_dirs]
     if failed and not records and not want_fence:

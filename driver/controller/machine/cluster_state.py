@@ -45,6 +45,8 @@ class ClusterState:
         self.topic_index = TopicIndex(image)
         self.unsettled = UnsettledPartitions(image, self.topic_index)
         self.sessions = Sessions(config.broker_session_timeout_ms)
+        self.departure_reasons: dict[BrokerId, str] = {}
+        """Why each broker was last fenced, or told to leave; decides nothing."""
 
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch

@@ -109,6 +109,11 @@ class Controller:
         """Whether nothing is left to do that a broker's new state calls for; else `tick` goes on with it."""
         return self._stopping or not len(self._cluster.unsettled)
 
+    @property
+    def departure_reasons(self) -> Mapping[BrokerId, str]:
+        """Why each broker was last fenced, or told to leave."""
+        return self._cluster.departure_reasons
+
     def bootstrap(self) -> Decision:
         """Return what a controller says before anything else; nothing if its configuration is as it was."""
         return Decision(bootstrap_records(self.image, self._cluster.config), None)

@@ -40,6 +40,7 @@ _ENTER_CONTROLLED_SHUTDOWN: Final = 1
 def fence(cluster: ClusterState, registration: BrokerRegistration, reason: str) -> list[MetadataRecord]:
     """Return the records that fence an unfenced broker: out of leaderships and ISRs, and marked."""
     logger.info("Broker %d is fenced: %s", registration.broker_id, reason)
+    cluster.departure_reasons[registration.broker_id] = reason
     return _fence_together(cluster, [registration])
 
 
@@ -55,8 +56,9 @@ def fence_expired(cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
             cluster.sessions.renew(broker_id, registration.broker_epoch, now_ms)
         elif not cluster.sessions.is_alive(broker_id, now_ms):
             cluster.sessions.end(broker_id)
-            silent_ms = now_ms - session.last_contact_ms
-            logger.info("Broker %d is fenced: nothing was heard of it for %d ms", broker_id, silent_ms)
+            reason = f"nothing was heard of it for {now_ms - session.last_contact_ms} ms"
+            logger.info("Broker %d is fenced: %s", broker_id, reason)
+            cluster.departure_reasons[broker_id] = reason
             expired.append(registration)
     return _fence_together(cluster, expired) if expired else []
 
@@ -72,6 +74,7 @@ def begin_controlled_shutdown(
     if registration.in_controlled_shutdown or (registration.fenced and session is None):
         return []
     logger.info("Broker %d is to leave: %s", registration.broker_id, reason)
+    cluster.departure_reasons[registration.broker_id] = reason
     if registration.fenced:
         return [_enters_controlled_shutdown(registration)]
     return enter_controlled_shutdown(cluster, registration)

@@ -1,5 +1,9 @@
-"""The answer to DescribeQuorum (KIP-595, KIP-853): who leads, who votes, how far everybody is."""
+"""Who leads the metadata log, who votes, how far everybody is.
 
+As the driver tells it to itself, and as the answer to DescribeQuorum (KIP-595, KIP-853).
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.describe_quorum.v2.response import (
@@ -14,9 +18,54 @@ from driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.types import CLUSTER_METADATA_TOPIC, TimestampMs
+from sparklog.types import CLUSTER_METADATA_TOPIC, LeaderEpoch, Offset, TimestampMs
 
-__all__ = ["describe_quorum_response"]
+__all__ = ["QuorumDescription", "ReplicaDescription", "describe_quorum", "describe_quorum_response"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDescription:
+    """A voter, or an observer that fetches; nothing is known of a voter that has not fetched yet."""
+
+    key: VoterKey
+    is_voter: bool
+    log_end_offset: Offset | None
+    last_fetch_age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumDescription:
+    """The metadata log as its leader sees it at one moment."""
+
+    leader_epoch: LeaderEpoch
+    high_watermark: Offset
+    log_end_offset: Offset
+    has_majority: bool
+    replicas: tuple[ReplicaDescription, ...]
+    """The voters first."""
+
+
+def describe_quorum(quorum: QuorumLeader, log_end_offset: Offset, now_ms: int) -> QuorumDescription:
+    """Return what the leader knows; `now_ms` is of the clock by which the fetches were noted."""
+    voters = quorum.voters.keys
+    described = []
+    for key in (*sorted(voters), *sorted(quorum.replicas.keys() - voters)):
+        replica = quorum.replicas.get(key)
+        described.append(
+            ReplicaDescription(
+                key=key,
+                is_voter=key in voters,
+                log_end_offset=None if replica is None else replica.log_end_offset,
+                last_fetch_age_ms=None if replica is None else now_ms - replica.last_fetch_ms,
+            )
+        )
+    return QuorumDescription(
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        log_end_offset=log_end_offset,
+        has_majority=quorum.has_majority(now_ms),
+        replicas=tuple(described),
+    )
 
 
 def describe_quorum_response(quorum: QuorumLeader, request: Any, now_ms: int) -> DescribeQuorumResponse:

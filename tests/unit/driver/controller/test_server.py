@@ -5,7 +5,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +30,7 @@ from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
 from driver.controller import ControllerServer
+from driver.controller.active_controller import ActiveController
 from driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.config import BrokerConfig
@@ -493,3 +494,32 @@ def test_admin_client_manages_topics_at_the_controller(server: ControllerServer)
             assert set(admin.list_topics()) == set()
         finally:
             admin.close()
+
+
+def test_subscriber_is_told_of_each_committed_image_and_why_a_broker_went(server: ControllerServer) -> None:
+    """Whoever shows what happened needs every image in between, and a reason that no record holds."""
+    told: list[tuple[MetadataImage, Mapping[int, str]]] = []
+    server.subscribe(lambda image, reasons: told.append((image, reasons)))
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        server.shut_down_broker(0, "its executor goes")
+        wait_for(lambda: told[-1][0].brokers[0].in_controlled_shutdown)
+    registered, unfenced, leaving = told
+    assert [image.brokers[0].fenced for image, _ in told] == [True, False, False]
+    assert [registered[1], unfenced[1], leaving[1]] == [{}, {}, {0: "its executor goes"}]
+    assert leaving[0] is server.image
+
+
+def test_quorum_is_described_from_another_thread_and_nothing_is_after_the_end(
+    server: ControllerServer,
+) -> None:
+    """The loop is asked once a second by who shows the cluster, who must not wait for one that has gone."""
+    described = server.ask(ActiveController.describe_quorum, DEADLINE_S)
+    assert described is not None
+    assert described.has_majority
+    assert described.high_watermark == described.log_end_offset == server.image.end_offset
+    assert [(each.key.node_id, each.is_voter, each.log_end_offset) for each in described.replicas] == [
+        (0, True, described.log_end_offset)
+    ]
+    server.stop()
+    assert server.ask(ActiveController.describe_quorum, timeout_s=0.01) is None

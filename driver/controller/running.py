@@ -1,0 +1,86 @@
+"""What answers on the controller's listener, before an election is won and after it.
+
+From the first moment on brokers can announce themselves. Clients that come too early wait for their answers,
+instead of asking again and again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from driver.controller.active_controller import ActiveController
+from driver.controller.api.table import controller_apis
+from driver.controller.quorum.candidacy import Candidacy
+from driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
+from driver.controller.quorum.requests import announced_broker, announcement_response
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
+from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps
+
+__all__ = ["Running", "listener_table"]
+
+_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {ApiKey.FETCH}
+"""What clients ask here; Fetch is what brokers follow the metadata log by."""
+
+logger = logging.getLogger(__name__)
+
+
+class Running:
+    """What there is while the loop runs; to be used on the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop_requested: asyncio.Event, candidacy: Candidacy
+    ) -> None:
+        self.loop = loop
+        self.stop_requested = stop_requested
+        self.candidacy = candidacy
+        self.active_controller: ActiveController | None = None
+        self.handlers: Mapping[ApiKey, Handler] = {}
+        """Who answers what; empty while this driver does not lead."""
+        self.serves_clients = asyncio.Event()
+        """Set once this driver leads and its clients need not wait for late brokers any more."""
+
+    def broker_announced(self, request: Request) -> Response:
+        """Answer a broker that announces itself (AddRaftVoter)."""
+        try:
+            broker: AnnouncedBroker = announced_broker(request.body)
+            (self.candidacy if self.active_controller is None else self.active_controller).broker_announced(
+                broker
+            )
+        except KafkaError as error:
+            return announcement_response(error.error_code, error.message)
+        except ForeignClusterError as error:
+            logger.error("%s", error)
+            return announcement_response(ErrorCode.inconsistent_cluster_id, str(error))
+        return announcement_response(ErrorCode.none)
+
+    def handle(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
+        """Answer anything else; a client that comes too early waits, instead of asking again and again.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER: this driver does not lead yet, or no more.
+        """
+        if request.api_key in _CLIENT_APIS and not self.serves_clients.is_set():
+            return self._handle_later(request)
+        handler = self.handlers.get(request.api_key)
+        if handler is None:
+            raise KafkaError(
+                ErrorCode.not_controller,
+                f"{request.connection.peer} asks for {ApiKey(request.api_key).name} of a controller that "
+                "does not lead",
+            )
+        return handler(request)
+
+    async def _handle_later(self, request: Request) -> Response | Deferred | Awaitable[Response] | Steps:
+        await self.serves_clients.wait()
+        return self.handle(request)
+
+
+def listener_table(running: Running) -> dict[ApiKey, Api]:
+    return {
+        **controller_apis(running.handle),
+        ApiKey.ADD_RAFT_VOTER: Api(
+            *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
+        ),
+    }
