@@ -5,8 +5,6 @@ somebody shrinks the application. The tasks on it are told nothing, but the driv
 once. So the executors that brokers run on are looked at a few times a second; one that is to go is reported
 once for each attempt of its rack, and the rest is a controlled shutdown and another attempt, which Spark does
 not put on that executor again.
-
-Which executor a broker's task is on stands in Spark's status store as soon as the task has started.
 """
 
 import logging
@@ -17,6 +15,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
+from driver.spark.broker_tasks import running_tasks
 from driver.spark.rack import Rack
 
 __all__ = ["DecommissionWatch"]
@@ -71,7 +70,7 @@ class DecommissionWatch:
             return
         seen_attempt, executors = self._executors.get(rack, (0, frozenset[str]()))
         if seen_attempt != attempt:
-            executors = self._executors_of(rack.job_group)
+            executors = frozenset(task.executor_id for task in running_tasks(self._context, rack.job_group))
             if len(executors) < len(rack.assignments):
                 return
             self._executors[rack] = (attempt, executors)
@@ -83,23 +82,3 @@ class DecommissionWatch:
                 self._reported[rack] = attempt
                 self._on_decommissioned(rack, executor)
                 return
-
-    def _executors_of(self, job_group: str) -> frozenset[str]:
-        """Return the executors on which tasks of the group's jobs run now."""
-        tracker, store = self._context.statusTracker(), self._context.statusStore()
-        executors = set()
-        for job_id in tracker.getJobIdsForGroup(job_group):
-            job = tracker.getJobInfo(job_id)
-            if job.isEmpty() or str(job.get().status()) != "RUNNING":
-                continue
-            for stage_id in job.get().stageIds():
-                tasks = store.taskList(stage_id, 0, _MANY)
-                executors |= {
-                    str(tasks.apply(index).executorId())
-                    for index in range(tasks.size())
-                    if str(tasks.apply(index).status()) == "RUNNING"
-                }
-        return frozenset(executors)
-
-
-_MANY: Final = 10_000

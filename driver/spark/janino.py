@@ -13,13 +13,17 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-__all__ = ["CompilationError", "compiled", "instance_of"]
+__all__ = ["CompilationError", "NoPlaceError", "compiled", "instance_of"]
 
 JavaObject: TypeAlias = Any
 
 
 class CompilationError(Exception):
     """The source cannot be compiled here: another Spark has other classes, or no Janino."""
+
+
+class NoPlaceError(Exception):
+    """The application has nothing that the class could be put into: no UI, no progress bar."""
 
 
 def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:

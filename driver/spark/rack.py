@@ -33,6 +33,8 @@ SLOT_POLL_S: Final = 0.1
 BACKOFF: Final = ExponentialBackoff(first_ms=100, max_ms=5_000)
 """The first failure costs next to nothing, since a killed broker is to be back soon; a rack that fails again
 and again must not keep Spark's scheduler busy."""
+CALL_SITE: Final = "Kafka broker"
+"""How the names of the brokers' stages begin, by which they are told from the users'."""
 STEADY_S: Final = 10.0
 """A job that lived this long has served: whatever ends it is not part of a series of failures."""
 
@@ -55,6 +57,8 @@ class Rack:
         self.assignments = tuple(assignments)
         self.attempt = 0
         """How often the job has been tried; it is submitted when there are slots for it."""
+        self.last_failure: str | None = None
+        """Why the attempt before this one ended."""
         self._slots = slots
         self._claims = claims
         self._on_failed = on_failed
@@ -114,6 +118,7 @@ class Rack:
                     return
                 cause = "its brokers left as if the cluster ended"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
+            self.last_failure = cause
             self._on_failed(self, cause)
             failures = failures_in_a_row(failures, time.monotonic() - submitted_s)
             self._stopping.wait(BACKOFF.pause_ms(failures - 1) / 1000)
@@ -133,7 +138,8 @@ class Rack:
         what = "an executor" if wanted == 1 else f"{wanted} executors"
         logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
         description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
-        with waiting_job(self._slots, f"{self.job_group}-waiting", description, wanted):
+        call_site = f"{CALL_SITE} {self._brokers} ({self.name}) waits for {what}"
+        with waiting_job(self._slots, f"{self.job_group}-waiting", description, call_site, wanted):
             while not self._claims.take(wanted):
                 if self._stopping.wait(SLOT_POLL_S):
                     return False
@@ -146,7 +152,8 @@ class Rack:
 
     @property
     def _description(self) -> str:
-        return f"sparklog {self.name}: broker {self._brokers}"
+        # Spark's own pages make a link of it, and put before the path whatever a proxy needs.
+        return f'<a href="/log/">sparklog {self.name}</a>: broker {self._brokers}'
 
     def _run_job(self) -> list[BrokerEnd]:
         context = self._slots.spark_context
@@ -159,7 +166,7 @@ class Rack:
             tasks = tasks.withResources(self._slots.profile)
         brokers_run = tasks.barrier().mapPartitions(run_brokers)
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
-        context._jsc.setCallSite(f"Kafka broker {self._brokers} ({self.name})")
+        context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
         java_virtual_machine: Any = context._jvm
         served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
         with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:

@@ -99,7 +99,9 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
 
 
 @contextlib.contextmanager
-def waiting_job(slots: BrokerSlots, job_group: str, description: str, wanted: int) -> Iterator[None]:
+def waiting_job(
+    slots: BrokerSlots, job_group: str, description: str, call_site: str, wanted: int
+) -> Iterator[None]:
     """Have Spark's UI show a job that waits for `wanted` brokers' slots, for as long as the context lasts.
 
     Its tasks are Spark's own and do nothing; should one get a slot, it is gone at once.
@@ -113,7 +115,7 @@ def waiting_job(slots: BrokerSlots, job_group: str, description: str, wanted: in
     if slots.profile is not None:
         tasks = tasks.withResources(slots.profile._java_resource_profile)
     context.setJobGroup(job_group, description)
-    context._jsc.setCallSite(description)
+    context._jsc.setCallSite(call_site)
     waiting = tasks.countAsync()
     try:
         yield

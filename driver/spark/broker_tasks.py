@@ -1,0 +1,58 @@
+"""Where Spark runs a rack's brokers: which executor each task is on.
+
+It stands in Spark's status store as soon as a task has started. The tasks of a rack's job are numbered as its
+brokers are.
+"""
+
+from typing import Any, Final, NamedTuple
+
+__all__ = ["RunningTask", "executor_logs", "running_tasks"]
+
+_MANY: Final = 10_000
+
+
+class RunningTask(NamedTuple):
+    """A task of a job of a rack."""
+
+    stage_id: int
+    number: int
+    executor_id: str
+    host: str
+
+
+def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
+    """Return the tasks of the group's jobs that run now.
+
+    Raises:
+        Py4JError: the application ends.
+    """
+    tracker, store = java_context.statusTracker(), java_context.statusStore()
+    running = []
+    for job_id in tracker.getJobIdsForGroup(job_group):
+        job = tracker.getJobInfo(job_id)
+        if job.isEmpty() or str(job.get().status()) != "RUNNING":
+            continue
+        for stage_id in job.get().stageIds():
+            tasks = store.taskList(stage_id, 0, _MANY)
+            for number in range(tasks.size()):
+                task = tasks.apply(number)
+                if str(task.status()) == "RUNNING":
+                    running.append(
+                        RunningTask(stage_id, task.index(), str(task.executorId()), str(task.host()))
+                    )
+    return running
+
+
+def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str], ...]:
+    """Return the names and URLs of an executor's logs, as Spark's own pages link them.
+
+    Raises:
+        Py4JJavaError: Spark knows no such executor.
+        Py4JError: the application ends.
+    """
+    logs = java_context.statusStore().executorSummary(executor_id).executorLogs().iterator()
+    found = []
+    while logs.hasNext():
+        entry = logs.next()
+        found.append((str(entry._1()), str(entry._2())))
+    return tuple(sorted(found))
