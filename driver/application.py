@@ -92,6 +92,7 @@ def start(
         slots,
         [assignments[first : first + brokers_per_rack] for first in range(0, len(brokers), brokers_per_rack)],
         [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
+        broker_config,
     )
     cluster.start()
     dataframe.announce(context, cluster.bootstrap_servers)

@@ -20,6 +20,8 @@ from driver.controller.server import ControllerServer
 from driver.spark.decommission import DecommissionWatch
 from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
+from driver.ui.log_tab import LogTab
+from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.storage import DirectoryLockedError, LogDirectory
@@ -48,6 +50,7 @@ class SparkCluster:
         slots: BrokerSlots,
         racks: Sequence[Sequence[BrokerAssignment]],
         temporary_directories: Sequence[Path],
+        config: BrokerConfig,
     ) -> None:
         """Take over a controller that listens; `name` is for Spark's jobs, and no other cluster's."""
         self._controller = controller
@@ -72,6 +75,7 @@ class SparkCluster:
         ]
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
+        self._tab = LogTab(slots.spark_context, config, controller, self._racks)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -106,6 +110,7 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
+            self._tab.start()
         except BaseException:
             self.stop()
             raise
@@ -121,6 +126,7 @@ class SparkCluster:
                 return
             self._stopped = True
         self._decommissions.stop()
+        self._tab.stop()
         for rack in self._racks:
             rack.expect_end()
         if self._controller.cluster_id is None:

@@ -1,0 +1,53 @@
+"""Figures on the pages of the brokers' stages, as named accumulators.
+
+How they get there stands in `java/BrokerStages.java`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, Self
+
+from pyspark import SparkContext
+
+from driver.spark.janino import compiled, instance_of
+from driver.ui.java import java_source
+from driver.ui.machine.status import BrokerStatus
+from driver.ui.pages.stage_figures import stage_figures
+
+__all__ = ["BrokerStages"]
+
+REFRESH_MS: Final = 5_000
+"""Spark brings what is shown up to date every 10 s."""
+
+
+class BrokerStages:
+    """The stages' pages; belongs to one thread. What was shown goes with the stages."""
+
+    def __init__(self, java_stages: Any) -> None:
+        """See `attach`."""
+        self._stages = java_stages
+        self._shown_ms: int | None = None
+
+    @classmethod
+    def attach(cls, context: SparkContext) -> Self:
+        """Get ready to `show`.
+
+        Raises:
+            CompilationError: this Spark has other classes.
+            Py4JError: the application ends.
+        """
+        spark_context: Any = context._jsc
+        stages = compiled(context, "sparklog.ui.BrokerStages", java_source("BrokerStages"))
+        return cls(instance_of(context, stages, spark_context.sc()))
+
+    def show(self, brokers: Iterable[BrokerStatus], now_ms: int) -> None:
+        """Show the brokers' figures on their stages' pages, unless that was done just before.
+
+        Raises:
+            Py4JError: the application ends.
+        """
+        if self._shown_ms is not None and now_ms - self._shown_ms < REFRESH_MS:
+            return
+        self._shown_ms = now_ms
+        for stage_id, figures in stage_figures(brokers).items():
+            text = "\n".join(f"{name}\n{value}" for name, value in figures.items())
+            self._stages.show(stage_id, text)

@@ -1,0 +1,219 @@
+package sparklog.ui;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import jakarta.servlet.http.HttpServletRequest;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.ui.CspNonce;
+import org.apache.spark.ui.SparkUI;
+import org.apache.spark.ui.SparkUITab;
+import org.apache.spark.ui.UIUtils;
+import org.apache.spark.ui.WebUIPage;
+import org.json4s.JValue;
+import org.json4s.jackson.JsonMethods$;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction0;
+import scala.xml.Unparsed;
+
+/**
+ * The Log tab of Spark's UI. What it shows is put into it by the driver's Python, through `put`; Java calls nothing
+ * there. The overview and its JSON are always there. A page of a topic is made when somebody looks at it: `next`
+ * tells Python which. Who asks for such a page waits for it a moment, and then gets what there was before, if
+ * anything. So a Python that stands still holds no page up, and each page says how old its figures are.
+ *
+ * Compiled by Janino: without lambdas, and with raw types.
+ */
+public final class LogTab extends SparkUITab {
+    /** Stands in the pages for whatever comes before the paths of the UI: nothing, or where a proxy has it. */
+    private static final String UI_ROOT_MARK = "\u0001";
+    private static final int MAX_PAGES = 64;
+    private static final int MAX_ASKED = 32;
+    private static final long WAIT_MS = 1000;
+    /** Figures of that age are said to be old. */
+    private static final long OLD_MS = 5000;
+
+    private final SparkUI ui;
+    private final Map pages = new LinkedHashMap(16, 0.75f, true);
+    private final ArrayBlockingQueue asked = new ArrayBlockingQueue(MAX_ASKED);
+    private volatile long heardMs = System.currentTimeMillis();
+
+    public LogTab(SparkUI ui) {
+        super(ui, "log");
+        this.ui = ui;
+        attachPage(new LogPage(this, "", "Log"));
+        attachPage(new LogPage(this, "topics", "Topics"));
+        attachPage(new LogPage(this, "topic", "Topic"));
+    }
+
+    public void attach() {
+        ui.attachTab(this);
+    }
+
+    public void detach() {
+        ui.detachTab(this);
+    }
+
+    /** Has who waits in `next` wait no more. */
+    public void wake() {
+        asked.offer("");
+    }
+
+    /** Puts a page where it is looked for; its key is as `next` gave it. */
+    public void put(String key, String html, String json) {
+        Page page = new Page(html, json, System.currentTimeMillis());
+        synchronized (pages) {
+            pages.put(key, page);
+            Iterator oldest = pages.keySet().iterator();
+            while (pages.size() > MAX_PAGES) {
+                // The overview, asked for or not, is put every second, and so is never the oldest.
+                oldest.next();
+                oldest.remove();
+            }
+            pages.notifyAll();
+        }
+    }
+
+    /** Waits for a page that somebody looks at; null for none, "" when woken. */
+    public String next(long timeoutMs) throws InterruptedException {
+        heardMs = System.currentTimeMillis();
+        return (String) asked.poll(timeoutMs, TimeUnit.MILLISECONDS);
+    }
+
+    Page page(String key) {
+        synchronized (pages) {
+            Page known = (Page) pages.get(key);
+            long startedMs = System.currentTimeMillis();
+            if (key.equals("") || startedMs - heardMs > OLD_MS || !asked.offer(key)) {
+                return known;
+            }
+            long leftMs = WAIT_MS;
+            while (leftMs > 0) {
+                Page page = (Page) pages.get(key);
+                if (page != null && page != known) {
+                    return page;
+                }
+                try {
+                    pages.wait(leftMs);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    break;
+                }
+                leftMs = startedMs + WAIT_MS - System.currentTimeMillis();
+            }
+            return known;
+        }
+    }
+
+    static final class Page {
+        final String html;
+        final String json;
+        final long putMs;
+
+        Page(String html, String json, long putMs) {
+            this.html = html;
+            this.json = json;
+            this.putMs = putMs;
+        }
+    }
+
+    static final class LogPage extends WebUIPage {
+        /** Fetches the page again while somebody looks at it, and puts what is new in place of what is there. */
+        private static final String REFRESH =
+            "(function(){"
+            + "var selecting=function(){return String(document.getSelection())!=='';};"
+            + "setInterval(function(){"
+            + "if(document.hidden||selecting())return;"
+            + "fetch(location.href,{cache:'no-store'}).then(function(r){if(!r.ok)throw r.status;return r.text();})"
+            + ".then(function(text){"
+            + "var fresh=new DOMParser().parseFromString(text,'text/html').getElementById('sparklog');"
+            + "var shown=document.getElementById('sparklog');"
+            + "if(fresh&&shown&&!selecting())shown.replaceWith(fresh);"
+            + "}).catch(function(){"
+            + "var age=document.getElementById('sparklog-age');"
+            + "if(age){age.className='alert alert-danger';age.textContent='The cluster does not answer any more.';}"
+            + "});},2000);})()";
+
+        private final LogTab tab;
+        private final String name;
+        private final String title;
+
+        LogPage(LogTab tab, String name, String title) {
+            super(name);
+            this.tab = tab;
+            this.name = name;
+            this.title = title;
+        }
+
+        public Seq render(HttpServletRequest request) {
+            Page page = tab.page(key(request));
+            String content;
+            if (page == null) {
+                content = "<p id=\"sparklog-age\" class=\"alert alert-warning\">There are no figures yet.</p>";
+            } else {
+                String root = escaped(UIUtils.prependBaseUri(request, tab.basePath(), ""));
+                content = age(page) + page.html.replace(UI_ROOT_MARK, root);
+            }
+            final Unparsed body = new Unparsed(
+                "<div id=\"sparklog\">" + content + "</div>"
+                + "<script nonce=\"" + CspNonce.get() + "\">" + REFRESH + "</script>");
+            return UIUtils.headerSparkPage(
+                request,
+                title(request),
+                new AbstractFunction0() {
+                    public Object apply() {
+                        return body;
+                    }
+                },
+                tab,
+                Option.apply(null),
+                false,
+                false,
+                false);
+        }
+
+        public JValue renderJson(HttpServletRequest request) {
+            Page page = tab.page(key(request));
+            String json = page == null ? "{}" : page.json;
+            try {
+                return (JValue) JsonMethods$.MODULE$.mapper().readValue(json, JValue.class);
+            } catch (JsonProcessingException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        /** The page and its parameters, each at its place, as Python takes them apart. */
+        private String key(HttpServletRequest request) {
+            if (name.equals("")) {
+                return "";
+            }
+            return name + "\n" + parameter(request, "name", 249) + "\n" + parameter(request, "page", 9);
+        }
+
+        private String title(HttpServletRequest request) {
+            return name.equals("topic") ? title + " " + parameter(request, "name", 249) : title;
+        }
+
+        private static String parameter(HttpServletRequest request, String name, int maxLength) {
+            String given = request.getParameter(name);
+            return given == null || given.length() > maxLength || given.indexOf('\n') >= 0 ? "" : given;
+        }
+
+        private static String age(Page page) {
+            long ageMs = Math.max(0, System.currentTimeMillis() - page.putMs);
+            if (ageMs <= OLD_MS) {
+                return "<p id=\"sparklog-age\" class=\"text-secondary\">Figures of "
+                    + ageMs / 1000 + "." + ageMs % 1000 / 100 + " s ago</p>";
+            }
+            return "<p id=\"sparklog-age\" class=\"alert alert-warning\">These figures are "
+                + ageMs / 1000 + " s old: the driver's Python does not put new ones here.</p>";
+        }
+
+        private static String escaped(String text) {
+            return text.replace("&", "&amp;").replace("\"", "&quot;").replace("<", "&lt;").replace(">", "&gt;");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+"""What brokers measure, as the tab shows it: rates from the counts of two reports, and figures of now.
+
+A broker's metrics have Kafka's names. Its counts grow until it is started again; a count that has become
+smaller begins anew, and gives no rate. Figures that are too old say nothing of now, and are left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from driver.monitoring.broker_metrics import ReceivedMetrics
+from driver.ui.machine.status import BrokerFigures, RequestFigures
+from sparklog.metrics.names import COUNT, QUANTILES, MetricName
+from sparklog.types import BrokerId, TimestampMs
+
+__all__ = ["FigureReader"]
+
+MAX_AGE_MS: Final = 60_000
+_P99: Final = QUANTILES[0.99]
+
+
+class _Reports(NamedTuple):
+    """A broker's last report, the one before it, and what they say."""
+
+    last: ReceivedMetrics
+    figures: BrokerFigures
+
+
+class FigureReader:
+    """Reads the newest metrics of every broker; of one that has sent nothing new nothing is read again."""
+
+    def __init__(self) -> None:
+        self._reports: dict[BrokerId, _Reports] = {}
+
+    def read(
+        self, latest: Mapping[BrokerId, ReceivedMetrics], now_ms: TimestampMs
+    ) -> Mapping[BrokerId, BrokerFigures]:
+        """Return the figures of the brokers that have sent some of late."""
+        for node_id in self._reports.keys() - latest.keys():
+            del self._reports[node_id]
+        for node_id, received in latest.items():
+            known = self._reports.get(node_id)
+            if known is None:
+                self._reports[node_id] = _Reports(received, _figures(None, received))
+            elif received.received_at_ms > known.last.received_at_ms:
+                self._reports[node_id] = _Reports(received, _figures(known.last, received))
+        return {
+            node_id: reports.figures
+            for node_id, reports in self._reports.items()
+            if now_ms - reports.last.received_at_ms <= MAX_AGE_MS
+        }
+
+
+def _figures(before: ReceivedMetrics | None, now: ReceivedMetrics) -> BrokerFigures:
+    values = now.values
+    # One look through all names, of which there are some thousands.
+    requests: dict[str, list[MetricName]] = {}
+    directory_bytes: dict[str, list[float]] = {}
+    for name in values:
+        if name.type == "RequestMetrics" and name.name == "RequestsPerSec":
+            requests.setdefault(dict(name.tags).get("request", ""), []).append(name)
+        elif name.type == "LogDirectory" and name.name is not None:
+            directory_bytes.setdefault(name.name, []).append(values[name])
+    return BrokerFigures(
+        bytes_in_per_s=_rate(before, now, [_all_topics("BytesInPerSec")]),
+        bytes_out_per_s=_rate(before, now, [_all_topics("BytesOutPerSec")]),
+        records_in_per_s=_rate(before, now, [_all_topics("MessagesInPerSec")]),
+        requests=tuple(
+            RequestFigures(api=api, requests_per_s=per_s, p99_ms=_p99_ms(now, api))
+            for api, names in sorted(requests.items())
+            if (per_s := _rate(before, now, names))
+        ),
+        log_size_bytes=_total(directory_bytes.get("LogBytes")),
+        free_bytes=_total(directory_bytes.get("FreeBytes")),
+        loop_lag_ms=values.get(MetricName("sparklog", "EventLoop", "MaxLagMs")),
+    )
+
+
+def _all_topics(name: str) -> MetricName:
+    return MetricName("kafka.server", "BrokerTopicMetrics", name, (), COUNT)
+
+
+def _p99_ms(now: ReceivedMetrics, api: str) -> float | None:
+    return now.values.get(
+        MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", (("request", api),), _P99)
+    )
+
+
+def _rate(before: ReceivedMetrics | None, now: ReceivedMetrics, names: Iterable[MetricName]) -> float | None:
+    """Return how much was counted in a second between two reports, over all these names."""
+    if before is None:
+        return None
+    counted: float | None = None
+    for name in names:
+        count = now.values.get(name)
+        if count is None:
+            continue
+        # A name that was not there before has counted from nothing.
+        more = count - before.values.get(name, 0.0)
+        if more < 0:
+            return None
+        counted = more if counted is None else counted + more
+    return None if counted is None else counted * 1_000 / (now.received_at_ms - before.received_at_ms)
+
+
+def _total(values: list[float] | None) -> int | None:
+    return None if not values else int(sum(values))

@@ -1,0 +1,54 @@
+"""The last 15 minutes of a few figures, for charts: ring buffers of one size.
+
+A figure that was not measured in a period leaves a gap. Series of brokers that are not sampled any more go
+with their last point.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+__all__ = ["MAX_SERIES", "POINTS", "SAMPLE_MS", "History", "Series"]
+
+SAMPLE_MS: Final = 5_000
+POINTS: Final = 180
+"""15 minutes of them."""
+MAX_SERIES: Final = 12
+"""Lines that a chart can show and an eye can tell apart."""
+
+
+class Series(NamedTuple):
+    """A line of a chart, the oldest point first; None is a gap."""
+
+    name: str
+    points: tuple[float | None, ...]
+
+
+class History:
+    """The charts' figures, sampled every `SAMPLE_MS`."""
+
+    def __init__(self) -> None:
+        self._charts: dict[str, dict[str, deque[float | None]]] = {}
+        self._samples = 0
+        self.charts: Mapping[str, tuple[Series, ...]] = {}
+        """By the chart's name; another object after each sample."""
+
+    def sample(self, figures: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Take in one figure of each series of each chart."""
+        for chart, values in figures.items():
+            series = self._charts.setdefault(chart, {})
+            for name in list(values)[:MAX_SERIES]:
+                if name not in series and len(series) < MAX_SERIES:
+                    series[name] = deque([None] * min(self._samples, POINTS), maxlen=POINTS)
+        self._samples += 1
+        for chart, series in self._charts.items():
+            values = figures.get(chart, {})
+            for name, points in list(series.items()):
+                points.append(values.get(name))
+                if all(point is None for point in points) and name not in values:
+                    del series[name]
+        self.charts = {chart: _lines(series.items()) for chart, series in self._charts.items()}
+
+
+def _lines(series: Iterable[tuple[str, deque[float | None]]]) -> tuple[Series, ...]:
+    return tuple(Series(name, tuple(points)) for name, points in sorted(series))

@@ -1,0 +1,74 @@
+"""A streaming query's last progress, read as the tab shows it.
+
+The text is the JSON of Spark's StreamingQueryProgress. A source's lag is what it could read and has not: the
+difference between its latest offset and the end of the batch, partition by partition. Offsets are in the form
+of Spark's Kafka connector, {"topic": {"0": 12}}, which ours has too; a source of another form has no lag.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from driver.ui.machine.status import QueryStatus, SourceStatus
+
+__all__ = ["query_status"]
+
+
+def query_status(progress: str, failure: str | None = None) -> QueryStatus | None:
+    """Return the query of a progress; None if the text is not one."""
+    try:
+        report = json.loads(progress)
+        return QueryStatus(
+            name=report.get("name"),
+            run_id=str(report["runId"]),
+            batch_id=int(report["batchId"]),
+            timestamp=str(report["timestamp"]),
+            batch_duration_ms=report.get("durationMs", {}).get("triggerExecution"),
+            sources=tuple(_source(source) for source in report.get("sources", ())),
+            sink=str(report.get("sink", {}).get("description", "")),
+            failure=failure,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _source(source: Mapping[str, Any]) -> SourceStatus:
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return SourceStatus(
+        # A source in Python is described by its Java class only; whose offsets are by topic is told by these.
+        description=", ".join(end) if end else str(source.get("description", "")),
+        lag=None if end is None or latest is None else _lag(end, latest),
+        input_rows_per_s=_number(source.get("inputRowsPerSecond")),
+        processed_rows_per_s=_number(source.get("processedRowsPerSecond")),
+    )
+
+
+def _offsets(value: Any) -> Mapping[str, Mapping[str, int]] | None:
+    """Return offsets by topic and partition; None for offsets of another form."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        return None
+    if not all(isinstance(offset, int) for each in value.values() for offset in each.values()):
+        return None
+    return value
+
+
+def _lag(end: Mapping[str, Mapping[str, int]], latest: Mapping[str, Mapping[str, int]]) -> int:
+    """Return how many records there were that the batch did not read.
+
+    >>> _lag({"flights": {"0": 5, "1": 7}}, {"flights": {"0": 9, "1": 7}})
+    4
+    """
+    return sum(
+        max(0, offset - end.get(topic, {}).get(partition, 0))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,42 @@
+"""Which figures of a status become points of which chart."""
+
+from collections.abc import Mapping
+
+from driver.ui.machine.status import Status
+
+__all__ = ["chart_figures"]
+
+
+def chart_figures(status: Status) -> Mapping[str, Mapping[str, float | None]]:
+    """Return by chart the figure of each line."""
+    partitions = status.partitions
+    charts: dict[str, dict[str, float | None]] = {
+        "Partitions in trouble": {
+            "offline": partitions.offline,
+            "under min. ISR": partitions.under_min_isr,
+            "under-replicated": partitions.under_replicated,
+        },
+        "Lag of streaming queries": {
+            query.name or query.run_id: float(sum(lags))
+            for query in status.queries
+            if query.failure is None
+            and (lags := [each.lag for each in query.sources if each.lag is not None])
+        },
+    }
+    for broker in status.brokers:
+        figures = broker.figures
+        if figures is None:
+            continue
+        line = f"broker {broker.node_id}"
+        p99 = {each.api: each.p99_ms for each in figures.requests}
+        for chart, value in (
+            ("Bytes in", figures.bytes_in_per_s),
+            ("Bytes out", figures.bytes_out_per_s),
+            ("Records in", figures.records_in_per_s),
+            ("Produce p99", p99.get("Produce")),
+            ("Fetch p99", p99.get("FetchConsumer")),
+            ("Loop lag", figures.loop_lag_ms),
+            ("Log size", figures.log_size_bytes),
+        ):
+            charts.setdefault(chart, {})[line] = value
+    return {chart: lines for chart, lines in charts.items() if lines}

@@ -1,0 +1,237 @@
+"""What the cluster is at one moment, as everything that shows it is given it.
+
+Plain values without an end open: lists are cut at the bounds that `status_maker` has, and say how many there
+are in all. A figure that nobody has measured is None.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampMs
+
+__all__ = [
+    "BrokerFigures",
+    "BrokerState",
+    "BrokerStatus",
+    "BrokerTask",
+    "ControllerStatus",
+    "Event",
+    "PartitionTrouble",
+    "PartitionsStatus",
+    "QueryStatus",
+    "RequestFigures",
+    "SourceStatus",
+    "Status",
+    "TopicSummary",
+    "Trouble",
+    "VoterStatus",
+    "as_json",
+]
+
+
+class BrokerState(StrEnum):
+    """Whether a broker serves, in the order in which one comes and goes."""
+
+    MISSING = "not registered"
+    FENCED = "fenced"
+    SERVING = "in service"
+    LEAVING = "leaving"
+
+
+class Trouble(StrEnum):
+    """What is wrong with a partition; the worst first."""
+
+    OFFLINE = "offline"
+    """Nobody leads it."""
+    UNDER_MIN_ISR = "under min.insync.replicas"
+    """It takes no record that is to be acknowledged by all."""
+    UNDER_REPLICATED = "under-replicated"
+    """Not all of its replicas are in sync."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoterStatus:
+    """A replica of the metadata log; `is_voter` whether it counts for a majority."""
+
+    node_id: BrokerId
+    is_voter: bool
+    log_end_offset: Offset | None
+    lag: int | None
+    """Records of the leader's log that it has not said to have."""
+    last_fetch_age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStatus:
+    """The driver as the leader of the metadata log."""
+
+    node_id: BrokerId
+    leader_epoch: LeaderEpoch
+    high_watermark: Offset
+    log_end_offset: Offset
+    has_majority: bool
+    voters: tuple[VoterStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTask:
+    """Where Spark runs a broker."""
+
+    executor_id: str
+    host: str
+    stage_id: int
+    logs: tuple[tuple[str, str], ...] = ()
+    """The executor's own logs: name and URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFigures:
+    """How often an API is asked, and how long the slowest hundredth takes at least."""
+
+    api: str
+    requests_per_s: float
+    p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFigures:
+    """What a broker has measured of itself."""
+
+    bytes_in_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    records_in_per_s: float | None = None
+    records_out_per_s: float | None = None
+    requests: tuple[RequestFigures, ...] = ()
+    log_size_bytes: int | None = None
+    free_bytes: int | None = None
+    loop_lag_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """One broker."""
+
+    node_id: BrokerId
+    state: BrokerState
+    rack: str
+    listener: str | None
+    """`host:port` that clients are told."""
+    broker_epoch: BrokerEpoch | None
+    restarts: int
+    """How often its rack's job was submitted again."""
+    task: BrokerTask | None
+    partitions_led: int
+    partitions_held: int
+    partitions_in_sync: int
+    figures: BrokerFigures | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTrouble:
+    """A partition that needs somebody."""
+
+    topic: str
+    partition: int
+    trouble: Trouble
+    leader: BrokerId | None
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    eligible: tuple[BrokerId, ...]
+    """Replicas outside the ISR that have every committed record (KIP-966)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsStatus:
+    """All partitions in numbers, and by name the first of those that are in trouble, the worst ones first."""
+
+    count: int
+    offline: int
+    under_min_isr: int
+    under_replicated: int
+    troubled: tuple[PartitionTrouble, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSummary:
+    """A topic in one line."""
+
+    name: str
+    partitions: int
+    replicas: int
+    """The most replicas that a partition of it has."""
+    offline: int
+    under_min_isr: int
+    under_replicated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """What a streaming query reads from; `lag` is in records, where the source says how far it could read."""
+
+    description: str
+    lag: int | None
+    input_rows_per_s: float | None
+    processed_rows_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatus:
+    """A streaming query of this application, by its last progress."""
+
+    name: str | None
+    run_id: str
+    batch_id: int
+    timestamp: str
+    batch_duration_ms: int | None
+    sources: tuple[SourceStatus, ...]
+    sink: str
+    failure: str | None = None
+    """Why it ended; None while it runs, and "" when it was stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that somebody will look for after a bad night."""
+
+    at_ms: TimestampMs
+    kind: str
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The cluster at `taken_ms`."""
+
+    taken_ms: TimestampMs
+    cluster_id: str
+    bootstrap_servers: str
+    missing: str | None
+    """What nothing can be decided without; None while nothing is missing."""
+    controller: ControllerStatus | None
+    brokers: tuple[BrokerStatus, ...]
+    partitions: PartitionsStatus
+    topic_count: int
+    topics: tuple[TopicSummary, ...]
+    """The first of them by name."""
+    queries: tuple[QueryStatus, ...]
+    events: tuple[Event, ...]
+    """The newest first."""
+
+
+def as_json(value: Any) -> Any:
+    """Return what `json.dumps` takes for a status, or for a part of one; keys are the fields' names.
+
+    >>> as_json((Event(at_ms=7, kind="fenced", subject="broker 1", reason="silent"),))
+    [{'at_ms': 7, 'kind': 'fenced', 'subject': 'broker 1', 'reason': 'silent'}]
+    """
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    return value

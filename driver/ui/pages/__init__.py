@@ -1,0 +1,1 @@
+"""How the tab looks: what a status says, as HTML."""

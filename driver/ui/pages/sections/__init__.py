@@ -1,0 +1,20 @@
+"""The parts of the overview, in the order in which whoever is called at night needs them.
+
+A part is a file with a `Section`: what of the status it shows, and how. It is rendered again only when that
+has changed. To add one, write its file and name it here.
+"""
+
+from typing import Final
+
+from driver.ui.pages.sections.brokers import BROKERS
+from driver.ui.pages.sections.charts import CHARTS
+from driver.ui.pages.sections.controller import CONTROLLER
+from driver.ui.pages.sections.events import EVENTS
+from driver.ui.pages.sections.partitions import PARTITIONS
+from driver.ui.pages.sections.queries import QUERIES
+from driver.ui.pages.sections.section import Section, Shown
+from driver.ui.pages.sections.topics import TOPICS
+
+__all__ = ["SECTIONS", "Section", "Shown"]
+
+SECTIONS: Final[tuple[Section, ...]] = (PARTITIONS, BROKERS, CHARTS, CONTROLLER, TOPICS, QUERIES, EVENTS)

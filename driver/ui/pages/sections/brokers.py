@@ -1,0 +1,80 @@
+"""The brokers: where each is, what it does and how busy it is."""
+
+from driver.ui.machine.status import BrokerFigures, BrokerState, BrokerStatus
+from driver.ui.pages.figures import count, duration, rate, size, size_rate
+from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+from driver.ui.pages.sections.section import Section, Shown
+from driver.ui.pages.tables import Cell, plain, right, section, table
+
+__all__ = ["BROKERS"]
+
+_COLUMNS = (
+    "Broker", "State", "Rack", "Where", "Leads", "Holds", "In sync",
+    "In", "Out", "Records in", "Requests", "p99", "Log", "Free", "Loop lag", "Restarts",
+)  # fmt: skip
+_COLOURS = {
+    BrokerState.SERVING: "text-bg-success",
+    BrokerState.LEAVING: "text-bg-warning",
+    BrokerState.FENCED: "text-bg-danger",
+    BrokerState.MISSING: "text-bg-danger",
+}
+_NOT_MEASURED = BrokerFigures()
+
+
+def _shows(shown: Shown) -> tuple[BrokerStatus, ...]:
+    return shown.status.brokers
+
+
+def _render(brokers: tuple[BrokerStatus, ...]) -> Html:
+    rows = [_row(broker) for broker in brokers]
+    return section("Brokers", table(_COLUMNS, rows, empty="There are none."), id_="sl-brokers")
+
+
+def _row(broker: BrokerStatus) -> list[Cell]:
+    figures = broker.figures or _NOT_MEASURED
+    requests = figures.requests
+    slowest = max((each.p99_ms for each in requests if each.p99_ms is not None), default=None)
+    return [
+        right(broker.node_id),
+        plain(element("span", broker.state, class_=f"badge {_COLOURS[broker.state]}")),
+        Cell(broker.rack, "text-nowrap"),
+        plain(_place(broker)),
+        right(count(broker.partitions_led)),
+        right(count(broker.partitions_held)),
+        right(count(broker.partitions_in_sync)),
+        right(size_rate(figures.bytes_in_per_s)),
+        right(size_rate(figures.bytes_out_per_s)),
+        right(rate(figures.records_in_per_s)),
+        right(rate(sum(each.requests_per_s for each in requests) if requests else None)),
+        right(element("span", duration(slowest), title=_by_api(figures))),
+        right(size(figures.log_size_bytes)),
+        right(size(figures.free_bytes)),
+        right(duration(figures.loop_lag_ms)),
+        right(count(broker.restarts)),
+    ]
+
+
+def _place(broker: BrokerStatus) -> Content:
+    """Return where clients find the broker, and where Spark runs it."""
+    task = broker.task
+    if task is None:
+        return broker.listener
+    links: list[Content] = [
+        broker.listener,
+        element("br"),
+        link_to(Link("/executors/"), f"executor {task.executor_id} on {task.host}"),
+        ", ",
+        link_to(Link(f"/stages/stage/?id={task.stage_id}&attempt=0"), "stage"),
+    ]
+    for name, url in task.logs:
+        links += [", ", link_to(url, name)]
+    return joined(links)
+
+
+def _by_api(figures: BrokerFigures) -> str:
+    return "\n".join(
+        f"{each.api}: {rate(each.requests_per_s)}, p99 {duration(each.p99_ms)}" for each in figures.requests
+    )
+
+
+BROKERS = Section(_shows, _render)

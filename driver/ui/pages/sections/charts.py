@@ -1,0 +1,37 @@
+"""Charts of the last 15 minutes."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from driver.ui.machine.history import Series
+from driver.ui.pages.charts import STYLE, chart
+from driver.ui.pages.figures import count, duration, rate, size, size_rate
+from driver.ui.pages.html import Html, element, joined
+from driver.ui.pages.sections.section import Section, Shown
+
+__all__ = ["CHARTS", "UNITS"]
+
+UNITS: Final[Mapping[str, Callable[[float | None], str]]] = {
+    "Partitions in trouble": count,
+    "Bytes in": size_rate,
+    "Bytes out": size_rate,
+    "Records in": rate,
+    "Produce p99": duration,
+    "Fetch p99": duration,
+    "Loop lag": duration,
+    "Log size": size,
+    "Lag of streaming queries": count,
+}
+"""How the figures of each chart are written; the order in which they are shown."""
+
+
+def _shows(shown: Shown) -> Mapping[str, tuple[Series, ...]]:
+    return shown.charts
+
+
+def _render(charts: Mapping[str, tuple[Series, ...]]) -> Html:
+    drawn = [chart(name, charts[name], unit) for name, unit in UNITS.items() if charts.get(name)]
+    return joined([STYLE, element("div", *drawn, class_="sl-charts", id="sl-charts")])
+
+
+CHARTS = Section(_shows, _render)

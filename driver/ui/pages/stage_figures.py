@@ -1,0 +1,32 @@
+"""What the page of a stage whose tasks are brokers says of them."""
+
+from collections.abc import Iterable
+
+from driver.ui.machine.status import BrokerFigures, BrokerStatus
+from driver.ui.pages import figures as written
+
+__all__ = ["stage_figures"]
+
+_NOT_MEASURED = BrokerFigures()
+
+
+def stage_figures(brokers: Iterable[BrokerStatus]) -> dict[int, dict[str, str]]:
+    """Return by stage the names and values of its figures; those of brokers that Spark runs."""
+    stages: dict[int, dict[str, str]] = {}
+    for broker in brokers:
+        if broker.task is None:
+            continue
+        name = f"broker {broker.node_id}"
+        figures = broker.figures or _NOT_MEASURED
+        stages.setdefault(broker.task.stage_id, {}).update(
+            {
+                f"{name}: state": broker.state,
+                f"{name}: partitions led": written.count(broker.partitions_led),
+                f"{name}: partitions held": written.count(broker.partitions_held),
+                f"{name}: bytes in": written.size_rate(figures.bytes_in_per_s),
+                f"{name}: bytes out": written.size_rate(figures.bytes_out_per_s),
+                f"{name}: records in": written.rate(figures.records_in_per_s),
+                f"{name}: log size": written.size(figures.log_size_bytes),
+            }
+        )
+    return stages

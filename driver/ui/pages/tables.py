@@ -1,0 +1,87 @@
+"""Tables as Spark's own pages have them, and the steps through a long one."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
+
+__all__ = ["PAGE_ROWS", "Cell", "numbers", "pages_of", "paging", "plain", "right", "section", "table"]
+
+PAGE_ROWS: Final = 100
+"""Lines of a page of a long table."""
+
+
+class Cell(NamedTuple):
+    """A cell of a table, and the class that it is shown by."""
+
+    content: Content
+    class_: str | None = None
+
+
+def plain(content: Content) -> Cell:
+    """Return a cell of text."""
+    return Cell(content)
+
+
+def right(content: Content) -> Cell:
+    """Return a cell of a figure."""
+    return Cell(content, "text-end text-nowrap")
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Return brokers' ids, as Kafka's tools write them.
+
+    >>> numbers((2, 0, 1))
+    '2, 0, 1'
+    """
+    return ", ".join(map(str, values))
+
+
+def section(title: str, *content: Content, id_: str | None = None) -> Html:
+    """Return a part of a page under its title."""
+    return element("section", element("h4", title), *content, id=id_, class_="mb-4")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str) -> Html:
+    """Return a table; it scrolls by itself where it is wider than the page."""
+    if not rows:
+        return element("p", empty, class_="text-secondary")
+    head = element("thead", element("tr", *(element("th", column, scope="col") for column in columns)))
+    body = element(
+        "tbody",
+        *(element("tr", *(element("td", content, class_=class_) for content, class_ in row)) for row in rows),
+    )
+    grid = element(
+        "table", head, body, class_="table table-bordered table-hover table-sm table-striped small"
+    )
+    return element("div", grid, class_="table-responsive")
+
+
+def pages_of(rows: int) -> int:
+    """Return how many pages so many lines fill; at least one.
+
+    >>> pages_of(0), pages_of(100), pages_of(101)
+    (1, 1, 2)
+    """
+    return max(1, -(-rows // PAGE_ROWS))
+
+
+def paging(link: Callable[[int], Link], page: int, pages: int) -> Html | None:
+    """Return links to the pages beside this one, by their numbers; None where there is only one."""
+    if pages <= 1:
+        return None
+    steps = [
+        ("First", 1, page > 1),
+        ("Previous", page - 1, page > 1),
+        ("Next", page + 1, page < pages),
+        ("Last", pages, page < pages),
+    ]
+    shown = [
+        element("li", link_to(link(to), name) if there else element("span", name), class_="list-inline-item")
+        for name, to, there in steps
+    ]
+    return element(
+        "nav",
+        element("ul", f"Page {page:,} of {pages:,} ", joined(shown), class_="list-inline"),
+        aria_label="pages",
+    )

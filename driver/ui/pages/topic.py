@@ -1,0 +1,123 @@
+"""A topic: its partitions, a page at a time, and its settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from driver.ui.machine.topic_health import trouble_of
+from driver.ui.pages.figures import count, rate, size
+from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
+from driver.ui.pages.sections.partitions import trouble_badge
+from driver.ui.pages.tables import PAGE_ROWS, Cell, numbers, pages_of, paging, plain, right, section, table
+from sparklog.metadata.image import PartitionRegistration, TopicImage
+from sparklog.types import Offset
+
+__all__ = ["PartitionFigures", "Setting", "partitions_of_page", "topic_page", "unknown_topic_page"]
+
+_COLUMNS = (
+    "Partition", "", "Leader", "Epoch", "Replicas", "In sync", "Eligible (ELR)", "Last known ELR",
+    "First offset", "High watermark", "Size", "Records in",
+)  # fmt: skip
+
+
+class PartitionFigures(NamedTuple):
+    """What a partition's leader says of it; None for what nobody has said."""
+
+    log_start_offset: Offset | None = None
+    high_watermark: Offset | None = None
+    size_bytes: int | None = None
+    records_in_per_s: float | None = None
+
+
+class Setting(NamedTuple):
+    """A topic's configuration key: its value, and whether the topic sets it itself."""
+
+    name: str
+    value: str
+    is_own: bool
+
+
+def partitions_of_page(topic: TopicImage, page: int) -> list[int]:
+    """Return the numbers of the partitions that a page shows."""
+    page = min(max(1, page), pages_of(len(topic.partitions)))
+    return sorted(topic.partitions)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+
+
+def topic_page(
+    topic: TopicImage,
+    page: int,
+    *,
+    min_insync_replicas: int,
+    figures: Mapping[int, PartitionFigures],
+    settings: Sequence[Setting],
+    remark: str | None,
+) -> Html:
+    """Return page number `page` of a topic, or the one nearest to it; `remark` is said above the table."""
+    pages = pages_of(len(topic.partitions))
+    page = min(max(1, page), pages)
+    steps = paging(lambda number: log_page("topic", name=topic.name, page=number), page, pages)
+    nothing = PartitionFigures()
+    rows = [
+        _row(number, topic.partitions[number], min_insync_replicas, figures.get(number, nothing))
+        for number in partitions_of_page(topic, page)
+    ]
+    return joined(
+        [
+            element(
+                "p",
+                link_to(log_page(), "Overview"),
+                f" \N{MIDDLE DOT} {count(len(topic.partitions))} partitions \N{MIDDLE DOT} topic id ",
+                element("code", str(topic.topic_id)),
+            ),
+            None if remark is None else element("p", remark, class_="text-secondary"),
+            steps,
+            table(_COLUMNS, rows, empty="It has no partitions."),
+            steps,
+            section("Settings", _settings(settings), id_="sl-settings"),
+        ]
+    )
+
+
+def unknown_topic_page(name: str) -> Html:
+    """Return what is said of a topic that is not there."""
+    return element(
+        "p", f"There is no topic {name!r}. ", link_to(log_page("topics", page=1), "All topics"), class_="lead"
+    )
+
+
+def _row(
+    number: int, partition: PartitionRegistration, min_insync_replicas: int, figures: PartitionFigures
+) -> list[Cell]:
+    return [
+        right(number),
+        plain(trouble_badge(trouble_of(partition, min_insync_replicas))),
+        right("none" if partition.leader is None else partition.leader),
+        right(partition.leader_epoch),
+        plain(_replicas(partition)),
+        plain(numbers(partition.isr)),
+        plain(numbers(partition.elr)),
+        plain(numbers(partition.last_known_elr)),
+        right(count(figures.log_start_offset)),
+        right(count(figures.high_watermark)),
+        right(size(figures.size_bytes)),
+        right(rate(figures.records_in_per_s)),
+    ]
+
+
+def _replicas(partition: PartitionRegistration) -> Content:
+    changes = [
+        f"{word} {numbers(brokers)}"
+        for word, brokers in (
+            ("adding", partition.adding_replicas),
+            ("removing", partition.removing_replicas),
+        )
+        if brokers
+    ]
+    return numbers(partition.replicas) + (f" ({'; '.join(changes)})" if changes else "")
+
+
+def _settings(settings: Sequence[Setting]) -> Html:
+    rows = [
+        [plain(element("code", each.name)), plain(each.value), plain("topic" if each.is_own else "")]
+        for each in settings
+    ]
+    return table(("Key", "Value", "Set by"), rows, empty="There are none.")

@@ -1,0 +1,69 @@
+"""The streaming queries of the application, of all its sessions, as Spark tells its listeners of them.
+
+The listener is Java (`java/QueryListener.java`) and keeps each query's last progress; it is asked from here,
+and says only what is new.
+"""
+
+from typing import Any, Self
+
+from pyspark import SparkContext
+
+from driver.spark.janino import compiled, instance_of
+from driver.ui.java import java_source
+from driver.ui.machine.queries import query_status
+from driver.ui.machine.status import QueryStatus
+
+__all__ = ["QueryListener"]
+
+_BETWEEN, _END, _RUNS = "\x01", "\x02", "\x03"
+
+
+class QueryListener:
+    """A listener that hears of the queries from `attach` to `detach`."""
+
+    def __init__(self, java_context: Any, java_listener: Any) -> None:
+        """See `attach`."""
+        self._context = java_context
+        self._listener = java_listener
+        self._queries: tuple[QueryStatus, ...] = ()
+
+    @classmethod
+    def attach(cls, context: SparkContext) -> Self:
+        """Begin to listen.
+
+        Raises:
+            CompilationError: this Spark has other classes.
+            Py4JError: the application ends.
+        """
+        spark_context: Any = context._jsc
+        source = java_source("QueryListener")
+        listener = instance_of(context, compiled(context, "sparklog.ui.QueryListener", source))
+        spark_context.sc().addSparkListener(listener)
+        return cls(spark_context.sc(), listener)
+
+    def queries(self) -> tuple[QueryStatus, ...]:
+        """Return the queries by their last progress, the same object while there is no other.
+
+        Raises:
+            Py4JError: the application ends.
+        """
+        text = self._listener.read()
+        if text is not None:
+            self._queries = tuple(
+                query
+                for entry in text.split(_END)[:-1]
+                if (query := _query(*entry.split(_BETWEEN, 1))) is not None
+            )
+        return self._queries
+
+    def detach(self) -> None:
+        """Listen no more.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        self._context.removeSparkListener(self._listener)
+
+
+def _query(state: str, progress: str) -> QueryStatus | None:
+    return query_status(progress, failure=None if state == _RUNS else state)

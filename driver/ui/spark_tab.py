@@ -1,0 +1,86 @@
+"""The tab in Spark's UI, as the driver's Python holds it: a place to put pages, and to hear which are wanted.
+
+Calls go from Python to Java only. `java/LogTab.java` is compiled when the tab is attached; it says what is
+shown when nothing is put there any more.
+"""
+
+from typing import Any, Final, NamedTuple, Self
+
+from pyspark import SparkContext
+
+from driver.spark.janino import NoPlaceError, compiled, instance_of
+from driver.ui.java import java_source
+from driver.ui.pages.html import Html
+
+__all__ = ["OVERVIEW", "AskedPage", "SparkTab"]
+
+_CLASS: Final = "sparklog.ui.LogTab"
+
+
+class AskedPage(NamedTuple):
+    """A page that somebody looks at: which kind, of what, and how far in."""
+
+    kind: str
+    name: str = ""
+    page: int = 1
+
+    @property
+    def key(self) -> str:
+        """What Java knows it by."""
+        return "" if not self.kind else f"{self.kind}\n{self.name}\n{self.page if self.page > 1 else ''}"
+
+
+OVERVIEW: Final = AskedPage("")
+
+
+class SparkTab:
+    """The attached tab. Its pages may be put by one thread, which is also told what to put."""
+
+    def __init__(self, java_tab: Any) -> None:
+        """See `attach`."""
+        self._java = java_tab
+
+    @classmethod
+    def attach(cls, context: SparkContext) -> Self:
+        """Compile the tab and put it into the UI.
+
+        Raises:
+            NoPlaceError: there is none.
+            CompilationError: this Spark has another one.
+            Py4JError: the application ends.
+        """
+        java_context: Any = context._jsc
+        user_interface = java_context.sc().ui()
+        if user_interface.isEmpty():
+            raise NoPlaceError("spark.ui.enabled is false")
+        tab = instance_of(context, compiled(context, _CLASS, java_source("LogTab")), user_interface.get())
+        tab.attach()
+        return cls(tab)
+
+    def put(self, page: AskedPage, html: Html, json: str) -> None:
+        """Show this."""
+        self._java.put(page.key, html, json)
+
+    def next_asked(self, timeout_s: float) -> AskedPage | None:
+        """Return a page that somebody looks at and waits for; None for none within the time, or no more."""
+        key = self._java.next(max(1, int(timeout_s * 1000)))
+        if not key:
+            return None
+        kind, name, number = key.split("\n")
+        return AskedPage(kind, name, int(number) if number.isascii() and number.isdigit() else 1)
+
+    def wake(self) -> None:
+        """Have who waits in `next_asked` wait no more; from any thread.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        self._java.wake()
+
+    def detach(self) -> None:
+        """Take the tab away.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        self._java.detach()

@@ -1,0 +1,92 @@
+"""The page of a topic, put together when somebody looks: committed metadata, leaders' offsets, settings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from driver.ui.machine.topic_health import trouble_of
+from driver.ui.pages.html import Html
+from driver.ui.pages.topic import (
+    PartitionFigures,
+    Setting,
+    partitions_of_page,
+    topic_page,
+    unknown_topic_page,
+)
+from driver.ui.partition_figures import PartitionSampler
+from sparklog.config import TOPIC_KEYS, BrokerConfig
+from sparklog.config.topic import topic_config
+from sparklog.metadata.image import MetadataImage, PartitionRegistration
+
+__all__ = ["TopicPages"]
+
+_OLD_MS = 3_000
+
+
+class TopicPages:
+    """Pages of topics; belongs to one thread."""
+
+    def __init__(self, config: BrokerConfig, bootstrap_servers: str) -> None:
+        self._config = config
+        self._sampler = PartitionSampler(bootstrap_servers)
+
+    def page(self, image: MetadataImage, name: str, page: int) -> tuple[Html, dict[str, Any]]:
+        """Return a page of a topic, as HTML and as what JSON is made of."""
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            return unknown_topic_page(name), {}
+        numbers = partitions_of_page(topic, page)
+        leaders = {
+            number: leader for number in numbers if (leader := topic.partitions[number].leader) is not None
+        }
+        figures, age_ms = self._sampler.figures(name, leaders)
+        remark = None
+        if leaders and (age_ms is None or age_ms > _OLD_MS):
+            remark = "Not every leader answers; offsets and sizes are " + (
+                "unknown." if age_ms is None else f"{age_ms / 1_000:.0f} s old."
+            )
+        settings = _settings(self._config, image.topic_configs(name))
+        minimum = int(next(each.value for each in settings if each.name == "min.insync.replicas"))
+        html = topic_page(
+            topic,
+            page,
+            min_insync_replicas=minimum,
+            figures=figures,
+            settings=settings,
+            remark=remark,
+        )
+        return html, {
+            "name": name,
+            "topic_id": str(topic.topic_id),
+            "partition_count": len(topic.partitions),
+            "partitions": [
+                _as_data(number, topic.partitions[number], minimum, figures.get(number)) for number in numbers
+            ],
+            "settings": {each.name: each.value for each in settings},
+        }
+
+    def close(self) -> None:
+        """Ask brokers nothing any more."""
+        self._sampler.close()
+
+
+def _settings(config: BrokerConfig, own: Mapping[str, str]) -> list[Setting]:
+    values = topic_config(config, own)
+    keys = sorted(TOPIC_KEYS.values(), key=lambda key: (key.name not in own, key.name))
+    keys = [key for key in keys if not key.name.startswith("internal.")]
+    return [Setting(key.name, key.format(values.value(key.name)) or "", key.name in own) for key in keys]
+
+
+def _as_data(
+    number: int, partition: PartitionRegistration, minimum: int, figures: PartitionFigures | None
+) -> dict[str, Any]:
+    return {
+        "partition": number,
+        "trouble": trouble_of(partition, minimum),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": partition.replicas,
+        "isr": partition.isr,
+        "elr": partition.elr,
+        "last_known_elr": partition.last_known_elr,
+        **(figures or PartitionFigures())._asdict(),
+    }

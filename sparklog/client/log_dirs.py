@@ -1,0 +1,77 @@
+"""What lies in the brokers' data directories, as they say it (DescribeLogDirs, KIP-113 and KIP-827)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kio.schema.describe_log_dirs.v4.request import DescribableLogDirTopic, DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, TopicPartition, unless_minus_one
+
+__all__ = ["BrokerDirectories", "describe_log_dirs"]
+
+
+class BrokerDirectories(NamedTuple):
+    """The directories of one broker, together."""
+
+    total_bytes: int | None
+    """Of their file systems, as far as the broker says."""
+    usable_bytes: int | None
+    offline: int
+    """How many of them have failed."""
+    sizes: Mapping[TopicPartition, int]
+    """Of the replicas that were asked for, in bytes."""
+
+
+def describe_log_dirs(
+    cluster: ClusterClient, brokers: Iterable[BrokerId], partitions: Sequence[TopicPartition] | None
+) -> dict[BrokerId, BrokerDirectories]:
+    """Ask brokers, all at once; one that does not answer is missing. `partitions` None asks for all."""
+    topics = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        topics = tuple(
+            DescribableLogDirTopic(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        )
+    request = DescribeLogDirsRequest(topics=topics)
+    asked, described = [], {}
+    for broker_id in brokers:
+        try:
+            cluster.channel(broker_id).send(request)
+            asked.append(broker_id)
+        except KafkaError:
+            cluster.disconnect(broker_id)
+    for broker_id in asked:
+        try:
+            described[broker_id] = _directories(cluster.channel(broker_id).receive())
+        except KafkaError:
+            cluster.disconnect(broker_id)
+    return described
+
+
+def _directories(response: DescribeLogDirsResponse) -> BrokerDirectories:
+    online = [result for result in response.results if result.error_code is ErrorCode.none]
+    totals = [unless_minus_one(result.total_bytes) for result in online]
+    usable = [unless_minus_one(result.usable_bytes) for result in online]
+    return BrokerDirectories(
+        total_bytes=_sum(totals),
+        usable_bytes=_sum(usable),
+        offline=len(response.results) - len(online),
+        sizes={
+            TopicPartition(topic.name, partition.partition_index): partition.partition_size
+            for result in online
+            for topic in result.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        },
+    )
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,96 @@
+"""The overview: what stands first, what is escaped, what is not rendered twice."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from driver.ui.machine.history import History
+from driver.ui.machine.samples import chart_figures
+from driver.ui.machine.status import PartitionsStatus, as_json
+from driver.ui.pages.overview import Overview
+from driver.ui.pages.sections import SECTIONS, Shown
+from tests.unit.driver.ui.pages.statuses import EVIL, STATUS
+
+
+def shown() -> Shown:
+    history = History()
+    history.sample(chart_figures(STATUS))
+    return Shown(STATUS, history.charts)
+
+
+class Elements(HTMLParser):
+    """Finds out which elements a page has, and that each ends."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_overview_has_every_section_and_all_its_elements_end() -> None:
+    """A section that is cut off would take the others along."""
+    page = Elements(Overview().render(shown()))
+    assert page.open == []
+    for title in ("Partitions", "Brokers", "Bytes in", "Controller", "Topics", "Streaming queries", "events"):
+        assert title in page.text
+    assert page.tags.count("svg") == 9
+
+
+def test_markup_in_names_and_reasons_is_text() -> None:
+    """Whoever names a query or makes a broker fail does not thereby run a script in an operator's browser."""
+    page = Elements(Overview().render(shown()))
+    assert "img" not in page.tags
+    assert "script" not in page.tags
+    assert page.text.count(EVIL) == 5  # in the chart's legend, as name, source and sink, and as a reason
+
+
+def test_partitions_in_trouble_stand_before_everything_else() -> None:
+    """They are what somebody was called for."""
+    page = Elements(Overview().render(shown()))
+    assert page.text.startswith("Partitions12 partitions of 1 topics: 1 offline 1 under-replicated ")
+
+
+def test_cluster_that_is_well_says_so_and_names_no_partition() -> None:
+    """Nothing to do is an answer, too."""
+    well = PartitionsStatus(count=12, offline=0, under_min_isr=0, under_replicated=0, troubled=())
+    page = Elements(Overview().render(Shown(replace(STATUS, partitions=well, queries=()), {})))
+    assert page.text.startswith("Partitions12 partitions of 1 topics: all in syncBrokers")
+    assert "Streaming queries" not in page.text
+
+
+def test_sections_that_are_the_same_are_not_rendered_again() -> None:
+    """The page is made every second, and most of it stays what it was."""
+    overview, first = Overview(), shown()
+    overview.render(first)
+    before = dict(overview._rendered)
+    overview.render(first._replace(status=replace(STATUS, taken_ms=1, events=())))
+    same = [before[section] is overview._rendered[section] for section in SECTIONS]
+    assert same == [True] * (len(SECTIONS) - 1) + [False]
+
+
+def test_status_as_json_is_what_the_page_shows() -> None:
+    """Scripts and monitoring read it: names are the fields', enumerations are their words."""
+    data = json.loads(json.dumps(as_json(STATUS)))
+    assert data["brokers"][1]["state"] == "fenced"
+    assert data["brokers"][0]["figures"]["requests"][0] == {
+        "api": "Produce",
+        "requests_per_s": 250.0,
+        "p99_ms": 12.5,
+    }
+    assert data["partitions"]["troubled"][0]["replicas"] == [1, 0, 2]
+    assert data["queries"][0]["name"] == EVIL

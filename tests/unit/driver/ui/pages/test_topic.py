@@ -1,0 +1,76 @@
+"""A topic's pages: a hundred partitions each, however many there are."""
+
+import re
+from uuid import UUID
+
+from driver.ui.machine.status import Trouble
+from driver.ui.machine.topic_health import TopicHealth
+from driver.ui.pages.html import UI_ROOT_MARK
+from driver.ui.pages.sections.partitions import trouble_badge
+from driver.ui.pages.topic import (
+    PartitionFigures,
+    Setting,
+    partitions_of_page,
+    topic_page,
+    unknown_topic_page,
+)
+from driver.ui.pages.topics import topics_page
+from sparklog.metadata.image import TopicImage
+from tests.unit.driver.ui.cluster_images import image, partition
+from tests.unit.driver.ui.pages.statuses import EVIL
+
+
+def topic(partitions: int) -> TopicImage:
+    return TopicImage("a", UUID(int=1), {number: partition() for number in range(partitions)})
+
+
+def test_page_of_a_wide_topic_has_its_hundred_partitions_and_links_to_the_others() -> None:
+    """Ten thousand partitions on one page would hold up browser and driver."""
+    wide = topic(10_000)
+    assert partitions_of_page(wide, 3) == list(range(200, 300))
+    page = topic_page(wide, 3, min_insync_replicas=2, figures={}, settings=(), remark=None)
+    assert page.count("<tr>") == 1 + 100
+    for number in (1, 2, 4, 100):
+        assert f'href="{UI_ROOT_MARK}/log/topic/?name=a&amp;page={number}"' in page
+
+
+def test_page_that_does_not_exist_is_the_nearest_one() -> None:
+    """Addresses are typed, and partitions are fewer after a topic was made anew."""
+    small = topic(5)
+    assert partitions_of_page(small, 0) == partitions_of_page(small, 99) == list(range(5))
+    page = topic_page(small, 99, min_insync_replicas=2, figures={}, settings=(), remark=None)
+    assert "Page " not in page
+
+
+def test_partition_shows_what_its_leader_says_and_what_is_committed() -> None:
+    """Offsets beside the ISR: what an operator compares."""
+    page = topic_page(
+        TopicImage(
+            "a", UUID(int=1), {0: partition(1, isr=(1,), elr=(2,), last_known_elr=(0,), leader_epoch=8)}
+        ),
+        1,
+        min_insync_replicas=1,
+        figures={0: PartitionFigures(5, 1_234, 2_048, 10.0)},
+        settings=[Setting("retention.ms", EVIL, is_own=True)],
+        remark=None,
+    )
+    badge = trouble_badge(Trouble.UNDER_REPLICATED)
+    body = page[page.index("<tbody>") : page.index("</tbody>")]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", body) == [
+        "0", badge, "1", "8", "0, 1, 2", "1", "2", "0", "5", "1,234", "2.0 KiB", "10.0/s",
+    ]  # fmt: skip
+    assert "<img" not in page
+
+
+def test_topic_that_is_not_there_is_named_as_text() -> None:
+    """The name is whatever stood in the address."""
+    assert "<img" not in unknown_topic_page(EVIL)
+
+
+def test_list_of_topics_has_a_page_for_each_hundred() -> None:
+    """Thousands of topics are looked through by steps."""
+    health = TopicHealth(lambda _: 1)
+    health.look_at(image({f"topic-{number:04}": [partition()] for number in range(1_050)}))
+    page, topics = topics_page(health, 11)
+    assert [each.name for each in topics] == [f"topic-{number:04}" for number in range(1_000, 1_050)]
+    assert page.count("<tr>") == 51
