@@ -28,6 +28,7 @@ from sparklog.dataframe.offset_limits import (
     parse_partitions,
     parse_timestamps,
 )
+from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.dataframe.trigger_limits import TriggerLimits
 from sparklog.types import TopicPartition
 
@@ -89,7 +90,8 @@ class Subscribed:
 class Pattern:
     """Every partition of the topics in whose name it is found; never Kafka's internal topics."""
 
-    pattern: re.Pattern[str]
+    pattern: str
+    """As Java understands it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +300,8 @@ def _topics(given: _Given) -> Topics:
         case _:
             if not value:
                 raise DataSourceOptionError("Pattern to subscribe is empty: option 'subscribePattern'")
-            try:
-                return Pattern(re.compile(value))
-            except re.error as error:
-                raise DataSourceOptionError(
-                    f"Option 'subscribePattern' is '{value}', which is no regular expression: {error}"
-                ) from error
+            compile_java_pattern("subscribePattern", value)
+            return Pattern(value)
 
 
 def _starting(given: _Given) -> OffsetLimit:

@@ -20,6 +20,7 @@ from sparklog.dataframe.offset_limits import (
 )
 from sparklog.dataframe.options import Assigned, Pattern, ReadOptions, Subscribed, Topics
 from sparklog.dataframe.planning import OffsetRange
+from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
 __all__ = ["listed", "resolve_partitions", "resolve_ranges", "resolve_starts"]
@@ -36,13 +37,12 @@ def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPart
     """
     match topics:
         case Pattern(pattern):
+            matches = compile_java_pattern("subscribePattern", pattern).search
             found = [
-                topic
-                for topic in cluster.topics().values()
-                if not topic.is_internal and pattern.search(topic.name)
+                topic for topic in cluster.topics().values() if not topic.is_internal and matches(topic.name)
             ]
             if not found:
-                logger.warning("no topic matches subscribePattern '%s'", pattern.pattern)
+                logger.warning("no topic matches subscribePattern '%s'", pattern)
         case Subscribed(names):
             found = [cluster.topic(name) for name in names]
         case Assigned(partitions):

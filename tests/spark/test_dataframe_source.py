@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import concat, lit
 
 from sparklog.dataframe import register
+from sparklog.dataframe.topic_pattern import compile_java_pattern
 from tests.cluster import LocalCluster
 from tests.spark.sessions import spark_session
+from tests.unit.sparklog.dataframe.java_patterns import NAMES, PATTERNS
 
 PARTITIONS = 3
 BASE_MS = 1_357_016_400_000
@@ -192,6 +194,18 @@ def test_read_by_pattern_finds_the_topics(spark: SparkSession, bootstrap_servers
     produce(bootstrap_servers, topic, numbered(2))
     pattern = spark.read.format("sparklog").option("subscribePattern", f"pic[-]{topic.partition('-')[2]}$")
     assert values(pattern.load()) == expected(0, 2)
+
+
+def test_pattern_finds_the_names_that_java_finds(spark: SparkSession) -> None:
+    """The connector asks java.util.regex; a job that moves over reads the same topics."""
+    patterns: Any = spark.sparkContext._jvm.java.util.regex.Pattern  # type: ignore[union-attr]
+    in_java, here = {}, {}
+    for pattern in PATTERNS:
+        matches = compile_java_pattern("subscribePattern", pattern).search
+        here[pattern] = [name for name in NAMES if matches(name)]
+        compiled = patterns.compile(pattern)
+        in_java[pattern] = [name for name in NAMES if compiled.matcher(name).find()]
+    assert here == in_java
 
 
 def test_read_beyond_what_is_there_fails_unless_told_not_to(

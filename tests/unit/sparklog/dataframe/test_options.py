@@ -81,7 +81,7 @@ def test_read_options_all_forms_are_parsed() -> None:
 def test_read_options_pattern_is_compiled() -> None:
     """A pattern is compiled once, where a wrong one can still be refused."""
     options = read(subscribePattern="fl.*")
-    assert options.topics == Pattern(re.compile("fl.*"))
+    assert options.topics == Pattern("fl.*")
 
 
 def test_read_options_timestamp_takes_precedence() -> None:

@@ -1,0 +1,55 @@
+r"""Regular expressions of topic names as Java reads them: what Spark's Kafka connector takes for a pattern.
+
+There is no JVM where Spark makes Python data sources. The package `regex` knows what Java's patterns have and
+Python's `re` lacks (`[a-z&&[^x]]`, `\p{Alpha}`, flags in the middle); the rest is written in its way here.
+"""
+
+from typing import Final
+
+import regex
+
+from sparklog.dataframe.errors import DataSourceOptionError
+
+__all__ = ["compile_java_pattern"]
+
+_ESCAPES: Final = {"z": r"\Z", "k": r"\g", "h": r"[\t ]", "e": r"\x1b"}
+"""What follows a backslash in Java, where `regex` writes it differently."""
+
+
+def compile_java_pattern(option: str, pattern: str) -> "regex.Pattern[str]":
+    r"""Return what finds the pattern in a name.
+
+    >>> bool(compile_java_pattern("subscribePattern", r"\Qorders.\E\p{Digit}++").search("orders.12"))
+    True
+
+    Raises:
+        DataSourceOptionError: it is not a pattern, or one that only Java understands.
+    """
+    try:
+        return regex.compile(_translated(pattern), regex.VERSION1)
+    except regex.error as error:
+        raise DataSourceOptionError(
+            f"Option '{option}' is '{pattern}', which is no regular expression here: {error}. Java's "
+            "patterns are understood, but for the flags d and U and classes such as \\p{javaLowerCase}; or "
+            "name the topics with 'subscribe'"
+        ) from error
+
+
+def _translated(pattern: str) -> str:
+    parts = []
+    position = 0
+    while position < len(pattern):
+        if pattern[position] != "\\":
+            parts.append(pattern[position])
+            position += 1
+            continue
+        escaped = pattern[position + 1 : position + 2]
+        position += 2
+        if escaped == "Q":  # up to \E, or the end, nothing means anything but itself
+            end = pattern.find(r"\E", position)
+            quoted = pattern[position:] if end < 0 else pattern[position:end]
+            parts += [each if each.isalnum() else f"\\{each}" for each in quoted]
+            position = len(pattern) if end < 0 else end + 2
+        else:
+            parts.append(_ESCAPES.get(escaped, f"\\{escaped}"))
+    return "".join(parts)

@@ -1,0 +1,52 @@
+"""Patterns that Java's users write: one test says what is found here, another asks a JVM about the same."""
+
+from typing import Final
+
+NAMES: Final = (
+    "orders", "orders.12", "orders-eu", "Orders", "a.b", "aXb", "aab", "metrics_2026", "events", "events2",
+    "x", "9", "latin", "abcabc", "tab", "Z-1",
+)  # fmt: skip
+
+PATTERNS: Final = (
+    r"orders",
+    r"^orders$",
+    r"orders.*",
+    r"\Qa.b\E",
+    r"\Qa.b",
+    r"^\Qorders.\E\d+$",
+    r"[\Q.-\E]",
+    r"\\Qa",
+    r"a++b",
+    r"^a*+a",
+    r"^[a-z]{2,3}+$",
+    r"(?>a|ab)c",
+    r"(?i)ORDERS",
+    r"x|(?i)oRDERS$",
+    r"(?i:O)rders$",
+    r"^\p{Alpha}+$",
+    r"\p{Upper}",
+    r"^\P{Upper}+$",
+    r"^[\p{Lower}\p{Digit}]+$",
+    r"\p{Punct}\p{XDigit}",
+    r"\p{IsLatin}\d$",
+    r"\p{L}\p{Nd}",
+    r"\pN",
+    r"^[a-z&&[^ox]]+$",
+    r"^[a-c[x-z]]+$",
+    r"^[^a-z]+$",
+    r"[\w&&[^\d]]\d",
+    r"(?<first>abc)\k<first>",
+    r"(abc)\1",
+    r"events\z",
+    r"events\Z",
+    r"^(?!orders|events).*$",
+    r"(?<=orders)[.-]",
+    r"(?<!or)ders",
+    r"\bb",
+    r"^.{1,3}?$",
+    r"(?x) orders  # of all countries",
+    r"(?s).+2$",
+    r"\x6frders|\u0061Xb",
+    r"topic\h1|tab",
+    r"[^\h]x",
+)
