@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.records.partitioner import partition_for_keys
-from sparklog.types import TopicPartition
+from sparklog.types import TimestampMs, TopicPartition
 
 __all__ = ["InvalidRowError", "RoutedRows", "RowRouter"]
 
@@ -89,6 +89,8 @@ class RowRouter:
         self._sticky: dict[str, _Sticky] = {}
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._waiting_bytes = 0
+        self.oldest_timestamps_ms: dict[str, TimestampMs] = {}
+        """The oldest event time of each topic that rows came for; without event times it is not in it."""
 
     def add(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
         """Take rows as Spark gives them; yield partitions' rows that fill batches.
@@ -139,6 +141,8 @@ class RowRouter:
     ) -> Iterator[RoutedRows]:
         if topic not in self._counts:
             self._counts[topic] = self._partition_count(topic)
+        if (oldest_ms := _oldest(rows)) is not None:
+            self.oldest_timestamps_ms[topic] = min(oldest_ms, self.oldest_timestamps_ms.get(topic, oldest_ms))
         sizes = _sizes(rows)
         partitions = self._partitions(topic, rows, chosen, sizes)
         bounds = np.flatnonzero(np.diff(partitions, prepend=-1, append=-1))
@@ -234,9 +238,19 @@ def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns[name] = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
     if (headers := _column(batch, "headers")) is not None:
         columns["headers"] = headers
-    if (timestamps := _column(batch, "timestamp")) is not None:
+    if (timestamps := _column(batch, "timestamp")) is not None and _is_event_time(timestamps.type):
         columns["timestamp"] = _milliseconds(timestamps)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_event_time(data_type: pa.DataType) -> bool:
+    """Return whether a column `timestamp` is one; another is left out, as Spark's connector leaves it out."""
+    return pa.types.is_float64(data_type) or (pa.types.is_timestamp(data_type) and data_type.tz is not None)
+
+
+def _oldest(rows: pa.RecordBatch) -> TimestampMs | None:
+    timestamps = _column(rows, "timestamp")
+    return None if timestamps is None else pc.min(timestamps).as_py()
 
 
 def _milliseconds(timestamps: pa.Array) -> pa.Array:

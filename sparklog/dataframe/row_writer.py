@@ -6,7 +6,7 @@ stays, for a log cannot take back.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -15,21 +15,25 @@ from pyspark.sql.types import StructType
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
 from sparklog.clocks import wall_clock_ms
+from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.routing import RoutedRows, RowRouter
 from sparklog.dataframe.schemas import check_write_schema
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
-from sparklog.types import TopicPartition
+from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["RowWriter", "WrittenRecords", "counts_of"]
+__all__ = ["RowWriter", "WrittenRecords"]
 
 
 class WrittenRecords(WriterCommitMessage):
-    """How many records of each partition a task wrote, all of them acknowledged."""
+    """How many records of each partition a task wrote, all of them acknowledged, and each topic's oldest."""
 
-    def __init__(self, counts: Counter[TopicPartition]) -> None:
+    def __init__(
+        self, counts: Counter[TopicPartition], oldest_timestamps_ms: Mapping[str, TimestampMs]
+    ) -> None:
         self.counts = counts
+        self.oldest_timestamps_ms = oldest_timestamps_ms
 
 
 class RowWriter:
@@ -69,7 +73,20 @@ class RowWriter:
             for routed in router.drain():
                 self._send(producer, routed)
             producer.flush()
-            return WrittenRecords(producer.acknowledged)
+            return WrittenRecords(producer.acknowledged, router.oldest_timestamps_ms)
+
+    def written(self, messages: list[WriterCommitMessage | None]) -> Counter[TopicPartition]:
+        """Return how many records of each partition the tasks wrote; warn if retention will delete them.
+
+        On the driver, when all tasks are done. Of a task that failed nothing is known.
+        """
+        known = [message for message in messages if isinstance(message, WrittenRecords)]
+        oldest = oldest_of(message.oldest_timestamps_ms for message in known)
+        warn_of_old_event_times(self._options.client, oldest, wall_clock_ms())
+        counts: Counter[TopicPartition] = Counter()
+        for message in known:
+            counts.update(message.counts)
+        return counts
 
     def _send(self, producer: Producer, routed: RoutedRows) -> None:
         config = self._options.producer
@@ -94,12 +111,3 @@ class RowWriter:
                     f"kafka.max.request.size, which is {config.max_request_bytes}",
                 )
             producer.send(routed.topic_partition, batch.data, batch.record_count)
-
-
-def counts_of(messages: list[WriterCommitMessage | None]) -> Counter[TopicPartition]:
-    """Return how many records of each partition the tasks wrote; of a task that failed nothing is known."""
-    counts: Counter[TopicPartition] = Counter()
-    for message in messages:
-        if isinstance(message, WrittenRecords):
-            counts.update(message.counts)
-    return counts

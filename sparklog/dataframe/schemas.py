@@ -6,6 +6,7 @@ Other columns of a written DataFrame are ignored, as the connector does.
 """
 
 import difflib
+import logging
 from typing import Final
 
 from pyspark.sql.types import (
@@ -24,6 +25,8 @@ from pyspark.sql.types import (
 from sparklog.dataframe.errors import DataSourceSchemaError
 
 __all__ = ["HEADERS", "check_read_schema", "check_write_schema", "record_schema"]
+
+logger = logging.getLogger(__name__)
 
 HEADERS: Final = "headers"
 
@@ -47,8 +50,8 @@ _WRITE_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
     "value": (StringType(), BinaryType()),
     HEADERS: (_HEADERS_TYPE,),
     "partition": (IntegerType(),),
-    "timestamp": (TimestampType(), DoubleType()),
 }
+_EVENT_TIME_TYPES: Final = (TimestampType(), DoubleType())
 
 
 def record_schema(*, include_headers: bool) -> StructType:
@@ -116,6 +119,13 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
                 f"{name} attribute unsupported type {field.dataType.simpleString()}. {name} must be a(n) "
                 + " or ".join(data_type.simpleString() for data_type in allowed)
             )
+    timestamp = fields.get("timestamp")
+    if timestamp is not None and not any(_same_type(timestamp.dataType, each) for each in _EVENT_TIME_TYPES):
+        logger.warning(
+            "Column 'timestamp' is %s and left out, as any is by Spark's Kafka connector; to give records "
+            "event times cast it to timestamp, or to double in seconds",
+            timestamp.dataType.simpleString(),
+        )
 
 
 def _same_type(one: DataType, other: DataType) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.row_writer import RowWriter, counts_of
+from sparklog.dataframe.row_writer import RowWriter
 
 __all__ = ["SparklogStreamWriter"]
 
@@ -40,7 +40,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say how much was written; the records have been there since they were acknowledged."""
-        counts = counts_of(messages)
+        counts = self._rows.written(messages)
         logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.row_writer import RowWriter, counts_of
+from sparklog.dataframe.row_writer import RowWriter
 
 __all__ = ["SparklogWriter"]
 
@@ -46,7 +46,7 @@ class SparklogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say how much was written; the records have been there since they were acknowledged."""
-        counts = counts_of(messages)
+        counts = self._rows.written(messages)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -117,6 +117,32 @@ def test_timestamps_become_milliseconds() -> None:
     assert routed.rows.column("timestamp").to_pylist() == [1357017300001]
 
 
+@pytest.mark.parametrize(
+    "timestamps",
+    [
+        pa.array([1_357_017_300_000]),
+        pa.array(["yesterday"]),
+        pa.array([None], pa.timestamp("us")),
+        pa.array([1.0], pa.float32()),
+    ],
+    ids=["bigint", "string", "timestamp_ntz", "float"],
+)
+def test_timestamps_of_another_type_are_left_out(timestamps: pa.Array) -> None:
+    """Spark's connector has no such column, so whatever a job has under that name must not stop it."""
+    subject = router()
+    (routed,) = route(subject, pa.record_batch({"value": ["v"], "timestamp": timestamps}))
+    assert routed.rows.column_names == ["value"]
+    assert subject.oldest_timestamps_ms == {}
+
+
+def test_oldest_timestamp_of_each_topic_is_known() -> None:
+    """By it the driver sees whether retention is about to delete what was written."""
+    subject = router(topic=None)
+    for topics, seconds in (["a", "b"], [20.0, 30.0]), (["a", "b"], [25.0, 5.0]), (["a", "a"], [None, 15.5]):
+        list(subject.add(pa.record_batch({"topic": topics, "value": ["v", "w"], "timestamp": seconds})))
+    assert subject.oldest_timestamps_ms == {"a": 15_500, "b": 5_000}
+
+
 def test_timestamp_before_1970_is_refused() -> None:
     """-1 means something else on the wire."""
     with pytest.raises(InvalidRowError, match="-1 ms is negative"):

@@ -1,0 +1,79 @@
+"""A warning for whoever writes event times that retention deletes: rows arrive, and are gone minutes later.
+
+Retention goes by the timestamps of records, and not by when they were written. A segment is deleted as soon
+as the newest record in it is older than `retention.ms`, so a write of last year's events, to a topic that
+keeps a week, is acknowledged and then deleted. Tasks note the oldest timestamp of each topic; the driver,
+when all of them are done, asks what the topics are set to and says it once.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.config import ClientConfig
+from sparklog.client.topic_configs import describe_topic_configs
+from sparklog.errors import KafkaError
+from sparklog.types import TimestampMs
+
+__all__ = ["oldest_of", "too_old", "warn_of_old_event_times"]
+
+logger = logging.getLogger(__name__)
+
+CLEANUP_POLICY: Final = "cleanup.policy"
+RETENTION_MS: Final = "retention.ms"
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+AT_ONCE_MS: Final = 300_000
+"""The default of `log.retention.check.interval.ms`: what is younger is not deleted before it can be read."""
+
+_warned: Final[set[str]] = set()
+"""Topics; a stream's batches share the process."""
+
+
+def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, TimestampMs]:
+    """Return the oldest timestamp of each topic that tasks wrote."""
+    oldest: dict[str, TimestampMs] = {}
+    for task in tasks:
+        for topic, timestamp_ms in task.items():
+            oldest[topic] = min(timestamp_ms, oldest.get(topic, timestamp_ms))
+    return oldest
+
+
+def warn_of_old_event_times(
+    client: ClientConfig, oldest: Mapping[str, TimestampMs], now_ms: TimestampMs
+) -> None:
+    """Log for each topic, once, if what was written to it is older than it keeps."""
+    asked = sorted(
+        topic
+        for topic, oldest_ms in oldest.items()
+        if topic not in _warned and now_ms - oldest_ms > AT_ONCE_MS
+    )
+    if not asked:
+        return
+    try:
+        with ClusterClient(client) as cluster:
+            configs = describe_topic_configs(cluster, asked, (CLEANUP_POLICY, RETENTION_MS, TIMESTAMP_TYPE))
+    except KafkaError as error:
+        logger.debug("What topics are set to is unknown: %s", error)
+        return
+    for topic, config in configs.items():
+        if (warning := too_old(topic, oldest[topic], config, now_ms)) is not None:
+            _warned.add(topic)
+            logger.warning("%s", warning)
+
+
+def too_old(topic: str, oldest_ms: TimestampMs, config: Mapping[str, str], now_ms: TimestampMs) -> str | None:
+    """Return what to say of a topic to which records as old as that were written; None if it keeps them."""
+    if "delete" not in config.get(CLEANUP_POLICY, "") or config.get(TIMESTAMP_TYPE) == "LogAppendTime":
+        return None
+    retention_ms = int(config.get(RETENTION_MS, "-1"))
+    if retention_ms < 0 or now_ms - oldest_ms <= retention_ms:
+        return None
+    moment = datetime.fromtimestamp(oldest_ms / 1000, UTC)
+    return (
+        f"Records with timestamps back to {moment:%Y-%m-%d %H:%M:%S} UTC were written to topic {topic}, "
+        f"which keeps {timedelta(milliseconds=retention_ms)} (retention.ms={retention_ms}): a segment goes "
+        "as soon as its newest record is older than that, whenever it was written. Set the topic's "
+        "retention.ms (-1 keeps everything), or leave out the column 'timestamp'"
+    )
