@@ -286,7 +286,11 @@ def _topics(given: _Given) -> Topics:
         verb = "must" if not chosen else "can"
         raise DataSourceOptionError(
             f"{count} of the following options {verb} be specified: {', '.join(_TOPIC_OPTIONS)}"
-            + (f"; given are {' and '.join(chosen)}" if chosen else "")
+            + (
+                f"; given are {' and '.join(chosen)}"
+                if chosen
+                else ". In SQL it is given with the query: SELECT ... FROM t WITH (subscribe = '...')"
+            )
         )
     value = given.text(chosen[0]) or ""
     match chosen[0]:

@@ -7,7 +7,7 @@ Spark imports this module in every application whose Python has it, to learn the
 does.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from sparklog.dataframe.options import ReadOptions, WriteOptions
 
 __all__ = ["SparklogDataSource"]
+
+_OPTION_OF_TABLE: Final = "option."
+"""What Spark puts before the names of a table's own options when it gives them to a source."""
+_NO_OPTIONS_OF_TABLES: Final = (
+    "Spark drops the OPTIONS of CREATE TABLE when a source is in Python: no query of the table would know "
+    "of them. Leave them out (CREATE TABLE log USING sparklog) and give them with each query, as in SELECT * "
+    "FROM log WITH (subscribe = 'events'); or CREATE TEMPORARY VIEW events USING sparklog OPTIONS (subscribe "
+    "'events')"
+)
 
 
 class SparklogDataSource(DataSource):
@@ -38,15 +47,20 @@ class SparklogDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a read without a schema of the user's; checks the options on the way.
 
-        Spark does not say here whether the read is a stream, so options that either allows pass.
+        Spark does not say here whether the read is a stream, so options that either allows pass. CREATE TABLE
+        asks as well, with the table's properties among the options.
 
         Raises:
-            DataSourceOptionError: an option is wrong.
+            DataSourceOptionError: an option is wrong, or a table is given options.
         """
         from sparklog.dataframe.errors import DataSourceOptionError
         from sparklog.dataframe.options import StreamReadOptions
         from sparklog.dataframe.schemas import record_schema
 
+        if "provider" in self.options:
+            if any(name.lower().startswith(_OPTION_OF_TABLE) for name in self.options):
+                raise DataSourceOptionError(_NO_OPTIONS_OF_TABLES)
+            return record_schema(include_headers=False)
         try:
             options = StreamReadOptions.parse(self.options, self._default()).read
         except DataSourceOptionError:

@@ -10,12 +10,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import concat, lit
 
 from sparklog.dataframe import register
 from sparklog.dataframe.topic_pattern import compile_java_pattern
-from tests.cluster import LocalCluster
+from tests.cluster import LocalCluster, wait_for
 from tests.spark.sessions import spark_session
 from tests.unit.sparklog.dataframe.java_patterns import NAMES, PATTERNS
 
@@ -34,8 +35,9 @@ def bootstrap_servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(bootstrap_servers: str) -> Iterator[SparkSession]:
-    with spark_session("local[2]") as session:
+def spark(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    with spark_session("local[2]", spark_sql_warehouse_dir=warehouse) as session:
         register(session, bootstrap_servers)
         yield session
 
@@ -316,3 +318,75 @@ def test_wrong_write_fails_and_says_how(
     """The error reaches the user through Spark's processes."""
     with pytest.raises(Exception, match=message):
         spark.sql(f"SELECT {columns}").write.format("sparklog").options(**options).mode(mode).save()
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Iterator[str]:
+    """A table of SQL that names no topic."""
+    spark.sql("CREATE TABLE log USING sparklog")
+    yield "log"
+    spark.sql("DROP TABLE log")
+
+
+def test_table_with_options_is_refused_when_it_is_made(spark: SparkSession, topic: str) -> None:
+    """Spark would take the statement, drop the options, and have every query fail."""
+    with pytest.raises(AnalysisException, match=r"give them with each query.*CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE refused USING sparklog OPTIONS (subscribe '{topic}')")
+    assert not spark.catalog.tableExists("refused")
+
+
+def test_table_with_columns_and_options_says_in_a_query_where_options_go(
+    spark: SparkSession, topic: str
+) -> None:
+    """Where a statement has columns Spark does not ask the source, and drops the options all the same."""
+    spark.sql(f"CREATE TABLE columns (value BINARY) USING sparklog OPTIONS (subscribe '{topic}')")
+    try:
+        with pytest.raises(Exception, match=r"FROM t WITH \(subscribe = "):
+            spark.sql("SELECT * FROM columns").collect()
+        assert spark.sql(f"SELECT * FROM columns WITH (subscribe = '{topic}')").collect() == []
+    finally:
+        spark.sql("DROP TABLE columns")
+
+
+def test_table_is_read_and_written_with_the_options_of_each_statement(
+    spark: SparkSession, bootstrap_servers: str, topic: str, table: str
+) -> None:
+    """What SQL has instead of tables with options, and a view over it that sees what is written later."""
+    produce(bootstrap_servers, topic, numbered(2))
+    query = f"SELECT count(*) FROM {table} WITH (subscribe = '{topic}')"
+    assert spark.sql(query).collect() == [(2,)]
+    spark.sql(f"CREATE TEMPORARY VIEW growing AS {query}")
+    spark.sql(f"CREATE TEMPORARY VIEW fixed USING sparklog OPTIONS (subscribe '{topic}')")
+    assert spark.sql("SELECT * FROM growing").collect() == [(2,)]
+    assert spark.table("fixed").count() == 2
+    produce(bootstrap_servers, topic, numbered(1))
+    assert spark.sql("SELECT * FROM growing").collect() == [(3,)]
+    assert spark.table("fixed").count() == 2
+    assert spark.read.option("subscribe", topic).table(table).count() == 3
+
+
+def test_table_of_columns_to_write_is_inserted_into(
+    spark: SparkSession, bootstrap_servers: str, topic: str
+) -> None:
+    """SQL writes with the same options, to a table of the columns that it gives."""
+    spark.sql("CREATE TABLE written (key STRING, value STRING) USING sparklog")
+    try:
+        spark.sql(f"INSERT INTO written WITH (topic = '{topic}') VALUES ('k', 'first'), ('k', 'second')")
+    finally:
+        spark.sql("DROP TABLE written")
+    assert [message.value() for message in consume(bootstrap_servers, topic, 2)] == [b"first", b"second"]
+
+
+def test_write_of_old_event_times_says_that_retention_will_delete_them(
+    spark: SparkSession, bootstrap_servers: str, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are acknowledged, and deleted minutes later; Spark's own connector writes the present time."""
+    rows = spark.range(1).selectExpr("'v' AS value", "timestamp '2020-02-01' AS timestamp")
+    rows.write.format("sparklog").option("topic", topic).mode("append").save()
+    written: list[str] = []
+
+    def warned() -> bool:
+        written.append(capfd.readouterr().err)
+        return f"timestamps back to 2020-02-01 00:00:00 UTC were written to topic {topic}" in "".join(written)
+
+    wait_for(warned, "the warning, which comes from a process of Spark's")
