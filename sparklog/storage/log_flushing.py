@@ -119,4 +119,4 @@ class LogFlushing:
     def give_up(self) -> None:
         """Flush no more: the log is closed without, and its directory may soon be another's."""
         self._given_up = True
-        self._state.snapshots.forget_all()
+        self._state.snapshots.close()

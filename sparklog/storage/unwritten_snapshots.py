@@ -47,6 +47,15 @@ class UnwrittenSnapshots:
         with self._lock:
             self._captured.clear()
 
+    def close(self) -> None:
+        """Leave all of them unwritten, and touch no file any more. Blocks while one is being written.
+
+        The directory may be another log's from then on, which writes files of the same names.
+        """
+        self.forget_all()
+        with self._writing:
+            pass
+
     def write(self) -> None:
         """Write and fsync them. Blocks.
 

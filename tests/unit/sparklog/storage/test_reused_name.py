@@ -9,6 +9,7 @@ from threading import Event, current_thread
 from typing import Any
 
 from sparklog.records.batch import read_header
+from sparklog.storage.files import offset_file
 from sparklog.storage.log import Log
 from sparklog.storage.log_config import LogConfig
 from tests.unit.sparklog.storage.batches import START_MS, make_batch
@@ -61,15 +62,23 @@ def given_up_during(log: Log, work: Callable[[], object], name: str, suffix: str
         try:
             # It may have to wait until the work has gone on: then that met its own files only.
             renaming.result(0.5)
-            filled(directory).close(clean=False)
+            fill_again(directory)
         except TimeoutError:
             go_on.set()
             renaming.result(TIMEOUT_S)
-            filled(directory).close(clean=False)
+            fill_again(directory)
         before = files(directory)
         go_on.set()
         working.result(TIMEOUT_S)
         assert files(directory) == before
+
+
+def fill_again(directory: Path) -> None:
+    """Make another log, which is in the middle of writing its snapshots."""
+    log = filled(directory)
+    for segment in log.segments.all:
+        offset_file(directory, segment.base_offset, ".snapshot.tmp").write_bytes(b"of the new log")
+    log.close(clean=False)
 
 
 def files(directory: Path) -> dict[str, bytes]:
