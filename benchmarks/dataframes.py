@@ -26,6 +26,8 @@ from benchmarks.java_libraries import fetch_connector
 from sparklog import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
+ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""As docs/dataframes.md recommends; the connector has no Arrow, and gets them too."""
 END_TIMEOUT_S = 60.0
 ANSWER = "figure "
 """Before each figure: Spark's own programs print to standard output too."""
@@ -35,7 +37,7 @@ BATCHES = 5
 TRIGGER = "1 second"
 """Long enough that all rows of a small batch are there when it begins."""
 IDLE_S = 10.0
-LONE_RECORDS = 20
+LONE_RECORDS = 10
 PAUSE_S = 0.25
 """Long enough that the query waits again."""
 BEFORE_BATCH_MS = ("walCommit", "queryPlanning", "getBatch")
@@ -89,6 +91,7 @@ def _session(side: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.driver.extraJavaOptions", ARROW_OPTIONS)
     if side == "connector":
         builder = builder.config("spark.jars", fetch_connector())
     spark = builder.getOrCreate()

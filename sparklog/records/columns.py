@@ -144,6 +144,8 @@ def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
     if count == 0:
         return pa.array([], pa.binary())
     shortest = int(lengths.min())
+    if lengths.max() < 0:
+        return pa.nulls(count, pa.binary())
     if shortest > _INLINE_BYTES:
         views = np.zeros((count, 4), dtype=np.int32)  # length, prefix (cast does not look), buffer, position
         views[:, 0] = lengths

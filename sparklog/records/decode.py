@@ -25,6 +25,7 @@ from sparklog.records.batch import (
 from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
 from sparklog.records.columns import COLUMN_TYPES, LocatedRecords, build_column
 from sparklog.records.fields import locate_fields, record_starts
+from sparklog.records.varint_columns import Int64s
 from sparklog.records.varints import MalformedRecordsError
 from sparklog.types import Offset, TopicPartition
 
@@ -48,7 +49,7 @@ class OpenedBatch(NamedTuple):
     payload: bytes | memoryview
     position: int
     end: int
-    starts: list[int]
+    starts: Int64s
 
 
 def open_batch(
@@ -216,7 +217,7 @@ def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:
         MalformedRecordsError: records do not fill their batch, or their offsets are not in order in it.
     """
     counts = np.array([batch.header.record_count for batch in group])
-    starts = np.array([start for batch in group for start in batch.starts], dtype=np.int64)
+    starts = np.concatenate([batch.starts for batch in group])
     if group[0].payload is group[-1].payload:
         data = np.frombuffer(group[0].payload, dtype=np.uint8)[group[0].position : group[-1].end]
         starts -= group[0].position

@@ -1,7 +1,8 @@
 """Where the fields of many records lie, found without a Python object a record.
 
-The length that opens each record says where the next one starts, so one bare loop hops through a batch
-(`record_starts`). From there numpy reads one field of all records at a time (`locate_fields`).
+The length that opens each record says where the next one starts, so one bare loop hops through a batch, and
+takes records of one size many at a time (`record_starts`). From there numpy reads one field of all records
+at a time (`locate_fields`).
 
 Positions come from bytes that may be wrong even under a good CRC. Every length is checked before it is
 used, positions only grow, and at the end each record must end where its length says; so a wrong batch
@@ -24,6 +25,12 @@ __all__ = [
     "record_starts",
 ]
 
+_LONG_RUN: Final = 16
+"""Fewer records of one size in a row are not worth a numpy array."""
+_LONGEST_RUN: Final = 1024
+"""Of records of one size that are taken at a time: what is looked at in vain stays a fixed price a record."""
+_STRETCH: Final = 256
+"""After so many records of different sizes it is looked again whether a long run begins."""
 _FEW_RECORDS: Final = 16
 """With fewer, a plain loop is faster than a numpy round for each of their headers."""
 
@@ -51,7 +58,7 @@ class HeaderPositions(NamedTuple):
     value_lengths: Int64s
 
 
-def record_starts(payload: bytes | memoryview, position: int, end: int, count: int) -> list[int]:
+def record_starts(payload: bytes | memoryview, position: int, end: int, count: int) -> Int64s:
     """Return where the `count` records in payload[position:end] start.
 
     Raises:
@@ -59,25 +66,59 @@ def record_starts(payload: bytes | memoryview, position: int, end: int, count: i
     """
     if not 0 <= count * SMALLEST_RECORD_BYTES <= end - position:
         raise MalformedRecordsError(f"{count} records cannot be in {end - position} bytes")
-    starts = [0] * count
+    stretches: list[Int64s] = []
+    left = count
     try:
-        for index in range(count):
-            starts[index] = position
-            length = payload[position]
-            if length < 0x80:
-                position += 1 + (length >> 1)
+        while left:
+            stride, alike = _alike(payload, position, end, min(left, _LONGEST_RUN))
+            if alike >= _LONG_RUN:
+                starts = np.arange(position, position + alike * stride, stride, dtype=np.int64)
+                position += alike * stride
             else:
-                more = payload[position + 1]
-                if more < 0x80:
-                    position += 2 + ((length & 0x7F) >> 1) + (more << 6)
-                else:
-                    length, position = read_varint(payload, position)
-                    position += max(length, 0)
+                starts, position = _hop(payload, position, min(left, _STRETCH))
+            stretches.append(starts)
+            left -= len(starts)
     except IndexError:
         raise MalformedRecordsError("a record goes on after the end of its batch") from None
     if position != end:
         raise MalformedRecordsError(f"the records end at byte {position}, their batch at {end}")
-    return starts
+    return np.concatenate(stretches) if stretches else np.empty(0, dtype=np.int64)
+
+
+def _alike(payload: bytes | memoryview, position: int, end: int, most: int) -> tuple[int, int]:
+    """Return the size of the record at `position`, and how many from there on begin with the same length.
+
+    Each of them starts where the one before it ends, so that is known and not guessed. Records of one size
+    (measurements, say) follow each other in thousands; the bytes that open them are compared in C.
+    """
+    length, after = read_varint(payload, position)
+    stride = after - position + length
+    beyond = min(end, position + most * stride)
+    if length <= 0 or position + stride >= end or payload[position + stride] != payload[position]:
+        return stride, 1
+    alike = most
+    for first in range(position, after):
+        opening = bytes(payload[first:beyond:stride])
+        alike = min(alike, len(opening) - len(opening.lstrip(opening[:1])))
+    return stride, alike
+
+
+def _hop(payload: bytes | memoryview, position: int, count: int) -> tuple[Int64s, int]:
+    """Return where the next `count` records start, whatever their sizes, and where the last one ends."""
+    starts = [0] * count
+    for index in range(count):
+        starts[index] = position
+        length = payload[position]
+        if length < 0x80:
+            position += 1 + (length >> 1)
+        else:
+            more = payload[position + 1]
+            if more < 0x80:
+                position += 2 + ((length & 0x7F) >> 1) + (more << 6)
+            else:
+                length, position = read_varint(payload, position)
+                position += max(length, 0)
+    return np.array(starts, dtype=np.int64), position
 
 
 def _lengths(data: Bytes, positions: Int64s, least: int) -> tuple[Int64s, Int64s]:
