@@ -28,6 +28,7 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.directories import DataDirectories
 from executor.loop.concurrency import end, result_of, until_first_ends
 from executor.metadata.quorum_member import QuorumMember
+from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
@@ -89,9 +90,9 @@ class Broker:
 
     async def _run(self, directories: DataDirectories, link: ControllerLink, closing: AsyncExitStack) -> None:
         """Make the parts and run them until one ends; `closing` ends them, the last one first."""
-        node_id, config, life = self.node_id, self.config, self.life
-        host, descriptors = self.host_name, DescriptorBudget.of_process()
-        await asyncio.to_thread(directories.check_descriptors, descriptors.limit)
+        node_id, config, life, host = self.node_id, self.config, self.life, self.host_name
+        budget = DescriptorBudget.of_process()
+        await asyncio.to_thread(directories.check_descriptors, budget.limit)
         senders = Senders(link, node_id, life.broker_epoch, config.request_timeout_ms)
         closing.push_async_callback(senders.close)
         suspicions = BrokerSuspicions(asyncio.get_running_loop())
@@ -110,15 +111,15 @@ class Broker:
         closing.push_async_callback(quorum.close)
         quorum.subscribe(suspicions, *replicas.subscribers, life)
         self.image = quorum.image
-        listener = await QuorumListener.start(quorum.replica, replicas.table, config, host, descriptors)
+        monitor = BrokerMonitoring(link, life, quorum, replicas, budget)
+        listener = await QuorumListener.start(quorum.replica, replicas.table, config, host, budget, monitor)
         closing.push_async_callback(listener.close)
         # Until the logs are closed the quorum is to have this broker.
         following = asyncio.ensure_future(quorum.follow())
         closing.push_async_callback(end, following)
         loading = asyncio.ensure_future(replicas.start())
-        closing.push_async_callback(
-            life.shut_down, loading, replicas.shutdown, directories.write_clean_shutdown
-        )
+        last = (replicas.shutdown, directories.write_clean_shutdown)
+        closing.push_async_callback(life.shut_down, loading, *last)
 
         async def serve() -> None:
             """Wait for a leader and for the logs, then live until it is time to shut down."""
@@ -133,16 +134,16 @@ class Broker:
                 replicas=replicas,
                 suspicions=suspicions,
                 senders=senders,
+                monitoring=monitor,
             )
-            listeners = await ClientListeners.start(config, host, services, descriptors)
+            listeners = await ClientListeners.start(config, host, services, budget)
             closing.push_async_callback(listeners.close)
             quorum.subscribe(listeners)
             self.endpoints = listeners.endpoints
-            identity = life.new_incarnation(
-                quorum.cluster_id, self.endpoints, directories.log_ids, directories.previous_broker_epoch
-            )
+            lying = directories.log_ids, directories.previous_broker_epoch
+            identity = life.new_incarnation(quorum.cluster_id, self.endpoints, *lying)
             live = life.live(identity, quorum.registered, lambda: replicas.reports.undeclared > 0)
-            await until_first_ends(live, replicas.run())
+            await until_first_ends(live, replicas.run(), monitor.run())
 
         links = link.run(), senders.run()
         await until_first_ends(serve(), quorum.run(listener.endpoint), *links, result_of(following))

@@ -24,17 +24,20 @@ from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.isr_proposer import IsrProposer
 from executor.partitions.lease import Lease
 from executor.partitions.machine.directory_reports import DirectoryReports
+from executor.partitions.partition_counts import PartitionCounts
 from executor.partitions.producer_loads import ProducerLoads
 from executor.partitions.replica import Replica
 from executor.partitions.replica_host import ReplicaHost
-from executor.partitions.replication_quotas import ReplicationQuotas
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings
 from executor.partitions.storage_failures import StorageFailures
 from executor.partitions.table import PartitionTable
+from executor.partitions.traffic import BrokerTraffic, TrafficMeters
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
+from sparklog.metrics import server
+from sparklog.metrics.registry import MetricRegistry
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
@@ -67,6 +70,8 @@ class Replicas:
         each directory that goes offline. `holds_lease` is asked, with the monotonic time in
         milliseconds, before anything is done as a leader.
         """
+        self.metrics = MetricRegistry()
+        """The broker's instruments: whoever works on replicas adds its own."""
         self.executor = ThreadPoolExecutor(config.background_threads, "sparklog-log")
         """Waits for disks."""
         self.examiners = ThreadPoolExecutor(EXAMINERS, "sparklog-examiner")
@@ -86,13 +91,15 @@ class Replicas:
         self._config = config
         self._settings = TopicSettings(config)
         self._upkeep = LogUpkeep(
-            self.table, directories, self.store.directory_of, self.failures.directory_failed, config
+            self.table,
+            directories,
+            self.store.directory_of,
+            self.failures.directory_failed,
+            config,
+            self.metrics,
         )
         self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
-        self.replication_quotas = ReplicationQuotas(node_id, config)
-        self._fetchers = Fetchers(
-            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower
-        )
+        self._fetchers = Fetchers(node_id, broker_epoch, self.table, config, suspicions)
         self._producer_loads = ProducerLoads(
             self.table,
             self.store.directory_of,
@@ -100,8 +107,15 @@ class Replicas:
             self._fetchers.add,
             self.executor,
         )
-        self.listeners: list[RoleListener[Replica]] = [self._fetchers, self._isr_checks, self._producer_loads]
+        counts = PartitionCounts()
+        self.listeners: list[RoleListener[Replica]] = [
+            self._fetchers,
+            self._isr_checks,
+            self._producer_loads,
+            counts,
+        ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
+        traffic = BrokerTraffic()
         host = ReplicaHost(
             broker_id=node_id,
             broker_epoch=broker_epoch,
@@ -112,14 +126,15 @@ class Replicas:
             load_producers=self._producer_loads.start,
             log_failed=self.failures.log_failed,
             log_damaged=self.failures.log_damaged,
+            traffic=traffic,
         )
+        self.metrics.gauge(server.PARTITION_COUNT, lambda: len(self.table))
+        self.metrics.gauge(server.PURGATORY_SIZE, lambda: len(self.delayed))
+        meters = TrafficMeters(traffic, self.table.has_topic)
+        for source in (counts, meters, self._isr_checks, self._fetchers):
+            self.metrics.add_source(source.samples)
         self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
-        self.subscribers: Sequence[MetadataSubscriber] = (
-            self.replication_quotas,
-            self._roles,
-            self._upkeep,
-            self._fetchers,
-        )
+        self.subscribers: Sequence[MetadataSubscriber] = (self._roles, self._upkeep, self._fetchers)
         """Whoever is to be told of metadata, in this order."""
 
     async def start(self) -> None:

@@ -31,6 +31,7 @@ from driver.controller.quorum.requests import (
     log_end_request,
     log_ends_of,
 )
+from driver.monitoring.telemetry_intake import Push
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
@@ -67,6 +68,7 @@ class ActiveController:
         announced: tuple[AnnouncedBroker, ...],
         channels: BrokerChannels,
         endpoint: Endpoint,
+        take_telemetry: Callable[[Push], None],
         on_commit: Callable[[MetadataImage, Mapping[BrokerId, str]], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -118,7 +120,13 @@ class ActiveController:
             self.quorum,
             lambda: self.image,
             endpoint,
+            take_telemetry,
         )
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next metadata record."""
+        return self._log.log_end_offset
 
     def begin(self) -> None:
         """Write the beginning of the epoch that was won, and tell the brokers of it."""

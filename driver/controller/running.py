@@ -20,8 +20,12 @@ from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, St
 
 __all__ = ["Running", "listener_table"]
 
-_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {ApiKey.FETCH}
-"""What clients ask here; Fetch is what brokers follow the metadata log by."""
+_CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {
+    ApiKey.FETCH,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
+"""What clients ask here. Fetch is what brokers follow the metadata log by, and they tell of themselves."""
 
 logger = logging.getLogger(__name__)
 

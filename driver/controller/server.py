@@ -13,12 +13,14 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from driver.controller.active_controller import ActiveController
+from driver.controller.controller_metrics import ControllerMetrics
 from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
@@ -29,6 +31,9 @@ from driver.controller.quorum.machine.candidate import (
     first_voters,
 )
 from driver.controller.running import Running, listener_table
+from driver.monitoring.broker_metrics import BrokerMetrics
+from driver.monitoring.client_metrics import ClientMetrics
+from driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
@@ -78,6 +83,11 @@ class ControllerServer:
         self._directory = directory
         self._host = host
         self._port = port
+        self.broker_metrics = BrokerMetrics()
+        """What the brokers and the controller measure."""
+        self.client_metrics = ClientMetrics()
+        """What clients measure, as far as they tell."""
+        self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
         self._candidate = Candidate(expected_brokers, new_cluster_id)
         self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
         self._wanted_voters = first_voters(expected_brokers)
@@ -237,6 +247,8 @@ class ControllerServer:
             self._started.set()
 
     async def _run(self) -> None:
+        descriptors = DescriptorBudget.of_process()
+        metrics = ControllerMetrics(descriptors, self.broker_metrics)
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
         channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms)
         running = Running(
@@ -253,22 +265,28 @@ class ControllerServer:
                 features=self._features,
                 settings=self._config.socket_settings(),
                 quotas=ConnectionQuotas(
-                    max_connections=self._config.max_connections, descriptors=DescriptorBudget.of_process()
+                    max_connections=self._config.max_connections, descriptors=descriptors
                 ),
+                metrics=metrics.requests,
             )
+            metrics.watch(listener, lambda: running.active_controller)
+            self._intake.start()
             self._port = listener.port
             logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)
             self._running = running
             self._started.set()
             try:
-                await self._lead(running, log, channels)
+                await self._lead(running, log, channels, metrics)
             finally:
+                self._intake.stop()
                 await listener.close()
         finally:
             channels.close()
             await asyncio.to_thread(log.close)
 
-    async def _lead(self, running: Running, log: MetadataLog, channels: BrokerChannels) -> None:
+    async def _lead(
+        self, running: Running, log: MetadataLog, channels: BrokerChannels, metrics: ControllerMetrics
+    ) -> None:
         """Win the election and serve, until asked to stop or failed."""
         won = asyncio.ensure_future(running.candidacy.won())
         stopped = asyncio.ensure_future(running.stop_requested.wait())
@@ -289,6 +307,7 @@ class ControllerServer:
                 announced=self._candidate.announced_brokers,
                 channels=channels,
                 endpoint=Endpoint(CONTROLLER_LISTENER, self._host, self._port),
+                take_telemetry=self._intake.take,
                 on_commit=self._committed,
                 on_failure=self._fail,
             )
@@ -297,7 +316,7 @@ class ControllerServer:
             running.handlers = active_controller.handlers
             startup_grace = StartupGrace(self._expected_brokers, image.end_offset, monotonic_ms())
             try:
-                await self._tick_until_stopped(running, active_controller, startup_grace)
+                await self._tick_until_stopped(running, active_controller, startup_grace, metrics)
             finally:
                 running.handlers = {}
                 await active_controller.end()
@@ -307,14 +326,22 @@ class ControllerServer:
             await asyncio.gather(won, stopped, return_exceptions=True)
 
     async def _tick_until_stopped(
-        self, running: Running, active_controller: ActiveController, startup_grace: StartupGrace
+        self,
+        running: Running,
+        active_controller: ActiveController,
+        startup_grace: StartupGrace,
+        metrics: ControllerMetrics,
     ) -> None:
+        late_s = 0.0
         while not running.stop_requested.is_set() and self._failure is None:
             active_controller.tick()
+            metrics.tick(late_s)
+            due_s = time.monotonic() + TICK_MS / 1000
             self._serve_clients_when_due(running, active_controller, startup_grace)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
+            late_s = max(0.0, time.monotonic() - due_s)
 
     def _serve_clients_when_due(
         self, running: Running, active_controller: ActiveController, startup_grace: StartupGrace

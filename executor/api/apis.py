@@ -18,11 +18,13 @@ from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
 from executor.control.senders import Senders
 from executor.fetching.suspected_brokers import BrokerSuspicions
+from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
+from sparklog.metrics import server
 from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
@@ -43,6 +45,7 @@ class BrokerServices:
     replicas: Replicas
     suspicions: BrokerSuspicions
     senders: Senders
+    monitoring: BrokerMonitoring
 
 
 def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey, Api]:
@@ -72,6 +75,8 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
         ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.senders.producer_id_blocks).handle,
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: services.monitoring.telemetry.get_subscriptions,
+        ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
     }
     refusals: dict[ApiKey, Refusal] = {
@@ -91,6 +96,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
     sessions = FetchSessions(
         lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots
     )
+    replicas.metrics.gauge(server.FETCH_SESSIONS, lambda: len(sessions))
     delete_records = DeleteRecordsHandler(table, delayed)
     replicas.listeners.append(delete_records)
     handlers: dict[ApiKey, Handler] = {
@@ -106,7 +112,6 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             sessions,
             executor,
             max_response_bytes=config.fetch_max_bytes,
-            leader_quota=replicas.replication_quotas.leader,
             consumer_quota=quotas.consumer,
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,

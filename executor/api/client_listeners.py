@@ -71,10 +71,12 @@ class ClientListeners:
                     admission=Admission(meter=request_quotas.meter),
                     settings=config.socket_settings(),
                     quotas=quotas,
+                    metrics=services.monitoring.requests,
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                     accepting=False,
                 )
                 listeners.append(listener)
+                services.monitoring.watch_listener(listener)
                 bound.append(replace(endpoint, port=listener.port))
         except BaseException:
             for listener in listeners:

@@ -11,7 +11,7 @@ from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, validate_produced
 
-__all__ = ["append_produced"]
+__all__ = ["append_failed", "append_produced"]
 
 
 def append_produced(
@@ -52,4 +52,12 @@ def append_produced(
         waiting = produced if produce.acks == ACKS_ALL else None
         produced.appended = replica.append(records, header, produce.now_ms, produce.wall_ms, waiting)
     except (KafkaError, OSError) as error:
-        produced.fail(kafka_error(error))
+        append_failed(produced, error, 0 if records is None else len(records))
+
+
+def append_failed(produced: ProducedPartition, error: KafkaError | OSError, byte_count: int) -> None:
+    """Note why what came for one partition was not appended."""
+    failure = kafka_error(error)
+    produced.fail(failure)
+    if produced.replica is not None:
+        produced.replica.traffic.produce_failed(failure, byte_count)

@@ -21,13 +21,13 @@ from executor.api.machine.delayed_produce import (
     ACKS_NONE,
     DelayedProduce,
 )
-from executor.api.partition_appends import append_produced
+from executor.api.partition_appends import append_failed, append_produced
 from executor.api.produce_examination import Examination
 from executor.api.produce_responses import produce_response, produce_response_in_steps
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.table import PartitionTable
 from sparklog.clocks import wall_clock_ms
-from sparklog.errors import ErrorCode, KafkaError, kafka_error
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TimestampMs
 from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Steps
 
@@ -85,7 +85,7 @@ class ProduceHandler:
         looking = self._delayed.beside(self._examiners, examination.run)
         yield looking
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
-        for (produced, replica, leader_epoch, *_), result in zip(
+        for (produced, replica, leader_epoch, records, *_), result in zip(
             examination.later, looking.result(), strict=True
         ):
             try:
@@ -100,7 +100,7 @@ class ProduceHandler:
                 waiting = produced if produce.acks == ACKS_ALL else None
                 produced.appended = replica.append(*result, now_ms, wall_ms, waiting)
             except (KafkaError, OSError) as error:
-                produced.fail(kafka_error(error))
+                append_failed(produced, error, len(records))
         return self._answer(body, produce, None)
 
     def _answer(self, body: Any, produce: DelayedProduce, examination: Examination | None) -> Any:

@@ -6,6 +6,7 @@ from typing import Self
 
 from executor.api.quorum import QuorumHandlers
 from executor.metadata.metadata_replica import MetadataReplica
+from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.partitions.log_end import log_end
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
@@ -33,6 +34,7 @@ class QuorumListener:
         config: BrokerConfig,
         host_name: str,
         descriptors: DescriptorBudget,
+        monitoring: BrokerMonitoring,
     ) -> Self:
         """Listen where brokers reach each other, at a free port; the logs in `table` are told of, too.
 
@@ -49,8 +51,10 @@ class QuorumListener:
             name=CONTROLLER_LISTENER,
             settings=config.socket_settings(),
             quotas=ConnectionQuotas(descriptors=descriptors),
+            metrics=monitoring.requests,
             reserved=True,
         )
+        monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)
         return cls(listener, handlers.endpoint)
 

@@ -100,6 +100,12 @@ class BrokerLife:
         """Return the epoch of its registration; None before."""
         return None if self._lifecycle is None else self._lifecycle.broker_epoch
 
+    def incarnation_id(self) -> UUID | None:
+        """Return as what this process has registered; None before."""
+        lifecycle = self._lifecycle
+        is_registered = lifecycle is not None and lifecycle.broker_epoch is not None
+        return lifecycle.identity.incarnation_id if lifecycle is not None and is_registered else None
+
     def holds_lease(self, now_ms: int) -> bool:
         """Whether this broker may lead; before it is registered there is nothing that it could."""
         lifecycle = self._lifecycle

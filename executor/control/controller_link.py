@@ -36,7 +36,7 @@ class ControllerLink:
     def __init__(self, host: str, port: int, client_id: str, *, name: str = "controller") -> None:
         self.host = host
         self.port = port
-        self._client_id = client_id
+        self.client_id = client_id
         self._name = name
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
@@ -76,7 +76,7 @@ class ControllerLink:
             while True:
                 try:
                     channel = await Channel.connect(
-                        self.host, self.port, self._client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
+                        self.host, self.port, self.client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
                     )
                 except KafkaError as error:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)

@@ -13,7 +13,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.encoder import encode_varint
 from sparklog.wire.requests import Principal, RawResponse, Request
 
-__all__ = ["Forwarder"]
+__all__ = ["Forwarder", "envelope"]
 
 
 class Forwarder:
@@ -29,15 +29,19 @@ class Forwarder:
         Raises:
             KafkaError: no answer within the time allowed, or the controller would not open the envelope.
         """
-        envelope = EnvelopeRequest(
-            request_data=bytes(request.frame),
-            request_principal=_principal_bytes(request.principal),
-            client_host_address=_address_bytes(request.connection.peer),
-        )
-        response = await self._link.request(envelope, self._timeout_ms)
+        response = await self._link.request(envelope(request), self._timeout_ms)
         if response.error_code is not ErrorCode.none or response.response_data is None:
             raise KafkaError(response.error_code, "the controller did not open the forwarded request")
         return RawResponse(bytes(response.response_data))
+
+
+def envelope(request: Request) -> EnvelopeRequest:
+    """Return the Envelope around a request as it came."""
+    return EnvelopeRequest(
+        request_data=bytes(request.frame),
+        request_principal=_principal_bytes(request.principal),
+        client_host_address=_address_bytes(request.connection.peer),
+    )
 
 
 def _principal_bytes(principal: Principal) -> bytes:

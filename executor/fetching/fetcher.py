@@ -52,16 +52,13 @@ class Fetcher:
         port: int,
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
-        rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
     ) -> None:
-        """Fetch from a leader; `rest_of` says how long a replica that got so many bytes asks for no more."""
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
         self._suspicions = suspicions
-        self._rest_of = rest_of
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """There may be something to send since the task last looked."""
@@ -70,6 +67,9 @@ class Fetcher:
         """Of the requests under way."""
         self._will_send_more = False
         self._task: asyncio.Task[None] | None = None
+        self._lags: dict[Replica, int] = {}
+        """Records that those which lack some have yet to fetch, as of their last answers."""
+        self.bytes_fetched = self.requests_answered = 0
 
     def __len__(self) -> int:
         return len(self._fetches.replicas)
@@ -78,6 +78,16 @@ class Fetcher:
     def replicas(self) -> tuple[Replica, ...]:
         """What is fetched for."""
         return tuple(self._fetches.replicas.values())
+
+    @property
+    def max_lag(self) -> int:
+        """The most records that one of the partitions is behind its leader's high watermark."""
+        return max(self._lags.values(), default=0)
+
+    @property
+    def refused_count(self) -> int:
+        """How many partitions rest because of an error."""
+        return self._fetches.refused_count
 
     def start(self) -> None:
         """Begin to fetch."""
@@ -102,6 +112,7 @@ class Fetcher:
     def remove(self, replica: Replica) -> None:
         """Fetch no more for `replica`."""
         self._fetches.remove(replica)
+        self._lags.pop(replica, None)
 
     async def _run(self) -> None:
         failing = _Failing(self.leader_id, self._settings.warn_after_ms)
@@ -161,6 +172,7 @@ class Fetcher:
 
     def _take_in(self, response: Any) -> None:
         wall_ms = wall_clock_ms()
+        self.requests_answered += 1
         for replica, answered, records in self._fetches.answered(response):
             try:
                 advice = replica.take_fetched(answered, records, wall_ms)
@@ -169,6 +181,12 @@ class Fetcher:
                     logger.error("%s: what broker %d sent was refused: %s", replica, self.leader_id, error)
                 self._rest(self._fetches.refused(replica, monotonic_ms()))
                 continue
+            self.bytes_fetched += len(records)
+            lag = (answered.high_watermark or 0) - replica.log.log_end_offset
+            if lag > 0:
+                self._lags[replica] = lag
+            elif self._lags:
+                self._lags.pop(replica, None)
             if advice is not None:
                 logger.log(
                     logging.DEBUG if self._fetches.was_refused(replica) else logging.INFO,
@@ -179,8 +197,6 @@ class Fetcher:
                     advice.error_code.name,
                 )
             rest_ms = self._fetches.taken(replica, advice, 0 if advice is None else monotonic_ms())
-            if records and advice is None and (rest_ms := self._rest_of(replica, len(records))) is not None:
-                self._fetches.rest(replica, monotonic_ms() + rest_ms)
             if rest_ms is not None:
                 self._rest(rest_ms)
 

@@ -6,24 +6,27 @@ another address.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from executor.fetching.fetcher import Fetcher, FetcherSettings
 from executor.fetching.machine.leader_fetches import FetchLimits
 from executor.fetching.suspected_brokers import BrokerSuspicions
-from executor.partitions.machine.replication_quota import ReplicationQuota
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
-from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metrics import server
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import Sample
 from sparklog.types import BrokerEpoch, BrokerId
 
 _FIRST_BACKOFF_MS: Final = 20
+_CLIENT_ID: Final = "Replica"
+"""Kafka's tag for what is so of all fetchers together."""
 
 
 class _Slot(NamedTuple):
@@ -41,14 +44,11 @@ class Fetchers(RoleListener[Replica]):
         table: PartitionTable,
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
-        quota: ReplicationQuota,
     ) -> None:
-        """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._table = table
         self._suspicions = suspicions
-        self._quota = quota
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
             limits=FetchLimits(
@@ -92,7 +92,6 @@ class Fetchers(RoleListener[Replica]):
                 endpoint.port,
                 self._settings,
                 self._suspicions,
-                self._rest_of,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()
@@ -140,23 +139,29 @@ class Fetchers(RoleListener[Replica]):
         ended, self._ended = self._ended, []
         await asyncio.gather(*(fetcher.stop() for fetcher in ended))
 
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell; a source of a registry."""
+        fetchers = self._fetchers.values()
+        max_lag = max((fetcher.max_lag for fetcher in fetchers), default=0)
+        yield Sample(server.MAX_LAG.of(clientId=_CLIENT_ID), Kind.GAUGE, max_lag)
+        refused = sum(fetcher.refused_count for fetcher in fetchers)
+        yield Sample(server.FAILED_PARTITIONS.of(clientId=_CLIENT_ID), Kind.GAUGE, refused)
+        for slot, fetcher in self._fetchers.items():
+            host, port = fetcher.address
+            tags = {
+                "brokerHost": host,
+                "brokerPort": str(port),
+                "clientId": f"ReplicaFetcherThread-{slot.number}-{slot.leader_id}",
+            }
+            yield Sample(server.FETCHER_BYTES.of(**tags), Kind.METER, fetcher.bytes_fetched)
+            yield Sample(server.FETCHER_REQUESTS.of(**tags), Kind.METER, fetcher.requests_answered)
+
     async def stop(self) -> None:
         """Stop every fetcher, and begin no other."""
         self._stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
-
-    def _rest_of(self, replica: Replica, fetched_bytes: int) -> int | None:
-        """Count what was fetched; return how long to ask nothing for the replica, for the quota's sake."""
-        quota, partition = self._quota, replica.topic_partition.partition
-        if not (quota.is_bounded and quota.includes(replica.settings.follower_throttled, partition)):
-            return None
-        now_ms = monotonic_ms()
-        quota.record(fetched_bytes, now_ms)
-        registration = self._table.image.topics.partition(replica.topic_id, partition)
-        is_in_sync = registration is None or self._broker_id in registration.isr
-        return None if is_in_sync else quota.rest_ms(now_ms)
 
     def _slot(self, leader_id: BrokerId, replica: Replica) -> _Slot:
         partition = replica.topic_partition.partition

@@ -23,6 +23,9 @@ from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metrics import storage
+from sparklog.metrics.histogram import SECONDS
+from sparklog.metrics.registry import MetricRegistry
 from sparklog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -48,6 +51,7 @@ class LogUpkeep:
         directory_of: Callable[[Log], LogDirectory],
         on_failed: Callable[[LogDirectory, Exception], None],
         config: BrokerConfig,
+        metrics: MetricRegistry,
     ) -> None:
         self._directories = directories
         self._directory_of = directory_of
@@ -80,7 +84,11 @@ class LogUpkeep:
             ),
         )
         jobs: Sequence[UpkeepJob] = (
-            FlushJob(logs, config.flush_check_interval_ms),
+            FlushJob(
+                logs,
+                config.flush_check_interval_ms,
+                metrics.histogram(storage.LOG_FLUSH_TIME, SECONDS, 1000.0),
+            ),
             RetentionJob(logs, config.log_retention_check_interval_ms),
             FileDeletionJob(logs, config.log_retention_check_interval_ms),
             ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),

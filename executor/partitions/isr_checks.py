@@ -5,7 +5,7 @@ All are looked at twice in `replica.lag.time.max.ms`, those whose proposal is to
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from executor.loop.slices import in_slices
 from executor.partitions.isr_proposer import IsrProposer
@@ -13,6 +13,11 @@ from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr, 
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
+from sparklog.errors import ErrorCode
+from sparklog.metrics import server
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import Sample
+from sparklog.types import BrokerId
 
 __all__ = ["IsrChecks"]
 
@@ -29,17 +34,35 @@ class IsrChecks(RoleListener[Replica]):
         self._due_ms = 0
         self._to_send_again: dict[Replica, None] = {}
         self._running: asyncio.Task[None] | None = None
+        self._shrinks = self._expands = self._failures = 0
+        """How often the controller has made an ISR smaller or larger as a leader asked, or has refused."""
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         """Send a leader's proposal to the controller."""
 
         def answered(answer: IsrProposalAnswered) -> None:
+            self._measure(answer, before)
             replica.isr_proposal_answered(answer)
             if replica.leader is not None and replica.leader.wants_tick:
                 self._to_send_again[replica] = None
 
+        before = frozenset() if replica.leader is None else replica.leader.isr
         logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
         self._proposer.propose(replica.key, proposal, answered)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell; a source of a registry."""
+        yield Sample(server.ISR_SHRINKS.of(), Kind.METER, self._shrinks)
+        yield Sample(server.ISR_EXPANDS.of(), Kind.METER, self._expands)
+        yield Sample(server.FAILED_ISR_UPDATES.of(), Kind.METER, self._failures)
+
+    def _measure(self, answer: IsrProposalAnswered, before: frozenset[BrokerId]) -> None:
+        if answer.error_code is not ErrorCode.none:
+            self._failures += 1
+        elif len(answer.isr) < len(before):
+            self._shrinks += 1
+        elif len(answer.isr) > len(before):
+            self._expands += 1
 
     def deleted(self, replica: Replica) -> None:
         """Nothing is left to propose."""

@@ -83,6 +83,7 @@ class Replica:
         """Set from when a leader found its log damaged until it follows another one."""
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
+        self.traffic: Final = host.traffic.of(log.topic_partition.topic)
         self._leading: Leading | None = None
         self._host = host
         self._listeners = host.listeners
@@ -116,6 +117,7 @@ class Replica:
         if self._leading is not None and self.leader_epoch == registration.leader_epoch:
             self._leading.partition_changed(registration, settings, now_ms)
             self.low_watermark_moved()
+            self._isr_changed()
             return
         self._leave_role(registration)
         propose_isr = partial(self._host.propose_isr, self)
@@ -216,10 +218,13 @@ class Replica:
         """
         assert self._leading is not None, "`leading` says so"
         try:
-            return self._leading.append(records, header, now_ms, wall_ms, waiting)
+            appended = self._leading.append(records, header, now_ms, wall_ms, waiting)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
+        if not appended.duplicate:
+            self.traffic.produced(header.record_count, len(records))
+        return appended
 
     def leading(self) -> PartitionLeader:
         """Return the leader machine.
@@ -246,6 +251,11 @@ class Replica:
         if self._leading is not None:
             self._leading.isr_proposal_answered(answer)
             self.partition_epoch = self._leading.machine.partition_epoch
+            self._isr_changed()
+
+    def _isr_changed(self) -> None:
+        for listener in self._listeners:
+            listener.isr_changed(self)
 
     def delete_records(self, before_offset: Offset | None) -> Offset:
         """Make records below `before_offset` (None: the high watermark) unreadable; return that offset.
@@ -283,6 +293,7 @@ class Replica:
         self._adopt(settings)
         if changed:
             self.handle(MinInsyncReplicasChanged(settings.min_insync_replicas, self._host.now_ms()))
+            self._isr_changed()
 
     def _adopt(self, settings: PartitionSettings) -> None:
         if settings is not self.settings:
@@ -312,6 +323,7 @@ class Replica:
             raise
         finally:
             self.progress.high_watermark = following.high_watermark
+        self._host.traffic.replication_bytes_in += len(records)
         self._load_producers()
         return advice
 

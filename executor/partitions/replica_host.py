@@ -1,11 +1,12 @@
 """What the replicas of one broker have in common: who it is, who hears of them, and whom they ask."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from executor.partitions.machine.events import ProposeIsr
 from executor.partitions.role_listener import RoleListener
+from executor.partitions.traffic import BrokerTraffic
 from sparklog.types import BrokerEpoch, BrokerId
 
 __all__ = ["ReplicaHost"]
@@ -31,3 +32,5 @@ class ReplicaHost(Generic[_Replica]):
     log_failed: Callable[[_Replica, BaseException], None]
     log_damaged: Callable[[_Replica], None]
     """Others in sync have what this log has not: one of them is to lead."""
+    traffic: BrokerTraffic = field(default_factory=BrokerTraffic)
+    """Where it is counted what goes in and out."""

@@ -41,5 +41,8 @@ class RoleListener(Generic[_Replica]):
     def deleted(self, replica: _Replica) -> None:
         """It is no longer this broker's."""
 
+    def isr_changed(self, replica: _Replica) -> None:
+        """It leads as before; its ISR, its replicas or what is asked of them may be others than before."""
+
     def low_watermark_moved(self, replica: _Replica) -> None:
         """It leads, and its log starts elsewhere on some replica, or other replicas count."""

@@ -46,6 +46,10 @@ class PartitionTable:
         """Return this broker's replicas of a topic."""
         return self._by_id.get(topic_id, {}).values()
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether this broker has a replica of the topic of that name."""
+        return topic in self._by_name
+
     def add(self, replica: Replica) -> None:
         """Make a replica found; another of the same topic name and an older id is replaced."""
         topic, partition = replica.topic_partition

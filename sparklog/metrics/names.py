@@ -73,7 +73,7 @@ class Metric(NamedTuple):
     tag_keys: tuple[str, ...] = ()
     """Sorted. A metric that has figures with and without tags has those that it may have."""
     attribute: str = VALUE
-    """Of a gauge."""
+    """Of a gauge, and of a meter without a name, which Kafka calls `...-total`."""
 
     def of(self, attribute: str | None = None, /, **tags: str) -> MetricName:
         """Return the name of a figure.
@@ -83,8 +83,13 @@ class Metric(NamedTuple):
         'Count'
         """
         if attribute is None:
-            attribute = self.attribute if self.kind is Kind.GAUGE else COUNT
+            attribute = self.attribute if self.kind is Kind.GAUGE or self.name is None else COUNT
         return MetricName(self.group, self.type, self.name, tuple(sorted(tags.items())), attribute)
+
+    @property
+    def rate_attribute(self) -> str:
+        """Under which attribute a meter's rate goes."""
+        return ONE_MINUTE_RATE if self.name is not None else self.attribute.replace("-total", "-rate")
 
     def __str__(self) -> str:
         """Return as what documents name it: the ObjectName without tags, and the attribute if it says what.

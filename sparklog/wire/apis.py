@@ -147,6 +147,8 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: SupportedVersions(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: SupportedVersions(0, 0),
+        ApiKey.PUSH_TELEMETRY: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: SupportedVersions(0, 0),
     }
 )

@@ -279,10 +279,12 @@ class Connection:
     def answered(self) -> None:
         """Send what has its answer, up to the first that has none."""
         exchanges = self._exchanges
-        if exchanges[0].chunks is None:
+        if (chunks := exchanges[0].chunks) is None:
             return
+        exchanges.popleft()
+        self._outbox.append(chunks)
         while exchanges and (chunks := exchanges[0].chunks) is not None:
-            exchanges.popleft()
+            exchanges.popleft().left_queue()
             self._outbox.append(chunks)
         if not self._in_turn:
             self._owner.flush_soon(self)

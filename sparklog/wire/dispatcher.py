@@ -25,6 +25,7 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.wire.admission import Admission
 from sparklog.wire.encoder import Chunk
+from sparklog.wire.error_counts import count_error_codes
 from sparklog.wire.exchange import Answering, Exchange
 from sparklog.wire.frames import (
     encode_response_frame,
@@ -44,7 +45,7 @@ from sparklog.wire.requests import (
     Throttled,
 )
 from sparklog.wire.routes import Routes
-from sparklog.wire.throttling import throttle_time_of, throttled
+from sparklog.wire.throttling import NO_THROTTLE, throttle_time_of, throttled
 from sparklog.wire.turns import LongWork, Turns
 
 __all__ = ["Dispatcher"]
@@ -113,6 +114,8 @@ class Dispatcher:
 
     def _handled(self, exchange: Exchange, request: Request) -> Any:
         """Return what the handler does, if the request is admitted."""
+        if exchange.route.metrics_of is not None:
+            exchange.metrics = exchange.route.metrics_of(request.body)
         request.principal = self._authenticate(request.connection)
         self._authorize(request)
         meter = self._meter(request)
@@ -233,6 +236,7 @@ class Dispatcher:
                 exchange.throttle(response.throttle_ms)
                 self._answer(exchange, response.response)
                 return
+            exchange.metrics.errors[_NONE] += 1  # of ready bytes nobody knows what they say
             if response is NO_RESPONSE:
                 self._answered(exchange, [])
                 return
@@ -242,9 +246,8 @@ class Dispatcher:
         self._answered(exchange, encode_response_frame(codec, exchange.correlation_id, response))
 
     def _told(self, exchange: Exchange, response: Any) -> Any:
-        """Return the response with the request's throttle time, and note whether it is an error."""
-        if getattr(response, "error_code", _NONE) is not _NONE:
-            exchange.is_error = True
+        """Return the response with the request's throttle time, and count its error codes."""
+        count_error_codes(response, exchange.metrics.errors)
         if exchange.meter is not None:
             exchange.throttle(exchange.meter.worked(exchange.local_s + perf_counter() - exchange.resumed_s))
         if not exchange.throttle_time:
@@ -261,20 +264,28 @@ class Dispatcher:
         exchange.connection.answered()
 
     def _measure(self, exchange: Exchange) -> None:
-        now_s = perf_counter()
+        exchange.answered_s = now_s = perf_counter()
+        waited, throttle_time = exchange.local_s > 0, exchange.throttle_time
         local_s = exchange.local_s + now_s - exchange.resumed_s
-        exchange.route.metrics.answered(now_s - exchange.received_s, local_s, is_error=exchange.is_error)
+        exchange.metrics.answered(
+            exchange.route.codec.api_version,
+            exchange.request_bytes,
+            now_s - exchange.received_s,
+            local_s if waited else None,
+            0.0 if throttle_time is NO_THROTTLE else throttle_time.total_seconds(),
+        )
         if exchange.meter is not None:
             exchange.meter.worked(local_s)
 
     def _failed(self, exchange: Exchange, error: BaseException) -> None:
         """Answer that the request is refused, where the API has such an answer, or close its connection."""
-        exchange.is_error = True
         try:
             if isinstance(error, KafkaError | OSError) and self._is_refused(exchange, kafka_error(error)):
                 return
         except Exception as mistake:
             error = mistake
+        code = error.error_code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
+        exchange.metrics.errors[code] += 1
         self._measure(exchange)
         name = exchange.route.api_key.name
         if isinstance(error, KafkaError):

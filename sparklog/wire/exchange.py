@@ -55,16 +55,18 @@ class Exchange:
     """One request on the way to its answer."""
 
     __slots__ = (
+        "answered_s",
         "chunks",
         "connection",
         "correlation_id",
         "deferred",
         "holds",
-        "is_error",
         "local_s",
         "meter",
+        "metrics",
         "received_s",
         "request",
+        "request_bytes",
         "resumed_s",
         "route",
         "task",
@@ -83,7 +85,6 @@ class Exchange:
         """What the answer tells the client to wait before its next request."""
         self.chunks: list[Chunk] | None = None
         """The answer's bytes, None until it is known. Empty if the request has none."""
-        self.is_error = False
         self.deferred: Deferred | None = None
         self.task: asyncio.Future[Any] | None = None
         self.work: LongWork | None = None
@@ -91,7 +92,11 @@ class Exchange:
         """Whether it holds its connection."""
         self.received_s = self.resumed_s = received_s
         self.local_s = 0.0
-        """How long it was worked at, up to when that was `resumed_s`."""
+        """How long it was worked at, up to when that was `resumed_s`; 0 if it has not waited yet."""
+        self.answered_s = 0.0
+        self.metrics = route.metrics
+        """Where it is counted."""
+        self.request_bytes = len(request.frame)
 
     def __str__(self) -> str:
         version = self.route.codec.api_version
@@ -111,6 +116,10 @@ class Exchange:
         if throttle_time > self.throttle_time:
             self.throttle_time = throttle_time
             self.connection.mute(throttle_ms)
+
+    def left_queue(self) -> None:
+        """Its answer had to wait for those of earlier requests of the connection."""
+        self.metrics.response_queue_time.record(perf_counter() - self.answered_s)
 
     def hold(self) -> None:
         """Have nothing more read from the connection."""

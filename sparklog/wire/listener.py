@@ -9,9 +9,12 @@ import asyncio
 import heapq
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Self
 
+from sparklog.metrics import network
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import Sample
 from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.buffers import BufferPool
@@ -20,6 +23,7 @@ from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
+from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
@@ -48,6 +52,7 @@ class Listener:
         admission: Admission,
         settings: SocketSettings,
         quotas: ConnectionQuotas,
+        metrics: RequestMetrics,
         reserved: bool,
         max_outstanding_requests: int,
         accepting: bool,
@@ -63,9 +68,9 @@ class Listener:
         self._quotas = quotas
         self._reserved = reserved
         self._listening = listening
-        self._routes = Routes(apis, features)
-        self.metrics = self._routes.metrics
+        self.metrics = metrics
         """What the requests of each API have cost."""
+        self._routes = Routes(apis, features, metrics)
         self.dispatcher = Dispatcher(name, self._routes, admission, self.turns)
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
@@ -78,6 +83,8 @@ class Listener:
             self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)
         self._descriptors_timer: asyncio.TimerHandle | None = None
         self._accepting = False
+        self.accepted_count = self.expired_count = self.refused_count = 0
+        """Connections that were taken, that were closed because they were idle, that were refused."""
         if accepting:
             self.accept_connections()
 
@@ -93,6 +100,7 @@ class Listener:
         admission: Admission = OPEN,
         settings: SocketSettings | None = None,
         quotas: ConnectionQuotas | None = None,
+        metrics: RequestMetrics | None = None,
         reserved: bool = False,
         max_outstanding_requests: int = 256,
         accepting: bool = True,
@@ -100,7 +108,8 @@ class Listener:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
         The listeners of a broker share their `quotas` (none: no bound), and close at once what goes beyond;
-        `reserved` excepts one from the bound on all connections, and leaves it more of the descriptors.
+        `reserved` excepts one from the bound on all connections, and leaves it more of the descriptors. What
+        requests cost is counted in `metrics`, which all listeners of a process may share.
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
         the address is bound, but connections wait in the kernel's queue until `accept_connections`.
 
@@ -131,6 +140,7 @@ class Listener:
                 admission=admission,
                 settings=settings,
                 quotas=quotas or ConnectionQuotas(),
+                metrics=metrics or RequestMetrics(),
                 reserved=reserved,
                 max_outstanding_requests=max_outstanding_requests,
                 accepting=accepting,
@@ -151,6 +161,18 @@ class Listener:
     def connection_count(self) -> int:
         """How many connections are open."""
         return len(self._connections)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell of its connections; a source of a registry."""
+        open_count = len(self._connections)
+        yield Sample(network.CONNECTION_COUNT.of(listener=self.name), Kind.GAUGE, open_count)
+        for metric, count in (
+            (network.CONNECTION_CREATIONS, self.accepted_count),
+            (network.CONNECTION_CLOSES, self.accepted_count - open_count),
+            (network.EXPIRED_CONNECTIONS, self.expired_count),
+            (network.REFUSED_CONNECTIONS, self.refused_count),
+        ):
+            yield Sample(metric.of(listener=self.name), Kind.METER, count)
 
     async def close(self) -> None:
         """Stop accepting, send what the sockets take of the answers there are, and close every connection."""
@@ -216,10 +238,12 @@ class Listener:
                     f"{self.name}: refusing {peer}: {exhausted} reached",
                 )
                 accepted.close()
+                self.refused_count += 1
                 continue
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._quotas.opened(address[0])
+            self.accepted_count += 1
             self._connections[Connection(self, accepted, peer)] = address[0]
 
     def _accept_again(self) -> None:
@@ -266,4 +290,5 @@ class Listener:
                     f"{self.name}: closing {connection.peer}, idle for connections.max.idle.ms",
                 )
                 connection.close()
+                self.expired_count += 1
         self._timer = self.loop.call_later(max_idle_s / _IDLE_CHECKS, self._close_idle, max_idle_s)

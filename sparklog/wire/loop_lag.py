@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from sparklog.wire.machine.stalls import Stall, StallLog
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 BEAT_S: Final = 0.1
 _BEATS_KEPT: Final = 600
 _FRAMES_TOLD: Final = 8
+LAG_SECONDS: Final = 10
 
 _Result = TypeVar("_Result")
 
@@ -47,6 +49,8 @@ class TurnSelector(selectors.DefaultSelector):
         self.turn_began_s = time.perf_counter()
         self.waits = False
         """Whether the loop waits for something to happen, and so cannot stand still."""
+        self.waited_s = 0.0
+        """For how long it has waited in all."""
         self._longest_s = 0.0
         self._longest = _Turn(0.0, 0.0)
 
@@ -59,6 +63,7 @@ class TurnSelector(selectors.DefaultSelector):
         events = super().select(timeout)
         self.turn_began_s = woken_s = time.perf_counter()
         self.waits = False
+        self.waited_s += woken_s - called_s
         if timeout is not None and woken_s - called_s - max(timeout, 0) > self._longest_s:
             self._note(called_s + max(timeout, 0), woken_s)
         return events
@@ -90,6 +95,8 @@ class LoopWatch:
         self._log = StallLog()
         self._stopped = threading.Event()
         self._beats: deque[_Beat] = deque(maxlen=_BEATS_KEPT)
+        self._lags_ms: deque[int] = deque([0], maxlen=LAG_SECONDS)
+        """The longest stall of each of the last seconds."""
         self._seen: dict[float, str] = {}
         """What was seen to run, by when the turn began."""
         self._collecting_s = 0.0
@@ -98,6 +105,21 @@ class LoopWatch:
         self._loop_clock = time.pthread_getcpuclockid(self._loop_thread)
         self._scheduling = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._thread = threading.Thread(target=self._watch, name="sparklog loop watch", daemon=True)
+
+    @property
+    def max_lag_ms(self) -> int:
+        """For how long the loop stood still at most, in the last `LAG_SECONDS`."""
+        return max(self._lags_ms)
+
+    @property
+    def waited_s(self) -> float:
+        """For how long the loop had nothing to do, in all."""
+        return self._selector.waited_s
+
+    @classmethod
+    def of_running_loop(cls) -> "LoopWatch | None":
+        """Return who watches the running loop, if `run_watched` runs it."""
+        return _watches.get(asyncio.get_running_loop())
 
     def start(self) -> None:
         """Begin."""
@@ -162,6 +184,7 @@ class LoopWatch:
     def _report(self) -> None:
         turn = self._selector.take_longest()
         stall = self._stall(turn)
+        self._lags_ms.append(stall.ms)
         self._seen = {began_s: doing for began_s, doing in self._seen.items() if began_s > turn.ended_s}
         for level, line in self._log.take(stall, int(turn.ended_s * 1000)):
             self._say(level, line)
@@ -217,12 +240,16 @@ def _is_loop(frame: FrameType) -> bool:
     return code.co_qualname == "Handle._run" and code.co_filename.endswith("asyncio/events.py")
 
 
+_watches: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]] = WeakKeyDictionary()
+
+
 def run_watched(main: Coroutine[Any, Any, _Result], what: str) -> _Result:
     """Run `main` as `asyncio.run` does, on a loop that is watched; `what` is named in the lines."""
     selector = TurnSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         watch = LoopWatch(selector, lambda level, line: logger.log(level, "%s: %s", what, line))
         watch.start()
+        _watches[runner.get_loop()] = watch
         try:
             return runner.run(main)
         finally:

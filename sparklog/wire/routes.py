@@ -9,10 +9,10 @@ from types import GeneratorType
 from typing import Any, Final, cast
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.wire.api_metrics import ApiMetrics
 from sparklog.wire.api_versions import ApiVersionsHandler
 from sparklog.wire.apis import ApiKey, SupportedVersions, known_versions
 from sparklog.wire.frames import RequestCodec, request_codec
+from sparklog.wire.request_metrics import KINDS, ApiMetrics, RequestMetrics, api_name
 from sparklog.wire.requests import Api, Features, Handler, Request, Steps
 
 __all__ = ["Route", "Routes"]
@@ -23,22 +23,32 @@ _LOAD_PAUSE_S: Final = 0.005
 class Route:
     """Who answers one version of an API, and how its frames are read and written."""
 
-    __slots__ = ("api_key", "codec", "handler", "many", "metrics", "refuse")
+    __slots__ = ("api_key", "codec", "handler", "many", "metrics", "metrics_of", "refuse")
 
-    def __init__(self, api_key: ApiKey, codec: RequestCodec, api: Api, metrics: ApiMetrics) -> None:
+    def __init__(self, api_key: ApiKey, codec: RequestCodec, api: Api, metrics: RequestMetrics) -> None:
         self.api_key = api_key
         self.codec = codec
         self.handler = api.handler if api.under is None else _under(api.under, api.handler)
         self.many = api.many
         self.refuse = api.refuse
-        self.metrics = metrics
+        self.metrics = metrics.of(api_name(api_key))
+        kind = KINDS.get(api_key)
+        self.metrics_of: Callable[[Any], ApiMetrics] | None = (
+            None if kind is None else lambda body: metrics.of(kind(body))
+        )
+        """Tells by a request's body where it is counted, if that is not `metrics`."""
 
 
 class Routes:
     """The routes of one listener."""
 
-    def __init__(self, apis: Mapping[ApiKey, Api], features: Callable[[], Features] | None) -> None:
-        """Serve `apis`, and ApiVersions that tells of them.
+    def __init__(
+        self,
+        apis: Mapping[ApiKey, Api],
+        features: Callable[[], Features] | None,
+        metrics: RequestMetrics,
+    ) -> None:
+        """Serve `apis`, and ApiVersions that tells of them; count requests in `metrics`.
 
         Raises:
             ValueError: the table promises a version that cannot be read or written.
@@ -54,12 +64,12 @@ class Routes:
         api_versions = ApiVersionsHandler(served, features)
         supported = api_versions.supported
         self._apis = {**apis, ApiKey.API_VERSIONS: Api(*supported, api_versions.handle, many=False)}
-        self.metrics: Mapping[ApiKey, ApiMetrics] = {api_key: ApiMetrics() for api_key in self._apis}
+        self._metrics = metrics
         self._unsupported_api_versions = Route(
             ApiKey.API_VERSIONS,
             request_codec(ApiKey.API_VERSIONS, 0),
             Api(0, 0, api_versions.handle_unsupported_version, many=False),
-            self.metrics[ApiKey.API_VERSIONS],
+            metrics,
         )
         # The others are added by `load`, or when they are first asked for: their schemas take long to load,
         # and a listener must be up soon.
@@ -94,7 +104,7 @@ class Routes:
                 ErrorCode.unsupported_version, f"API key {api_key} version {api_version} is not served here"
             )
         key = ApiKey(api_key)
-        route = Route(key, request_codec(api_key, api_version), api, self.metrics[key])
+        route = Route(key, request_codec(api_key, api_version), api, self._metrics)
         self._routes[api_key, api_version] = route
         return route
 

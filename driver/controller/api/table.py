@@ -13,11 +13,13 @@ from driver.controller.api.changes import ChangeHandlers
 from driver.controller.api.envelope import EnvelopeHandler
 from driver.controller.api.metadata_log import MetadataLogHandlers
 from driver.controller.api.queries import QueryHandlers
+from driver.controller.api.telemetry import ControllerTelemetry
 from driver.controller.broker_liveness import BrokerLiveness
 from driver.controller.commit_queue import CommitQueue
 from driver.controller.machine.controller import Controller
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.quorum.machine.leader import QuorumLeader
+from driver.monitoring.telemetry_intake import Push
 from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
@@ -78,12 +80,14 @@ def controller_handlers(
     quorum: QuorumLeader,
     committed_image: Callable[[], MetadataImage],
     endpoint: Endpoint,
+    take_telemetry: Callable[[Push], None],
 ) -> Mapping[ApiKey, Handler]:
     """Return who answers what of `controller_apis` while this driver leads."""
     changes = ChangeHandlers(config, controller, commit_queue)
     brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
     queries = QueryHandlers(cluster_id, config, committed_image, endpoint, changes.create_topics)
     metadata_log = MetadataLogHandlers(controller, fetches, quorum)
+    telemetry = ControllerTelemetry(committed_image, take_telemetry)
     forwardable: dict[ApiKey, Handler] = {
         ApiKey.CREATE_TOPICS: changes.handle,
         ApiKey.DELETE_TOPICS: changes.handle,
@@ -113,7 +117,11 @@ def controller_handlers(
         ApiKey.BROKER_HEARTBEAT: brokers.heartbeat,
         ApiKey.FETCH: metadata_log.fetch,
         ApiKey.FETCH_SNAPSHOT: metadata_log.fetch_snapshot,
-        ApiKey.ENVELOPE: EnvelopeHandler(forwardable).handle,
+        ApiKey.ENVELOPE: EnvelopeHandler(
+            {**forwardable, ApiKey.PUSH_TELEMETRY: telemetry.forwarded.push}
+        ).handle,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.direct.get_subscriptions,
+        ApiKey.PUSH_TELEMETRY: telemetry.direct.push,
         ApiKey.FIND_COORDINATOR: handle_find_coordinator,
     }
 

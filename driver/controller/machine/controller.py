@@ -47,6 +47,7 @@ from driver.controller.machine.elections import elect_leaders, name_all, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
+from driver.controller.machine.topic_index import TopicIndex
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -98,6 +99,11 @@ class Controller:
         self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
         self._recovery = UncleanRecovery()
         self._internal_topics = InternalTopicRepair()
+
+    @property
+    def topic_index(self) -> TopicIndex:
+        """What is counted of all partitions."""
+        return self._cluster.topic_index
 
     @property
     def image(self) -> MetadataImage:

@@ -119,6 +119,11 @@ class LeaderFetches:
             self._refusals.pop(key, None)
             self._leave_out(key)
 
+    @property
+    def refused_count(self) -> int:
+        """How many partitions rest because what the leader sent of them was refused, or it refused them."""
+        return len(self._refusals)
+
     # --- requests -------------------------------------------------------------------------------
 
     @property
@@ -263,11 +268,6 @@ class LeaderFetches:
         self._resting[key] = now_ms + rest_ms
         self._leave_out(key)
         return rest_ms
-
-    def rest(self, replica: "Replica", until_ms: int) -> None:
-        """Ask nothing for a replica until then, though it was refused nothing."""
-        self._resting[replica.key] = until_ms
-        self._leave_out(replica.key)
 
     def wake_rested(self, now_ms: int) -> None:
         """Ask again for those that have rested."""

@@ -9,12 +9,15 @@ what is due is looked for anew, and can be read off a log at any time, so a disk
 with its recovery points and with nothing else. One log of a directory is flushed at a time, in turn.
 """
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.errors import KafkaError
+from sparklog.metrics.histogram import Histogram
 from sparklog.storage.log_directory import LogDirectory
 
 __all__ = ["FlushJob"]
@@ -28,8 +31,9 @@ class FlushJob:
     name = "flush-log"
     is_due_at_start = True
 
-    def __init__(self, logs: HostedLogs, by_time_interval_ms: int) -> None:
+    def __init__(self, logs: HostedLogs, by_time_interval_ms: int, flush_times: Histogram) -> None:
         """`by_time_interval_ms` is how often logs are looked for that are due by flush.ms."""
+        self._flush_times = flush_times
         self.interval_ms = min(_LOOK_INTERVAL_MS, by_time_interval_ms)
         self._by_time_interval_ms = by_time_interval_ms
         self._logs = logs
@@ -52,7 +56,7 @@ class FlushJob:
         for replica, flush in due:
             if replica in self._logs and not self._logs.is_stopping:
                 try:
-                    await self._logs.beside_loop(flush)
+                    self._flush_times.record(await self._logs.beside_loop(partial(_timed, flush)))
                 except (KafkaError, OSError) as error:
                     replica.fail_if_storage(error)
 
@@ -67,3 +71,10 @@ class FlushJob:
             if by_time and unflushed_ms >= flush_ms:
                 return log.flush
         return log.flush_rolled if log.has_rolled else None
+
+
+def _timed(flush: Callable[[], None]) -> float:
+    """Flush; return how many seconds that took."""
+    began_s = time.perf_counter()
+    flush()
+    return time.perf_counter() - began_s

@@ -1,7 +1,6 @@
 """What followers ask of a leader that has nothing for them: requests are counted, at the leader."""
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.apis import ApiKey
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
 from tests.unit.executor.requests import batch, produce, rows
@@ -14,7 +13,7 @@ async def fetches_during_round_trips(brokers: Brokers, leader: int) -> int:
     """Return how many Fetch requests a broker answers while somebody else has so many requests answered."""
     topic_id = await brokers.create_topic("elsewhere", [(leader,)])
     channel = await brokers.connect(leader)
-    metrics = brokers.brokers[leader].listener.metrics[ApiKey.FETCH]
+    metrics = brokers.brokers[leader].listener.metrics.of("FetchFollower")
     before = metrics.count
     for _ in range(ROUND_TRIPS):
         (row,) = rows(await channel.request(produce(topic_id, batch())))
@@ -37,7 +36,7 @@ async def test_follower_all_of_whose_partitions_rest_asks_its_leader_nothing(bro
     topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
     for partition in (0, 1):
         brokers.replica(0, topic_id, partition).suspend()
-    metrics = brokers.brokers[0].listener.metrics[ApiKey.FETCH]
+    metrics = brokers.brokers[0].listener.metrics.of("FetchFollower")
     answered = metrics.count
     await until(lambda: metrics.count > answered + 1, "refused fetches")
     assert await fetches_during_round_trips(brokers, 0) <= FEW

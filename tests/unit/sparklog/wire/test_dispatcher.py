@@ -219,7 +219,7 @@ def test_error_that_escapes_a_handler_is_the_answer_where_the_api_has_one(
                     error_code,
                     1_000 * generation_id,
                 )
-            assert (listener.metrics[ApiKey.HEARTBEAT].count, listener.metrics[ApiKey.HEARTBEAT].errors) == (
+            assert (listener.metrics.of("Heartbeat").count, listener.metrics.of("Heartbeat").error_count) == (
                 2,
                 2,
             )
@@ -241,7 +241,7 @@ def test_error_of_a_mistake_closes_the_connection_even_where_the_api_has_an_answ
         ):
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler, refuse=refuse)}) as listener:
                 assert await ask(listener, heartbeat()) is None
-                assert listener.metrics[ApiKey.HEARTBEAT].errors == 1
+                assert listener.metrics.of("Heartbeat").error_count == 1
 
     run(scenario())
 
@@ -277,11 +277,11 @@ def test_metrics_of_requests_answered_at_once_have_no_waiting() -> None:
 
     async def scenario() -> None:
         async with serving({ApiKey.HEARTBEAT: Api(0, 4, answer_heartbeat)}) as listener:
-            metrics = listener.metrics[ApiKey.HEARTBEAT]
+            metrics = listener.metrics.of("Heartbeat")
             assert (metrics.count, metrics.total_s) == (0, 0)
             for _ in range(3):
                 await ask(listener, heartbeat())
-            assert (metrics.count, metrics.errors) == (3, 0)
+            assert (metrics.count, metrics.error_count) == (3, 0)
             assert 0 < metrics.local_s == pytest.approx(metrics.total_s)
 
     run(scenario())
@@ -312,9 +312,9 @@ def test_metrics_of_requests_that_wait_say_so_whichever_way_they_do() -> None:
         for handler in (in_a_task, in_steps, as_deferred, as_deferred_steps):
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
                 await ask(listener, heartbeat())
-                metrics = listener.metrics[ApiKey.HEARTBEAT]
-                assert (metrics.count, metrics.errors) == (1, 0)
-                assert metrics.waiting_s >= 0.001
+                metrics = listener.metrics.of("Heartbeat")
+                assert (metrics.count, metrics.error_count) == (1, 0)
+                assert metrics.remote_s >= 0.001
                 assert 0 < metrics.local_s < metrics.total_s
 
     run(scenario())
@@ -346,7 +346,7 @@ def test_metrics_of_requests_that_wait_keep_what_was_worked_before_and_in_every_
         for handler in (in_steps, as_deferred):
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
                 await ask(listener, heartbeat())
-                metrics = listener.metrics[ApiKey.HEARTBEAT]
+                metrics = listener.metrics.of("Heartbeat")
                 assert 3 * work_s <= metrics.local_s < metrics.total_s
 
     run(scenario())
@@ -372,7 +372,7 @@ def test_metrics_count_an_answer_with_an_error_and_a_closed_connection_as_errors
             client = await RawClient.connect(listener)
             client.send(*(heartbeat(generation_id) for generation_id in range(5)))
             await client.reader.read()
-            metrics = listener.metrics[ApiKey.HEARTBEAT]
-            assert (metrics.count, metrics.errors) == (5, 2)
+            metrics = listener.metrics.of("Heartbeat")
+            assert (metrics.count, metrics.error_count) == (5, 2)
 
     run(scenario())

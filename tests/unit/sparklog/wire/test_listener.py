@@ -16,6 +16,7 @@ from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.listener import Listener
+from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import NO_RESPONSE, Api, Deferred, Features, RawResponse, Request
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
@@ -375,7 +376,7 @@ def test_load_makes_every_version_of_the_table_ready() -> None:
         apis = {
             api_key: Api(*versions, lambda _: NO_RESPONSE) for api_key, versions in CLIENT_VERSIONS.items()
         }
-        routes = Routes(apis, features=None)
+        routes = Routes(apis, None, RequestMetrics())
         await routes.load()
         for api_key, versions in CLIENT_VERSIONS.items():
             for version in range(versions.min_version, versions.max_version + 1):

@@ -64,7 +64,7 @@ def test_muted_client_delays_nobody_else() -> None:
             for _ in range(20):
                 modest.send(heartbeat())
                 assert (await modest.receive()).throttle_time == timedelta()
-            assert listener.metrics[ApiKey.HEARTBEAT].count == 21
+            assert listener.metrics.of("Heartbeat").count == 21
 
     run(scenario())
 
@@ -191,6 +191,6 @@ def test_meter_hears_what_a_request_took_in_all() -> None:
             client = await RawClient.connect(listener)
             client.send(heartbeat())
             await client.receive()
-            assert meter.worked_s == listener.metrics[ApiKey.HEARTBEAT].local_s
+            assert meter.worked_s == listener.metrics.of("Heartbeat").local_s
 
     run(scenario())

@@ -1,0 +1,63 @@
+"""Telemetry at the controller: brokers' figures, clients' that brokers pass on, and clients' that come here.
+
+A broker pushes under the incarnation id that it has registered with, an id by chance that only it and the
+controller's log know; the next incarnation has another one, so a replaced broker is nobody any more. Whatever
+comes in an Envelope is a client's, whoever it says to be.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+from uuid import UUID, uuid4
+
+from driver.monitoring.telemetry_intake import Push
+from sparklog.clocks import wall_clock_ms
+from sparklog.metadata.image import MetadataImage
+from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
+from sparklog.telemetry.requests import CLIENTS, MAX_BYTES, TelemetryHandlers
+from sparklog.types import BrokerId
+from sparklog.wire.requests import Request
+
+__all__ = ["BROKERS", "ControllerTelemetry"]
+
+BROKERS: Final = Subscription(("*",), 1_000)
+"""What brokers are asked for: everything, every second, for that is how often pages show it."""
+
+
+class ControllerTelemetry:
+    """The handlers of both APIs on the controller's listener."""
+
+    def __init__(self, image: Callable[[], MetadataImage], take: Callable[[Push], None]) -> None:
+        """`image` has the brokers' registrations."""
+        self._image = image
+        self._take = take
+        direct = ClientInstances(self._subscription_of, uuid4, max_bytes=MAX_BYTES)
+        forwarded = ClientInstances(lambda id_: CLIENTS, uuid4, max_bytes=MAX_BYTES)
+        self.direct = TelemetryHandlers(direct, partial(self._received, is_forwarded=False))
+        """Answers who has connected to the controller."""
+        self.forwarded = TelemetryHandlers(forwarded, partial(self._received, is_forwarded=True))
+        """Answers what brokers pass on."""
+
+    def _subscription_of(self, client_instance_id: UUID) -> Subscription:
+        return CLIENTS if self._broker_of(client_instance_id) is None else BROKERS
+
+    def _broker_of(self, incarnation_id: UUID) -> BrokerId | None:
+        for registration in self._image().brokers.values():
+            if registration.incarnation_id == incarnation_id:
+                return registration.broker_id
+        return None
+
+    def _received(self, request: Request, *, is_forwarded: bool) -> None:
+        body = request.body
+        id_ = body.client_instance_id
+        self._take(
+            Push(
+                None if is_forwarded else self._broker_of(id_),
+                id_,
+                request.client_id,
+                body.terminating,
+                body.compression_type,
+                bytes(body.metrics),
+                wall_clock_ms(),
+            )
+        )

@@ -1,0 +1,95 @@
+"""What the controller measures of itself and of the cluster: Kafka's KafkaController, read once a second.
+
+Everything is kept for other purposes already, so that a reading takes no longer with 10,000 partitions.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from driver.controller.active_controller import ActiveController
+from driver.controller.machine.cluster_state import CONTROLLER_ID
+from driver.monitoring.broker_metrics import BrokerMetrics
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.metrics import controller, server
+from sparklog.metrics.histogram import SECONDS
+from sparklog.metrics.names import Kind, Metric
+from sparklog.metrics.registry import MetricRegistry, Sample
+from sparklog.telemetry.process_figures import ProcessFigures
+from sparklog.types import Offset
+from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.listener import Listener
+from sparklog.wire.request_metrics import RequestMetrics
+
+__all__ = ["ControllerMetrics"]
+
+INTERVAL_MS: Final = 1_000
+
+
+class ControllerMetrics:
+    """The instruments of the controller; belongs to its loop."""
+
+    def __init__(self, descriptors: DescriptorBudget, kept: BrokerMetrics) -> None:
+        """Put what is read into `kept`, under the controller's node id."""
+        self.requests = RequestMetrics()
+        """What requests cost at the controller's listener."""
+        self._registry = MetricRegistry()
+        self._kept = kept
+        self._active_controller: Callable[[], ActiveController | None] = lambda: None
+        self._queue_time = self._registry.histogram(controller.EVENT_QUEUE_TIME, SECONDS, 1000.0)
+        self._due_ms: int | None = None
+        self._committed_offset: Offset | None = None
+        self._committed_ms = 0
+        """Since when that is what is committed, as far as `tick` has seen."""
+        self._registry.add_source(self.requests.samples)
+        self._registry.add_source(self._samples)
+        self._registry.add_source(ProcessFigures(descriptors).samples)
+        started_at_ms = wall_clock_ms()
+        self._registry.gauge(server.START_TIME, lambda: started_at_ms)
+
+    def watch(self, listener: Listener, active_controller: Callable[[], ActiveController | None]) -> None:
+        """Tell of its connections, and of the cluster while this driver leads it."""
+        self._registry.add_source(listener.samples)
+        self._active_controller = active_controller
+
+    def tick(self, late_s: float) -> None:
+        """Time has passed, `late_s` more than was asked for; read what is there, once a second."""
+        self._queue_time.record(late_s)
+        now_ms = monotonic_ms()
+        active = self._active_controller()
+        if active is not None and self._committed_offset != active.quorum.high_watermark:
+            self._committed_offset, self._committed_ms = active.quorum.high_watermark, now_ms
+        if self._due_ms is None or now_ms >= self._due_ms:
+            self._due_ms = now_ms + INTERVAL_MS
+            self._kept.received(CONTROLLER_ID, self._registry.snapshot(now_ms), wall_clock_ms())
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        active = self._active_controller()
+        yield Sample(controller.ACTIVE_CONTROLLERS.of(), Kind.GAUGE, int(active is not None))
+        if active is None:
+            return
+        image, index, quorum = active.image, active.controller.topic_index, active.quorum
+        fenced = sum(broker.fenced for broker in image.brokers.values())
+        leaderless = len(index.leaderless)
+        gauges: dict[Metric, float | None] = {
+            controller.ACTIVE_BROKERS: len(image.brokers) - fenced,
+            controller.FENCED_BROKERS: fenced,
+            controller.GLOBAL_TOPICS: len(image.topics.by_id),
+            controller.GLOBAL_PARTITIONS: sum(index.leading.values()) + leaderless,
+            controller.OFFLINE_PARTITIONS: leaderless,
+            controller.PREFERRED_REPLICA_IMBALANCE: len(index.led_by_another),
+            controller.METADATA_ERRORS: 0,
+            controller.LAST_APPLIED_OFFSET: active.controller.image.offset,
+            controller.LAST_COMMITTED_OFFSET: image.offset,
+            controller.LAST_APPLIED_LAG: (
+                now_ms - self._committed_ms if quorum.high_watermark < active.log_end_offset else 0
+            ),
+            controller.NEW_ACTIVE_CONTROLLERS: image.leader_epoch,
+            server.RAFT_EPOCH: image.leader_epoch,
+            server.RAFT_LEADER: CONTROLLER_ID,
+            server.RAFT_HIGH_WATERMARK: quorum.high_watermark,
+            server.RAFT_LOG_END_OFFSET: active.log_end_offset,
+            server.RAFT_VOTERS: len(quorum.voters.keys),
+        }
+        for metric, value in gauges.items():
+            if value is not None:
+                yield Sample(metric.of(), Kind.GAUGE, value)

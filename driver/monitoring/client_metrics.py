@@ -1,0 +1,58 @@
+"""What the driver keeps of clients' telemetry: the newest figures of each instance, of so many at most.
+
+An instance that has been silent for `EXPIRY_MS`, or longest when there are too many, is forgotten. One thread
+writes, any may read.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sparklog.metrics.names import MetricName
+from sparklog.types import TimestampMs
+
+__all__ = ["ClientMetrics", "ClientSample"]
+
+MAX_INSTANCES: Final = 500
+MAX_FIGURES_EACH: Final = 500
+EXPIRY_MS: Final = 5 * 60_000
+
+
+class ClientSample(NamedTuple):
+    """The figures of one client at one time."""
+
+    client_id: str | None
+    received_at_ms: TimestampMs
+    values: Mapping[MetricName, float]
+
+
+class ClientMetrics:
+    """The newest figures of clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._samples: OrderedDict[UUID, ClientSample] = OrderedDict()
+
+    def latest(self) -> Mapping[UUID, ClientSample]:
+        """Return the newest figures by client instance id; what is returned does not change."""
+        with self._lock:
+            return MappingProxyType(dict(self._samples))
+
+    def received(self, client_instance_id: UUID, sample: ClientSample) -> None:
+        """Take a client's figures in."""
+        with self._lock:
+            self._samples[client_instance_id] = sample
+            self._samples.move_to_end(client_instance_id)
+            oldest_ms = sample.received_at_ms - EXPIRY_MS
+            while len(self._samples) > MAX_INSTANCES or (
+                next(iter(self._samples.values())).received_at_ms < oldest_ms
+            ):
+                self._samples.popitem(last=False)
+
+    def ended(self, client_instance_id: UUID) -> None:
+        """It has said that it pushes no more."""
+        with self._lock:
+            self._samples.pop(client_instance_id, None)

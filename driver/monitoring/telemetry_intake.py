@@ -1,0 +1,99 @@
+"""What was pushed, on its way from the controller's loop into what is kept of nodes and clients.
+
+The loop answers heartbeats, so it only puts bytes down here; a thread expands and reads them. Of each sender
+the newest push is kept, and of so many at most: when the thread is behind, what is older is a sample less.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from driver.monitoring.broker_metrics import BrokerMetrics
+from driver.monitoring.client_metrics import MAX_FIGURES_EACH, ClientMetrics, ClientSample
+from sparklog.records.codecs import Codec, decompress
+from sparklog.types import BrokerId, TimestampMs
+
+__all__ = ["Push", "TelemetryIntake"]
+
+MAX_WAITING: Final = 256
+MAX_EXPANDED_BYTES: Final = 16 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class Push(NamedTuple):
+    """What one PushTelemetry brought."""
+
+    node_id: BrokerId | None
+    """The node that sent it; None if it was a client."""
+    client_instance_id: UUID
+    client_id: str | None
+    is_terminating: bool
+    compression_type: int
+    metrics: bytes
+    received_at_ms: TimestampMs
+
+
+class TelemetryIntake:
+    """Takes pushes from any thread. Order: `start`, anything, `stop`."""
+
+    def __init__(self, brokers: BrokerMetrics, clients: ClientMetrics) -> None:
+        self._brokers = brokers
+        self._clients = clients
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[UUID, Push] = OrderedDict()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="sparklog telemetry", daemon=True)
+        self._failed = False
+
+    def start(self) -> None:
+        """Begin to read what comes."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def take(self, push: Push) -> None:
+        """Have the push read; takes no time."""
+        with self._changed:
+            self._waiting.pop(push.client_instance_id, None)
+            while len(self._waiting) >= MAX_WAITING:
+                self._waiting.popitem(last=False)
+            self._waiting[push.client_instance_id] = push
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._waiting)
+                if self._stopped:
+                    return
+                _, push = self._waiting.popitem(last=False)
+            try:
+                self._read(push)
+            except Exception as error:  # it is somebody else's bytes, and the next one's must be read
+                sender = f"client {push.client_id!r}" if push.node_id is None else f"node {push.node_id}"
+                level = logging.DEBUG if self._failed else logging.WARNING
+                self._failed = True
+                logger.log(level, "Metrics of %s cannot be read: %s", sender, error)
+
+    def _read(self, push: Push) -> None:
+        # Loads protobuf: not before somebody pushes, and not on the controller's loop.
+        from driver.monitoring.otlp_decoding import client_figures, node_figures
+
+        metrics = bytes(decompress(Codec(push.compression_type), push.metrics, MAX_EXPANDED_BYTES))
+        if push.node_id is not None:
+            self._brokers.received(push.node_id, node_figures(metrics), push.received_at_ms)
+        elif push.is_terminating:
+            self._clients.ended(push.client_instance_id)
+        else:
+            values = client_figures(metrics, MAX_FIGURES_EACH)
+            sample = ClientSample(push.client_id, push.received_at_ms, values)
+            self._clients.received(push.client_instance_id, sample)

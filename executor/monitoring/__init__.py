@@ -1,0 +1,1 @@
+"""What one broker measures of itself, and how the driver hears of it."""

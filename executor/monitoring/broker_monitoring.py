@@ -1,0 +1,101 @@
+"""What one broker measures, put together: its instruments, what reads them out, and whom that is sent to.
+
+Nothing of it may cost the broker more than a figure: whatever fails here is logged, and tried again.
+"""
+
+import asyncio
+import logging
+from typing import Final
+from uuid import UUID, uuid4
+
+from executor.control.broker_life import BrokerLife
+from executor.control.controller_link import ControllerLink
+from executor.control.machine.broker_lifecycle import BrokerState
+from executor.metadata.quorum_member import QuorumMember
+from executor.monitoring.log_figures import LogFigures
+from executor.monitoring.telemetry_sender import TelemetrySender
+from executor.replicas import Replicas
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.metrics import server
+from sparklog.metrics.registry import MetricRegistry
+from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
+from sparklog.telemetry.process_figures import ProcessFigures
+from sparklog.telemetry.requests import CLIENTS, MAX_BYTES, TelemetryHandlers
+from sparklog.types import or_minus_one
+from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.listener import Listener
+from sparklog.wire.request_metrics import RequestMetrics
+
+__all__ = ["BrokerMonitoring"]
+
+RETRY_S: Final = 10.0
+
+_STATES: Final = {
+    BrokerState.NOT_RUNNING: 0,
+    BrokerState.STARTING: 1,
+    BrokerState.RECOVERY: 2,
+    BrokerState.RUNNING: 3,
+    BrokerState.PENDING_CONTROLLED_SHUTDOWN: 6,
+    BrokerState.SHUTTING_DOWN: 7,
+}
+"""Kafka's numbers of them."""
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerMonitoring:
+    """The monitoring of one broker, on its event loop."""
+
+    def __init__(
+        self,
+        link: ControllerLink,
+        life: BrokerLife,
+        quorum: QuorumMember,
+        replicas: Replicas,
+        descriptors: DescriptorBudget,
+    ) -> None:
+        self.requests = RequestMetrics()
+        """What requests cost, on all listeners of the broker."""
+        self.registry: MetricRegistry = replicas.metrics
+        own_link = ControllerLink(link.host, link.port, link.client_id, name="controller, for metrics")
+        self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read)
+        instances = ClientInstances(_subscription_of_clients, uuid4, max_bytes=MAX_BYTES)
+        self.telemetry = TelemetryHandlers(instances, self._sender.forward)
+        """What clients tell of themselves."""
+        self._logs = LogFigures(replicas.table, replicas.store)
+        registry, started_at_ms = self.registry, wall_clock_ms()
+        registry.gauge(server.BROKER_STATE, lambda: _STATES[life.state])
+        registry.gauge(server.START_TIME, lambda: started_at_ms)
+        registry.gauge(server.CLIENT_INSTANCES, lambda: _count(instances))
+        for source in (self.requests, self._logs, ProcessFigures(descriptors)):
+            registry.add_source(source.samples)
+        replica = quorum.replica
+        registry.gauge(server.RAFT_EPOCH, lambda: replica.voter.leader_epoch)
+        registry.gauge(server.RAFT_LEADER, lambda: or_minus_one(replica.voter.election.leader_id))
+        registry.gauge(server.RAFT_HIGH_WATERMARK, lambda: replica.voter.high_watermark)
+        registry.gauge(server.RAFT_LOG_END_OFFSET, lambda: replica.log.log_end_offset)
+        registry.gauge(server.APPLIED_OFFSET, lambda: quorum.image().offset)
+
+    def watch_listener(self, listener: Listener) -> None:
+        """Tell of its connections, too."""
+        self.registry.add_source(listener.samples)
+
+    async def run(self) -> None:
+        """Look at the logs and tell the driver, until cancelled."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as running:
+                    running.create_task(self._logs.run())
+                    running.create_task(self._sender.run())
+            except ExceptionGroup as mistakes:
+                logger.error("Metrics fail, and are tried again", exc_info=mistakes)
+            await asyncio.sleep(RETRY_S)
+
+
+def _subscription_of_clients(client_instance_id: UUID) -> Subscription:
+    return CLIENTS
+
+
+def _count(instances: ClientInstances) -> int:
+    instances.expire(monotonic_ms())
+    return len(instances)

@@ -1,0 +1,97 @@
+"""How large the logs are and how much room is left: looked up now and then, because it takes looking.
+
+Every partition is looked at, in slices, and disks are asked by a thread: one that hangs holds up nothing but
+its own figure. What is told is what was found last. Of partitions those with the largest logs are told,
+`PARTITIONS_TOLD` at most; Kafka tells all, which here would be most of what a broker sends.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Iterator
+from typing import Final
+
+from executor.logs.log_store import LogStore
+from executor.loop.slices import in_slices
+from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
+from sparklog.metrics import storage
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import Sample
+from sparklog.storage.log_directory import LogDirectory
+
+__all__ = ["LogFigures"]
+
+INTERVAL_S: Final = 5.0
+PARTITIONS_TOLD: Final = 100
+
+
+class LogFigures:
+    """A source of the registry; `run` keeps it up to date."""
+
+    def __init__(self, table: PartitionTable, store: LogStore) -> None:
+        self._table = table
+        self._store = store
+        self._log_bytes: dict[LogDirectory, int] = {}
+        self._free_bytes: dict[LogDirectory, int] = {}
+        self._told: tuple[Replica, ...] = ()
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        asking: dict[LogDirectory, asyncio.Future[int | None]] = {}
+        while True:
+            for directory in self._store.directories:
+                # One that has not been answered is not asked again.
+                if directory.failure is None and (directory not in asking or asking[directory].done()):
+                    asking[directory] = asyncio.ensure_future(asyncio.to_thread(_free_bytes, directory))
+                    asking[directory].add_done_callback(
+                        lambda asked, directory=directory: self._asked(directory, asked)  # type: ignore[misc]
+                    )
+            await self._look()
+            await asyncio.sleep(INTERVAL_S)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell."""
+        directories = self._store.directories
+        offline = sum(directory.failure is not None for directory in directories)
+        yield Sample(storage.OFFLINE_DIRECTORIES.of(), Kind.GAUGE, offline)
+        for directory in directories:
+            tags = {"logDirectory": str(directory.path)}
+            failed = directory.failure is not None
+            yield Sample(storage.DIRECTORY_OFFLINE.of(**tags), Kind.GAUGE, int(failed))
+            if failed:
+                continue
+            yield Sample(storage.DIRECTORY_LOGS.of(**tags), Kind.GAUGE, self._log_bytes.get(directory, 0))
+            if directory in self._free_bytes:
+                yield Sample(storage.DIRECTORY_FREE.of(**tags), Kind.GAUGE, self._free_bytes[directory])
+        for replica in self._told:
+            if replica.offline or replica not in self._table:
+                continue
+            topic, partition = replica.topic_partition
+            tags, log = {"topic": topic, "partition": str(partition)}, replica.log
+            yield Sample(storage.LOG_SIZE.of(**tags), Kind.GAUGE, log.size_bytes)
+            yield Sample(storage.LOG_SEGMENTS.of(**tags), Kind.GAUGE, len(log.segments.all))
+            yield Sample(storage.LOG_START_OFFSET.of(**tags), Kind.GAUGE, log.log_start_offset)
+            yield Sample(storage.LOG_END_OFFSET.of(**tags), Kind.GAUGE, log.log_end_offset)
+
+    def _asked(self, directory: LogDirectory, asked: "asyncio.Future[int | None]") -> None:
+        if not asked.cancelled() and (free_bytes := asked.result()) is not None:
+            self._free_bytes[directory] = free_bytes
+
+    async def _look(self) -> None:
+        by_directory = dict.fromkeys(self._store.directories, 0)
+        sizes: list[tuple[int, Replica]] = []
+        async for part in in_slices(self._table):
+            for replica in part:
+                size_bytes = replica.log.size_bytes
+                sizes.append((size_bytes, replica))
+                by_directory[self._store.directory_of(replica.log)] += size_bytes
+        self._log_bytes = by_directory
+        largest = heapq.nlargest(PARTITIONS_TOLD, sizes, key=lambda sized: sized[0])
+        self._told = tuple(replica for _, replica in largest)
+
+
+def _free_bytes(directory: LogDirectory) -> int | None:
+    try:
+        return directory.free_bytes
+    except OSError:  # whoever writes there says what is wrong
+        return None

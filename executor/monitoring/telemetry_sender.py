@@ -1,0 +1,133 @@
+"""Telling the driver this broker's figures: PushTelemetry (KIP-714) on a connection of its own.
+
+The controller says how often (GetTelemetrySubscriptions) and knows the broker by the incarnation id that it
+has registered under. Nothing here waits for anything that matters: heartbeats and metadata have connections
+of their own, and what is not answered in time, or cannot be sent, is a sample less. A controller that does
+not know the subscription, because another driver leads, is asked for it anew.
+
+Clients' telemetry goes on to the driver by the same connection, in Envelopes, as it came.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+
+from executor.control.controller_link import ControllerLink
+from executor.control.forwarding import envelope
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metrics.registry import Sample
+from sparklog.records.codecs import Codec, compress
+from sparklog.telemetry.otlp import MetricsEncoder
+from sparklog.wire.requests import Request
+
+__all__ = ["TelemetrySender"]
+
+TIMEOUT_MS: Final = 10_000
+RETRY_S: Final = 1.0
+FORWARDED_AT_ONCE: Final = 16
+"""So many of clients' pushes may be on their way to the driver; more are dropped."""
+
+logger = logging.getLogger(__name__)
+
+
+class TelemetrySender:
+    """Sends what `read` returns, until cancelled."""
+
+    def __init__(
+        self,
+        link: ControllerLink,
+        incarnation_id: Callable[[], UUID | None],
+        read: Callable[[int], Sequence[Sample]],
+    ) -> None:
+        """`incarnation_id` is None as long as the broker has not registered."""
+        self._link = link
+        self._incarnation_id = incarnation_id
+        self._read = read
+        self._encoder = MetricsEncoder(wall_clock_ms())
+        self._forwarding: set[asyncio.Task[Any]] = set()
+        self._told: ErrorCode = ErrorCode.none
+
+    async def run(self) -> None:
+        """Connect and push, until cancelled."""
+        connecting = asyncio.ensure_future(self._link.run())
+        try:
+            while True:
+                try:
+                    await self._push_until_refused()
+                except KafkaError as error:
+                    self._note(error.error_code, error.message)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            for task in (connecting, *self._forwarding):
+                task.cancel()
+            await asyncio.gather(connecting, *self._forwarding, return_exceptions=True)
+
+    def forward(self, request: Request) -> None:
+        """Pass a client's push on, if there is room."""
+        if len(self._forwarding) >= FORWARDED_AT_ONCE or not self._link.is_connected:
+            return
+        task = asyncio.ensure_future(self._link.request(envelope(request), TIMEOUT_MS))
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarded)
+
+    def _forwarded(self, task: "asyncio.Task[Any]") -> None:
+        self._forwarding.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.debug("A client's telemetry did not reach the driver: %s", error)
+
+    async def _push_until_refused(self) -> None:
+        """Ask what to push, and push it.
+
+        Raises:
+            KafkaError: the controller cannot be reached, or refuses.
+        """
+        incarnation_id = self._incarnation_id()
+        if incarnation_id is None:
+            return
+        subscribed = await self._link.request(
+            GetTelemetrySubscriptionsRequest(client_instance_id=incarnation_id), TIMEOUT_MS
+        )
+        if subscribed.error_code is not ErrorCode.none:
+            raise KafkaError(subscribed.error_code, "the controller does not say what metrics it wants")
+        if not subscribed.requested_metrics:
+            return
+        interval_s = subscribed.push_interval.total_seconds()
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            pushed = await self._link.request(
+                PushTelemetryRequest(
+                    client_instance_id=incarnation_id,
+                    subscription_id=subscribed.subscription_id,
+                    terminating=False,
+                    compression_type=int(Codec.LZ4),
+                    metrics=self._metrics(subscribed.telemetry_max_bytes),
+                ),
+                TIMEOUT_MS,
+            )
+            if pushed.error_code is not ErrorCode.none:
+                raise KafkaError(pushed.error_code, "the controller does not take metrics")
+            self._told = ErrorCode.none
+            # Not by the time it takes later and later, and after a stall not twice at once.
+            due_s = max(due_s + interval_s, loop.time())
+            await asyncio.sleep(due_s - loop.time() if due_s > loop.time() else interval_s)
+
+    def _metrics(self, max_bytes: int) -> bytes:
+        samples = self._read(monotonic_ms())
+        while True:
+            metrics = compress(Codec.LZ4, self._encoder.encode(samples, wall_clock_ms()))
+            if len(metrics) <= max_bytes or not samples:
+                return metrics
+            samples = samples[: len(samples) // 2]  # never so far: what there may be many of is bounded
+
+    def _note(self, error_code: ErrorCode, message: str) -> None:
+        """Log why nothing is sent: the first of each cause, for it will be so again in a second."""
+        if error_code is not self._told:
+            self._told = error_code
+            logger.info("No metrics to the driver for now: %s: %s", error_code.name, message)

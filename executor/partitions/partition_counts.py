@@ -1,0 +1,86 @@
+"""How many partitions are led, and how many of them lack replicas: counted when it changes, never searched.
+
+Source: Kafka's ReplicaManager and Partition (isUnderReplicated, isUnderMinIsr, isAtMinIsr).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from sparklog.metrics import server
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import Sample
+
+__all__ = ["PartitionCounts"]
+
+_COUNTS: Final = {
+    server.LEADER_COUNT: "led",
+    server.UNDER_REPLICATED: "under replicated",
+    server.UNDER_MIN_ISR: "under min ISR",
+    server.AT_MIN_ISR: "at min ISR",
+    server.OFFLINE_REPLICA_COUNT: "offline",
+}
+
+
+class PartitionCounts(RoleListener[Replica]):
+    """Counts the replicas of one broker by how they are."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._counted: dict[Replica, tuple[str, ...]] = {}
+        """As what each replica is counted; those that are counted as nothing are not in it."""
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell; a source of a registry."""
+        for metric, what in _COUNTS.items():
+            yield Sample(metric.of(), Kind.GAUGE, self._counts[what])
+        yield Sample(server.REASSIGNING.of(), Kind.GAUGE, 0)
+
+    def became_leader(self, replica: Replica) -> None:
+        """Count it."""
+        self._count(replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        """Count it no more as led."""
+        self._count(replica)
+
+    def isr_changed(self, replica: Replica) -> None:
+        """Count it as what it is now."""
+        self._count(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        """It may be offline."""
+        self._count(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        """Count it as nothing."""
+        self._counts.subtract(self._counted.pop(replica, ()))
+
+    def _count(self, replica: Replica) -> None:
+        before, now = self._counted.get(replica, ()), _how_it_is(replica)
+        if now == before:
+            return
+        self._counts.subtract(before)
+        self._counts.update(now)
+        if now:
+            self._counted[replica] = now
+        else:
+            self._counted.pop(replica, None)
+
+
+def _how_it_is(replica: Replica) -> tuple[str, ...]:
+    if replica.offline:
+        return ("offline",)
+    leader = replica.leader
+    if leader is None:
+        return ()
+    how = ["led"]
+    if len(leader.isr) < len(leader.replicas):
+        how.append("under replicated")
+    if leader.is_under_min_isr:
+        how.append("under min ISR")
+    elif len(leader.isr) == leader.effective_min_insync_replicas:
+        how.append("at min ISR")
+    return tuple(how)

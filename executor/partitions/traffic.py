@@ -1,0 +1,210 @@
+"""What goes in and out of this broker's partitions, by topic and in all: Kafka's BrokerTopicMetrics.
+
+Whoever handles a record batch adds to the numbers of its topic, which the topic's replicas share; nothing
+else is done in its way. `TrafficMeters` reads them out and begins them anew: it alone knows sums. Of topics
+it tells those with the most traffic, `TOPICS_TOLD` at most; whatever the others have is in the whole.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metrics import server
+from sparklog.metrics.names import Kind, Metric
+from sparklog.metrics.registry import Sample
+
+__all__ = ["BrokerTraffic", "TopicTraffic", "TrafficMeters"]
+
+TOPICS_TOLD: Final = 100
+CHOICE_INTERVAL_MS: Final = 60_000
+"""How often it is decided anew which topics are told, if there are more."""
+
+_USUAL_ERRORS: Final = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.corrupt_message,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.unsupported_compression_type,
+        ErrorCode.not_enough_replicas,
+    }
+)
+"""What clients cope with, or what has a metric of its own (Kafka's ReplicaManager has such a list, too)."""
+
+
+class TopicTraffic:
+    """What there was of one topic since it was last read out."""
+
+    __slots__ = (
+        "broker",
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "is_noted",
+        "messages_in",
+        "produces",
+        "topic",
+    )
+
+    def __init__(self, topic: str, broker: "BrokerTraffic") -> None:
+        self.topic = topic
+        self.broker = broker
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget what was read out."""
+        self.is_noted = False
+        self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
+        self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
+
+    def produced(self, message_count: int, byte_count: int) -> None:
+        """A client's batch was appended."""
+        self.produces += 1
+        self.messages_in += message_count
+        self.bytes_in += byte_count
+        if not self.is_noted:
+            self._note()
+
+    def produce_failed(self, error: KafkaError, byte_count: int) -> None:
+        """A client's batch was refused."""
+        self.produces += 1
+        code, broker = error.error_code, self.broker
+        if code is ErrorCode.message_too_large:
+            self.bytes_rejected += byte_count
+        elif code is ErrorCode.corrupt_message:
+            broker.invalid_crcs += 1
+        elif code is ErrorCode.unsupported_for_message_format:
+            broker.invalid_magics += 1
+        elif code is ErrorCode.out_of_order_sequence_number:
+            broker.invalid_sequences += 1
+        if code not in _USUAL_ERRORS:
+            self.failed_produces += 1
+        if not self.is_noted:
+            self._note()
+
+    def fetched(self, byte_count: int, error_code: ErrorCode, *, by_follower: bool) -> None:
+        """A partition was read for a request."""
+        self.fetches += 1
+        if by_follower:
+            self.broker.replication_bytes_out += byte_count
+        else:
+            self.bytes_out += byte_count
+        if error_code is not ErrorCode.none and error_code not in _USUAL_ERRORS:
+            self.failed_fetches += 1
+        if not self.is_noted:
+            self._note()
+
+    def _note(self) -> None:
+        self.is_noted = True
+        self.broker.noted.append(self)
+
+
+class BrokerTraffic:
+    """The traffic of one broker's topics."""
+
+    def __init__(self) -> None:
+        self.noted: list[TopicTraffic] = []
+        """Those in which there was any since they were last read out."""
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.invalid_crcs = 0
+        self.invalid_magics = 0
+        self.invalid_sequences = 0
+        self._topics: dict[str, TopicTraffic] = {}
+
+    def of(self, topic: str) -> TopicTraffic:
+        """Return what all replicas of a topic share."""
+        traffic = self._topics.get(topic)
+        if traffic is None:
+            traffic = self._topics[topic] = TopicTraffic(topic, self)
+        return traffic
+
+    def forget(self, topic: str) -> None:
+        """This broker has nothing more of the topic."""
+        self._topics.pop(topic, None)
+
+
+_READ: Final[Mapping[Metric, Callable[[TopicTraffic], int]]] = {
+    server.MESSAGES_IN: lambda traffic: traffic.messages_in,
+    server.BYTES_IN: lambda traffic: traffic.bytes_in,
+    server.BYTES_OUT: lambda traffic: traffic.bytes_out,
+    server.BYTES_REJECTED: lambda traffic: traffic.bytes_rejected,
+    server.PRODUCE_REQUESTS: lambda traffic: traffic.produces,
+    server.FETCH_REQUESTS: lambda traffic: traffic.fetches,
+    server.FAILED_PRODUCE_REQUESTS: lambda traffic: traffic.failed_produces,
+    server.FAILED_FETCH_REQUESTS: lambda traffic: traffic.failed_fetches,
+}
+
+
+class TrafficMeters:
+    """Sums of a broker's traffic; a source of the registry."""
+
+    def __init__(self, traffic: BrokerTraffic, has_topic: Callable[[str], bool]) -> None:
+        """`has_topic` says whether this broker still has a replica of a topic."""
+        self._traffic = traffic
+        self._has_topic = has_topic
+        self._whole = dict.fromkeys(_READ, 0)
+        self._topics: dict[str, dict[Metric, int]] = {}
+        """The sums of the topics that are told, since they are."""
+        self._weights: dict[str, int] = {}
+        self._choice_due_ms: int | None = None
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what there is to tell."""
+        self._take_in()
+        if self._choice_due_ms is None or now_ms >= self._choice_due_ms:
+            self._choice_due_ms = now_ms + CHOICE_INTERVAL_MS
+            self._choose()
+        for metric, count in self._whole.items():
+            yield Sample(metric.of(), Kind.METER, count)
+        for topic, sums in self._topics.items():
+            for metric, count in sums.items():
+                yield Sample(metric.of(topic=topic), Kind.METER, count)
+        traffic = self._traffic
+        for metric, count in (
+            (server.REPLICATION_BYTES_IN, traffic.replication_bytes_in),
+            (server.REPLICATION_BYTES_OUT, traffic.replication_bytes_out),
+            (server.INVALID_CRC, traffic.invalid_crcs),
+            (server.INVALID_MAGIC, traffic.invalid_magics),
+            (server.INVALID_SEQUENCE, traffic.invalid_sequences),
+        ):
+            yield Sample(metric.of(), Kind.METER, count)
+
+    def _take_in(self) -> None:
+        noted, self._traffic.noted = self._traffic.noted, []
+        for traffic in noted:
+            topic, sums = traffic.topic, self._topics.get(traffic.topic)
+            if sums is None and len(self._topics) < TOPICS_TOLD:
+                sums = self._topics[topic] = dict.fromkeys(_READ, 0)
+            for metric, read in _READ.items():
+                if count := read(traffic):
+                    self._whole[metric] += count
+                    if sums is not None:
+                        sums[metric] += count
+            weight = traffic.bytes_in + traffic.bytes_out + traffic.produces + traffic.fetches
+            self._weights[topic] = self._weights.get(topic, 0) + weight
+            traffic.begin_anew()
+
+    def _choose(self) -> None:
+        """Tell of those that had the most traffic since the last choice, and of nothing that is gone."""
+        weights, self._weights = self._weights, {}
+        self._topics = {topic: sums for topic, sums in self._topics.items() if self._has_topic(topic)}
+        for topic in weights:
+            if not self._has_topic(topic):
+                self._traffic.forget(topic)
+        candidates = {*self._topics, *(topic for topic in weights if self._has_topic(topic))}
+        if len(candidates) > TOPICS_TOLD:
+            told = heapq.nlargest(
+                TOPICS_TOLD, candidates, key=lambda topic: (weights.get(topic, 0), topic in self._topics)
+            )
+            self._topics = {topic: self._topics.get(topic) or dict.fromkeys(_READ, 0) for topic in told}

@@ -1,0 +1,39 @@
+"""All metrics there are, by their names; docs/monitoring.md explains each."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sparklog.metrics import controller, network, process, server, storage
+from sparklog.metrics.names import Metric, MetricName
+
+__all__ = ["CATALOGUE", "metric_of"]
+
+
+class _Key(NamedTuple):
+    group: str
+    type: str
+    name: str | None
+    attribute: str | None
+    """Only where there is no name."""
+
+
+def _key(group: str, type_: str, name: str | None, attribute: str) -> _Key:
+    return _Key(group, type_, name, attribute if name is None else None)
+
+
+CATALOGUE: Final[tuple[Metric, ...]] = (
+    *network.METRICS,
+    *server.METRICS,
+    *storage.METRICS,
+    *controller.METRICS,
+    *process.METRICS,
+)
+
+_BY_KEY: Final[Mapping[_Key, Metric]] = {
+    _key(metric.group, metric.type, metric.name, metric.attribute): metric for metric in CATALOGUE
+}
+
+
+def metric_of(name: MetricName) -> Metric | None:
+    """Return what a figure belongs to; None for a name that is not known here."""
+    return _BY_KEY.get(_key(name.group, name.type, name.name, name.attribute))

@@ -1,0 +1,87 @@
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), as brokers and the controller answer them alike.
+
+`ClientInstances` decides; what was pushed goes on as it came, compressed, to whoever takes it.
+"""
+
+import datetime
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
+from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
+
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.records.codecs import Codec
+from sparklog.telemetry.machine.client_instances import ClientInstances, Subscribed, Subscription
+from sparklog.wire.requests import Request, Response
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["CLIENTS", "MAX_BYTES", "TelemetryHandlers"]
+
+CLIENTS: Final = Subscription(("org.apache.kafka.producer.", "org.apache.kafka.consumer."), 60_000)
+"""What clients are asked for. Kafka asks for nothing before somebody has made a client-metrics resource, but
+there are none here yet, and the figures have a place from the start."""
+MAX_BYTES: Final = 1 << 20
+"""As Kafka's telemetry.max.bytes."""
+
+_ACCEPTED: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+"""The first is preferred."""
+
+
+class TelemetryHandlers:
+    """The handlers of both APIs on one node."""
+
+    def __init__(
+        self,
+        instances: ClientInstances,
+        received: Callable[[Request], None],
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """Give `received` every PushTelemetry that is in order; it must not take long."""
+        self._instances = instances
+        self._received = received
+        self._now_ms = now_ms
+
+    def get_subscriptions(self, request: Request) -> Response:
+        """Answer what the client is to push."""
+        id_: UUID | None = request.body.client_instance_id
+        try:
+            return _subscribed(self._instances.asked(id_, self._now_ms()), self._instances.max_bytes)
+        except KafkaError as error:
+            nothing = Subscribed(id_ or UUID(int=0), 0, Subscription((), 0))
+            return _subscribed(nothing, 0, error.error_code)
+
+    def push(self, request: Request) -> Response:
+        """Take the metrics, or say why not."""
+        body = request.body
+        try:
+            self._instances.pushed(
+                body.client_instance_id,
+                body.subscription_id,
+                body.compression_type,
+                len(body.metrics),
+                self._now_ms(),
+                is_terminating=body.terminating,
+            )
+        except KafkaError as error:
+            return unthrottled(PushTelemetryResponse, error_code=error.error_code)
+        if len(body.metrics):
+            self._received(request)
+        return unthrottled(PushTelemetryResponse, error_code=ErrorCode.none)
+
+
+def _subscribed(subscribed: Subscribed, max_bytes: int, error_code: ErrorCode = ErrorCode.none) -> Any:
+    subscription = subscribed.subscription
+    return unthrottled(
+        GetTelemetrySubscriptionsResponse,
+        error_code=error_code,
+        client_instance_id=subscribed.client_instance_id,
+        subscription_id=subscribed.subscription_id,
+        accepted_compression_types=tuple(int(codec) for codec in _ACCEPTED) if max_bytes else (),
+        push_interval=datetime.timedelta(milliseconds=subscription.push_interval_ms),
+        telemetry_max_bytes=max_bytes,
+        delta_temporality=False,
+        requested_metrics=subscription.metrics,
+    )

@@ -1,0 +1,164 @@
+"""What comes in by PushTelemetry, and whose it is taken for."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from driver.controller.api.telemetry import BROKERS, ControllerTelemetry
+from driver.monitoring.broker_metrics import BrokerMetrics
+from driver.monitoring.client_metrics import (
+    EXPIRY_MS,
+    MAX_FIGURES_EACH,
+    MAX_INSTANCES,
+    ClientMetrics,
+    ClientSample,
+)
+from driver.monitoring.telemetry_intake import Push, TelemetryIntake
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.registrations import BrokerRegistration
+from sparklog.metrics import server
+from sparklog.metrics.names import Kind, MetricName
+from sparklog.metrics.registry import Sample
+from sparklog.records.codecs import Codec, compress
+from sparklog.telemetry.otlp import MetricsEncoder
+from sparklog.telemetry.requests import CLIENTS
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+from tests.cluster import wait_for
+
+INCARNATION = UUID(int=77)
+LEADERS = MetricsEncoder(0).encode([Sample(server.LEADER_COUNT.of(), Kind.GAUGE, 5.0)], 1)
+
+
+class Somebody:
+    """The connection of whoever asks."""
+
+    peer = "127.0.0.1:1"
+    accepted_ms = 0
+    closed = False
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Never closes."""
+
+
+def request(api_key: ApiKey, body: Any) -> Request:
+    """Return a request of a client."""
+    return Request(api_key, 0, 0, "client", body, memoryview(b""), Somebody(), "controller")
+
+
+def subscribed(handlers: Any, id_: UUID) -> Any:
+    """Ask what to push."""
+    body = GetTelemetrySubscriptionsRequest(client_instance_id=id_)
+    return handlers.get_subscriptions(request(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, body))
+
+
+def push(handlers: Any, id_: UUID, subscription_id: int) -> ErrorCode:
+    """Push a figure."""
+    body = PushTelemetryRequest(
+        client_instance_id=id_,
+        subscription_id=subscription_id,
+        terminating=False,
+        compression_type=int(Codec.ZSTD),
+        metrics=compress(Codec.ZSTD, LEADERS),
+    )
+    error_code: ErrorCode = handlers.push(request(ApiKey.PUSH_TELEMETRY, body)).error_code
+    return error_code
+
+
+def telemetry_of_broker_3(taken: list[Push]) -> ControllerTelemetry:
+    """Return a controller's handlers, with which broker 3 has registered."""
+    registration = BrokerRegistration(broker_id=3, broker_epoch=1, incarnation_id=INCARNATION, listeners=())
+    return ControllerTelemetry(lambda: MetadataImage(brokers={3: registration}), taken.append)
+
+
+def test_broker_is_known_by_the_incarnation_it_has_registered() -> None:
+    """It is asked for everything each second; others are asked for what clients are."""
+    taken: list[Push] = []
+    telemetry = telemetry_of_broker_3(taken)
+    mine = subscribed(telemetry.direct, INCARNATION)
+    assert (mine.requested_metrics, mine.push_interval.seconds) == (BROKERS.metrics, 1)
+    assert push(telemetry.direct, INCARNATION, mine.subscription_id) is ErrorCode.none
+    others = subscribed(telemetry.direct, UUID(int=78))
+    assert others.requested_metrics == CLIENTS.metrics
+    assert push(telemetry.direct, UUID(int=78), others.subscription_id) is ErrorCode.none
+    assert [each.node_id for each in taken] == [3, None]
+
+
+def test_push_in_an_envelope_is_never_a_brokers() -> None:
+    """A client must not be able to draw another picture of the cluster than there is."""
+    taken: list[Push] = []
+    telemetry = telemetry_of_broker_3(taken)
+    known = subscribed(telemetry.forwarded, INCARNATION)
+    assert push(telemetry.forwarded, INCARNATION, known.subscription_id) is ErrorCode.none
+    assert [each.node_id for each in taken] == [None]
+
+
+def test_replaced_incarnation_is_no_broker_any_more() -> None:
+    """A zombie's figures would stand for those of its successor."""
+    taken: list[Push] = []
+    telemetry = telemetry_of_broker_3(taken)
+    before = UUID(int=76)
+    refused = push(telemetry.direct, before, subscribed(telemetry.direct, INCARNATION).subscription_id)
+    assert refused is ErrorCode.unknown_subscription_id
+    assert taken == []
+
+
+def pushed(id_: int, metrics: bytes, *, node_id: int | None = None, is_terminating: bool = False) -> Push:
+    """Return what one push brought, not compressed."""
+    return Push(node_id, UUID(int=id_), "c", is_terminating, int(Codec.NONE), metrics, 1000 + id_)
+
+
+def test_intake_reads_what_nodes_and_clients_push_and_survives_what_is_no_telemetry() -> None:
+    """Whoever pushes garbage must not take the others' figures away."""
+    brokers, clients = BrokerMetrics(), ClientMetrics()
+    intake = TelemetryIntake(brokers, clients)
+    data = MetricsData()
+    metric = data.resource_metrics.add().scope_metrics.add().metrics.add()
+    metric.name = "org.apache.kafka.producer.connection.count"
+    metric.gauge.data_points.add(as_double=4)
+    intake.take(pushed(1, b"\xff\xff garbage"))
+    intake.take(pushed(2, b"\xff\xff garbage", node_id=0))
+    intake.take(pushed(3, LEADERS, node_id=0))
+    intake.take(pushed(4, data.SerializeToString()))
+    intake.take(pushed(5, data.SerializeToString()))
+    intake.take(pushed(6, b"", is_terminating=True))
+    intake.start()
+    try:
+        wait_for(lambda: len(clients.latest()) == 2, "both clients' figures")
+    finally:
+        intake.stop()
+    assert brokers.latest()[0].values == {server.LEADER_COUNT.of(): 5}
+    name = MetricName("client", "org.apache.kafka.producer.connection.count", None)
+    assert clients.latest()[UUID(int=4)] == ClientSample("c", 1004, {name: 4})
+    assert threading.active_count() < 50
+
+
+def test_clients_figures_are_bounded_in_number_and_age() -> None:
+    """Ten thousand clients that come and go must not fill the driver's memory."""
+    clients = ClientMetrics()
+    for number in range(MAX_INSTANCES + 10):
+        clients.received(UUID(int=number), ClientSample(None, number, {}))
+    assert set(clients.latest()) == {UUID(int=number) for number in range(10, MAX_INSTANCES + 10)}
+    clients.received(UUID(int=9999), ClientSample(None, MAX_INSTANCES + EXPIRY_MS, {}))
+    assert len(clients.latest()) == 11
+    clients.ended(UUID(int=9999))
+    assert UUID(int=9999) not in clients.latest()
+
+
+def test_client_that_pushes_thousands_of_figures_has_so_many_kept() -> None:
+    """One that makes up names would fill it alone."""
+    from driver.monitoring.otlp_decoding import client_figures
+
+    data = MetricsData()
+    metrics = data.resource_metrics.add().scope_metrics.add().metrics
+    for number in range(2 * MAX_FIGURES_EACH):
+        metric = metrics.add()
+        metric.name = f"m{number}"
+        metric.gauge.data_points.add(as_int=number)
+    assert len(client_figures(data.SerializeToString(), MAX_FIGURES_EACH)) == MAX_FIGURES_EACH

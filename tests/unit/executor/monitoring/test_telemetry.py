@@ -1,0 +1,71 @@
+"""Brokers' figures on their way to the driver: brokers as processes."""
+
+import time
+from functools import partial
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from driver.controller.machine.cluster_state import CONTROLLER_ID
+from driver.controller.server import ControllerServer
+from sparklog.metrics import controller as controller_names
+from sparklog.metrics import network, process, server
+from sparklog.metrics.names import MetricName
+from tests.cluster import LocalCluster, wait_for
+
+PARTITIONS = 4
+RECORDS = 500
+
+
+def value(controller: ControllerServer, node_id: int, name: MetricName) -> float | None:
+    """Return the newest figure of a node, if it has sent one."""
+    received = controller.broker_metrics.latest().get(node_id)
+    return None if received is None else received.values.get(name)
+
+
+def sum_over_brokers(cluster: LocalCluster, name: MetricName) -> float:
+    """Return what all brokers tell together."""
+    return sum(value(cluster.controller, node_id, name) or 0 for node_id in cluster.broker_ids)
+
+
+def has_newer_figures(controller: ControllerServer, node_id: int, than_ms: int) -> bool:
+    """Whether a node has sent figures since then."""
+    received = controller.broker_metrics.latest().get(node_id)
+    return received is not None and received.received_at_ms > than_ms
+
+
+def test_figures_of_brokers_reach_the_driver_and_go_on_after_a_restart() -> None:
+    """What is shown is what was written, and a broker that comes again is heard again."""
+    with LocalCluster(brokers=2) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic("t", PARTITIONS, 2)])["t"].result(10)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 5})
+        for _ in range(RECORDS):
+            producer.produce("t", b"x" * 100)
+        assert producer.flush(10) == 0
+        expected = {
+            server.MESSAGES_IN.of(): RECORDS,
+            server.MESSAGES_IN.of(topic="t"): RECORDS,
+            server.LEADER_COUNT.of(): PARTITIONS,
+            server.PARTITION_COUNT.of(): 2 * PARTITIONS,
+            server.UNDER_REPLICATED.of(): 0,
+            server.BROKER_STATE.of(): 2 * 3,
+        }
+
+        def told() -> dict[MetricName, float]:
+            return {name: sum_over_brokers(cluster, name) for name in expected}
+
+        wait_for(lambda: told() == expected, "the figures of what was written")
+        assert sum_over_brokers(cluster, network.TOTAL_TIME.of("99thPercentile", request="Produce")) > 0
+        assert sum_over_brokers(cluster, process.CPU_TIME.of()) > 0
+        latest = cluster.controller.broker_metrics.latest()[CONTROLLER_ID].values
+        assert latest[controller_names.ACTIVE_BROKERS.of()] == 2
+        assert latest[controller_names.GLOBAL_PARTITIONS.of()] == PARTITIONS
+        assert latest[controller_names.OFFLINE_PARTITIONS.of()] == 0
+
+        cluster.kill(1)
+        cluster.launch(1)
+        restarted_ms = int(time.time() * 1000)
+        newer = partial(has_newer_figures, cluster.controller, 1, restarted_ms)
+        wait_for(newer, "the figures of the broker that was started again")

@@ -1,0 +1,90 @@
+"""What goes in and out, by topic and in all."""
+
+from executor.partitions.traffic import CHOICE_INTERVAL_MS, TOPICS_TOLD, BrokerTraffic, TrafficMeters
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metrics import server
+from sparklog.metrics.names import Metric
+from sparklog.metrics.registry import figures
+from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.requests import batch, fetch, produce
+
+
+@with_brokers(count=2)
+async def test_traffic_of_clients_and_followers_is_counted_apart(brokers: Brokers) -> None:
+    """Whoever pays for a network wants to know which of the two fills it."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    records = batch(5)
+    await channel.request(produce(topic_id, records))
+    await channel.request(fetch(topic_id, {0: 0}))
+
+    def value(metric: Metric, broker_id: int = 0, **tags: str) -> float:
+        return brokers.brokers[broker_id].replicas.metrics.snapshot(0)[metric.of(**tags)]
+
+    size = len(records)
+    assert value(server.MESSAGES_IN) == value(server.MESSAGES_IN, topic="t") == 5
+    assert value(server.BYTES_IN) == value(server.BYTES_IN, topic="t") == size
+    assert value(server.BYTES_OUT) == value(server.BYTES_OUT, topic="t") == size
+    assert value(server.REPLICATION_BYTES_OUT) == size
+    await until(lambda: value(server.REPLICATION_BYTES_IN, 1) == size, "the follower has it")
+    assert value(server.PRODUCE_REQUESTS, topic="t") == 1
+    assert value(server.FAILED_PRODUCE_REQUESTS) == 0
+
+
+@with_brokers(config={"message.max.bytes": "100"})
+async def test_batches_that_are_refused_are_counted_by_why(brokers: Brokers) -> None:
+    """A producer that sends garbage is found on the broker, where nobody reads its log."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    large, damaged = batch(value=b"x" * 200), bytearray(batch())
+    damaged[-1] ^= 1
+    for records in (large, bytes(damaged)):
+        await channel.request(produce(topic_id, records))
+    values = brokers.brokers[0].replicas.metrics.snapshot(0)
+    assert values[server.BYTES_REJECTED.of(topic="t")] == len(large)
+    assert values[server.INVALID_CRC.of()] == 1
+    assert values[server.PRODUCE_REQUESTS.of()] == 2
+    assert values[server.BYTES_IN.of()] == 0
+
+
+def test_topics_with_the_most_traffic_are_told_and_the_whole_has_all() -> None:
+    """A cluster with ten thousand topics must not send ten thousand series each second."""
+    traffic = BrokerTraffic()
+    meters = TrafficMeters(traffic, lambda topic: True)
+    for number in range(TOPICS_TOLD + 50):
+        traffic.of(f"t{number}").produced(1, 10 + number)
+    figures(meters.samples(0))
+    for number in range(TOPICS_TOLD + 50):
+        traffic.of(f"t{number}").produced(1, 10 + number)
+    values = figures(meters.samples(CHOICE_INTERVAL_MS))
+    told = {dict(name.tags)["topic"] for name in values if name.tags}
+    assert told == {f"t{number}" for number in range(50, TOPICS_TOLD + 50)}
+    assert values[server.MESSAGES_IN.of()] == 2 * (TOPICS_TOLD + 50)
+
+
+def test_topics_that_are_gone_are_told_no_more() -> None:
+    """Series of topics that were deleted years ago would fill every store of metrics."""
+    traffic, there = BrokerTraffic(), {"t", "u"}
+    meters = TrafficMeters(traffic, lambda topic: topic in there)
+    for topic in there:
+        traffic.of(topic).produced(1, 10)
+    figures(meters.samples(0))
+    there.remove("u")
+    values = figures(meters.samples(CHOICE_INTERVAL_MS))
+    assert {name.tags for name in values} == {(), (("topic", "t"),)}
+    assert values[server.BYTES_IN.of()] == 20
+
+
+def test_unusual_errors_count_as_failed_requests() -> None:
+    """That a partition has moved is a client's daily bread; a broker at its wits' end is not."""
+    traffic = BrokerTraffic()
+    topic = traffic.of("t")
+    topic.produce_failed(KafkaError(ErrorCode.not_leader_or_follower, ""), 1)
+    topic.produce_failed(KafkaError(ErrorCode.unknown_server_error, ""), 1)
+    topic.produce_failed(KafkaError(ErrorCode.out_of_order_sequence_number, ""), 1)
+    topic.fetched(0, ErrorCode.offset_out_of_range, by_follower=False)
+    topic.fetched(0, ErrorCode.unknown_server_error, by_follower=False)
+    values = figures(TrafficMeters(traffic, lambda topic: True).samples(0))
+    assert values[server.FAILED_PRODUCE_REQUESTS.of()] == 2
+    assert values[server.INVALID_SEQUENCE.of()] == 1
+    assert values[server.FAILED_FETCH_REQUESTS.of()] == 1
