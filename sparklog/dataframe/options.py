@@ -64,6 +64,8 @@ _READ_OPTIONS: Final = (
 _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
 _WRITE_OPTIONS: Final = ("topic",)
+_OPTIONS_OF_SPARK: Final = ("checkpointLocation",)
+"""What Spark itself heeds, and hands on to the sink of a stream with the rest."""
 _KAFKA_PREFIX: Final = "kafka."
 _DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
 _DURATION: Final = re.compile("([0-9]{1,12}) *(us|ms|s|m|min|h|d)?")
@@ -192,7 +194,11 @@ class WriteOptions:
         Raises:
             DataSourceOptionError: one is malformed, refused, or contradicts another.
         """
-        given = _Given(options, known=_WRITE_OPTIONS, without_effect=(*_READ_OPTIONS, *_WITHOUT_EFFECT))
+        given = _Given(
+            options,
+            known=(*_WRITE_OPTIONS, *_OPTIONS_OF_SPARK),
+            without_effect=(*_READ_OPTIONS, *_WITHOUT_EFFECT),
+        )
         kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
         topic = given.text("topic")
         if topic == "":

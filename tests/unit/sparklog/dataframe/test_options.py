@@ -230,6 +230,12 @@ def stream(**options: str) -> StreamReadOptions:
     return StreamReadOptions.parse(given, "own:9092")
 
 
+def test_options_that_spark_itself_heeds_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark hands them on with the sink's own: a healthy stream warns of nothing."""
+    WriteOptions.parse({"topic": "t", "checkpointLocation": "/c"}, "a:1")
+    assert caplog.messages == []
+
+
 def test_stream_options_by_default_begin_at_the_end_without_limits() -> None:
     """As with the connector: a stream is about what comes."""
     options = stream(subscribe="flights")
