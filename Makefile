@@ -28,8 +28,10 @@ help:  ## list the commands
 demo: quick-start  ## the main job: flights through a three-broker cluster, one broker killed on the way
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m jobs.demo
 
-serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C
+serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONNECT=port: Spark Connect as well
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/spark-submit --properties-file "$$SPARK_PROPERTIES_FILE" \
+		$(if $(CONNECT),--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin \
+		--conf spark.connect.grpc.binding.address=127.0.0.1 --conf spark.connect.grpc.binding.port=$(CONNECT)) \
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
 test: quick-start  ## lint, format, types, layers, then every test

@@ -42,6 +42,11 @@ def needs_spark(page: Path) -> bool:
     return any(re.search(r"\bspark\b", block.source) for block in blocks(page))
 
 
+def is_for_a_client(page: Path) -> bool:
+    """Return whether the page's code is a Spark Connect client's, in a process of its own."""
+    return any(".remote(" in block.source for block in blocks(page))
+
+
 def prose(page: Path) -> str:
     """Return the page without its code blocks."""
     return _ANY_BLOCK.sub("", page.read_text())
