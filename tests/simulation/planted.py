@@ -116,9 +116,9 @@ def _stale_broker_epoch() -> Sequence[Replacement]:
 
     check = alter_partition._check_members
 
-    def check_members(cluster: ClusterState, proposed: Any) -> None:
+    def check_members(cluster: ClusterState, partition: Any, proposed: Any) -> None:
         members = tuple(replace(member, broker_epoch=-1) for member in proposed.new_isr_with_epochs)
-        check(cluster, replace(proposed, new_isr_with_epochs=members))
+        check(cluster, partition, replace(proposed, new_isr_with_epochs=members))
 
     return [
         Replacement(PartitionLeader, "_is_eligible", is_eligible),

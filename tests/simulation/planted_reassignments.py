@@ -26,8 +26,9 @@ def _removed_before_in_sync() -> Sequence[Replacement]:
 def _added_into_isr() -> Sequence[Replacement]:
     change = alter_reassignments.change_partition
 
-    def change_with_new(*arguments: Any, isr: Any, assignment: Assignment) -> Any:
-        return change(*arguments, isr=(*isr, *set(assignment.adding) - set(isr)), assignment=assignment)
+    def change_with_new(*arguments: Any, isr: Any, assignment: Assignment, **named: Any) -> Any:
+        isr = (*isr, *set(assignment.adding) - set(isr))
+        return change(*arguments, isr=isr, assignment=assignment, **named)
 
     return [Replacement(alter_reassignments, "change_partition", change_with_new)]
 
@@ -35,8 +36,8 @@ def _added_into_isr() -> Sequence[Replacement]:
 def _cancelled_stays_in_isr() -> Sequence[Replacement]:
     change = alter_reassignments.change_partition
 
-    def change_replicas_only(partition: Any, *arguments: Any, isr: Any, assignment: Assignment) -> Any:
-        return change(partition, *arguments, isr=partition.isr, assignment=assignment)
+    def change_replicas_only(partition: Any, *arguments: Any, isr: Any, **named: Any) -> Any:
+        return change(partition, *arguments, isr=partition.isr, **named)
 
     return [Replacement(alter_reassignments, "change_partition", change_replicas_only)]
 
