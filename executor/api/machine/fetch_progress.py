@@ -12,7 +12,7 @@ Pure. Source: Kafka's FetchParams, DelayedFetch and FetchSession.
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from executor.api.machine.fetch_context import NEVER_TOLD, CachedPartition, FetchContext
+from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 from sparklog.wire.fetch_metadata import NO_SESSION_ID
@@ -177,12 +177,8 @@ class FetchProgress:
             asked = fetched.asked
             if fetched.cold is not None and fetched.error_code is ErrorCode.none:
                 continue  # it was not read yet, and is answered without for another's sake
-            if fetched.diverging_epoch is None:
-                asked.told_high_watermark = fetched.high_watermark
-                asked.told_log_start_offset = fetched.log_start_offset
-            else:
-                # Whoever asks cuts its log first, and takes no offsets until it has.
-                asked.told_high_watermark = asked.told_log_start_offset = NEVER_TOLD
+            asked.told_high_watermark = fetched.high_watermark
+            asked.told_log_start_offset = fetched.log_start_offset
             if fetched.size_bytes:
                 # Whoever got records goes to the end of the line, for the next answer's bytes.
                 changed.pop(asked.key, None)

@@ -14,7 +14,7 @@ Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard 
 from collections.abc import Callable
 from typing import Any
 
-from executor.api.machine.fetch_context import CachedPartition, FetchContext, PartitionKey
+from executor.api.machine.fetch_context import NEVER_TOLD, CachedPartition, FetchContext, PartitionKey
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.fetch_metadata import FINAL_EPOCH, FULL_EPOCH, NO_SESSION_ID, epoch_after
 from sparklog.wire.requests import Peer
@@ -193,6 +193,9 @@ def _update(context: FetchContext, body: Any, api_version: int) -> None:
             partition = partitions.get(key)
             if partition is None:
                 partition = partitions[key] = CachedPartition(key, context)
+            elif context.is_follower:
+                # It may have had no use for the last answer: it had to cut its log, or was in another epoch.
+                partition.told_high_watermark = partition.told_log_start_offset = NEVER_TOLD
             partition.fetch_offset = asked.fetch_offset
             partition.max_bytes = asked.partition_max_bytes
             if api_version >= 9:

@@ -267,23 +267,25 @@ async def test_session_tells_only_what_changed(brokers: Brokers) -> None:
     assert rows(await channel.request(fetch(topic_id, {}, session_epoch=5, **session))) == []
 
 
-@with_brokers()
-async def test_session_tells_offsets_again_that_came_with_a_diverging_epoch(brokers: Brokers) -> None:
-    """A follower that has to cut its log takes nothing else from that answer.
+@with_brokers(count=2)
+async def test_session_tells_a_follower_again_what_it_had_no_use_for(brokers: Brokers) -> None:
+    """One that has to cut its log takes nothing else from that answer.
 
-    Where nothing is appended afterwards, its high watermark stayed behind for good.
+    Where nothing was appended afterwards, its high watermark stayed behind for good.
     """
-    topic_id = await brokers.create_topic("t", [(0,)])
+    topic_id = await brokers.create_topic("t", [(0, 1)])
     channel = await brokers.connect(0)
-    await fill(channel, topic_id, 2)
+    await fill(channel, topic_id, 2, acks=-1)
+    follower = {"replica": (1, brokers.brokers[1].broker_epoch), "last_fetched_epoch": 0}
+    await brokers.stop(1)
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
-    diverging = fetch(topic_id, {0: 3}, session_epoch=0, last_fetched_epoch=0)
-    response = await channel.request(diverging)
+    response = await channel.request(fetch(topic_id, {0: 3}, session_epoch=0, **follower))
     (row,) = rows(response)
     assert (row.diverging_epoch.end_offset, row.high_watermark) == (2, 2)
-    cut = fetch(topic_id, {0: 2}, session_id=response.session_id, session_epoch=1, last_fetched_epoch=0)
-    (row,) = rows(await channel.request(cut))
+    session = {"session_id": response.session_id, **follower}
+    (row,) = rows(await channel.request(fetch(topic_id, {0: 2}, session_epoch=1, **session)))
     assert (row.error_code, row.high_watermark, offsets_of(row)) == (ErrorCode.none, 2, [])
+    assert rows(await channel.request(fetch(topic_id, {}, session_epoch=2, **session))) == []
 
 
 @with_brokers(count=1)
