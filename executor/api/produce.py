@@ -134,4 +134,7 @@ class ProduceHandler:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.partitions) > _PARTITIONS_AT_ONCE:
             return produce_response_in_steps(produce, self._table)
-        return produce_response(produce, self._table)
+        response = produce_response(produce, self._table)
+        # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
+        produce.partitions.clear()
+        return response

@@ -103,12 +103,15 @@ class Deferred:
         if self.completed:
             raise RuntimeError("a deferred answer was completed twice")
         self.completed = True
+        # Whoever waits for a request holds this, and these hold him and the answer: a cycle, otherwise, that
+        # keeps the files of its records open until garbage is collected.
+        on_complete, self._on_complete, self.on_abandoned = self._on_complete, None, None
         if self.abandoned:
             return
-        if self._on_complete is None:
+        if on_complete is None:
             self._response = response  # completed before the handler returned it
         else:
-            self._on_complete(response)
+            on_complete(response)
 
     def bind(self, on_complete: Callable[[Response], None]) -> None:
         """Have `on_complete` called with the response, at once if it is already there. For the connection."""

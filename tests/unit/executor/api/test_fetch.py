@@ -1,8 +1,11 @@
 """Fetch over real logs and a real listener: consumers, followers, long polls, sessions."""
 
 import asyncio
+import contextlib
+import gc
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -25,6 +28,15 @@ def offsets_of(row: Any) -> list[int]:
 async def fill(channel: Channel, topic_id: UUID, batches: int, partitions: int = 1, acks: int = 1) -> None:
     for _ in range(batches):
         await channel.request(produce(topic_id, *[batch(value=bytes(100))] * partitions, acks=acks))
+
+
+def open_below(directory: Path) -> list[str]:
+    """Return the files of a log that this process has open, whatever its directory is called by now."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [name for name in found if name.startswith(str(directory))]
 
 
 @with_brokers(count=1)
@@ -240,6 +252,26 @@ async def test_fetch_whose_connection_ends_while_it_waits_leaves_nothing_behind(
     await until(
         lambda: len(brokers.replica(0, topic_id).progress.consumer_readers) == 0, "the fetch is forgotten"
     )
+
+
+@with_brokers()
+async def test_fetch_that_waited_leaves_no_file_open_once_it_is_answered(brokers: Brokers) -> None:
+    """Garbage is collected seldom; until then the bytes of a deleted log would stay on the disk."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    reader, writer = await brokers.connect(0), await brokers.connect(0)
+    directory = brokers.replica(0, topic_id).log.directory
+    gc.collect()
+    gc.disable()
+    try:
+        waiting = reader.request(fetch(topic_id, {0: 0}, max_wait_ms=20_000), timeout_ms=25_000)
+        await until(lambda: len(brokers.brokers[0].replicas.delayed) == 1, "the fetch waits")
+        await fill(writer, topic_id, 1)
+        (row,) = rows(await waiting)
+        assert offsets_of(row) == [0]
+        await brokers.delete_topic(topic_id)
+        await until(lambda: not open_below(directory), "the log's files are closed")
+    finally:
+        gc.enable()
 
 
 # --- sessions ---------------------------------------------------------------------------------------
