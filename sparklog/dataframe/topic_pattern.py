@@ -4,11 +4,12 @@ There is no JVM where Spark makes Python data sources. The package `regex` knows
 Python's `re` lacks (`[a-z&&[^x]]`, `\p{Alpha}`, flags in the middle); the rest is written in its way here.
 """
 
-from typing import Final
-
-import regex
+from typing import TYPE_CHECKING, Final
 
 from sparklog.dataframe.errors import DataSourceOptionError
+
+if TYPE_CHECKING:
+    import regex
 
 __all__ = ["compile_java_pattern"]
 
@@ -25,6 +26,8 @@ def compile_java_pattern(option: str, pattern: str) -> "regex.Pattern[str]":
     Raises:
         DataSourceOptionError: it is not a pattern, or one that only Java understands.
     """
+    import regex  # a twentieth of a second: not for every task of every read
+
     try:
         return regex.compile(_translated(pattern), regex.VERSION1)
     except regex.error as error:
