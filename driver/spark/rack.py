@@ -153,7 +153,7 @@ class Rack:
     @property
     def _description(self) -> str:
         # Spark's own pages make a link of it, and put before the path whatever a proxy needs.
-        return f'<a href="/log/">sparklog {self.name}</a>: broker {self._brokers}'
+        return f'sparklog {self.name}: <a href="/log/">broker {self._brokers}</a>'
 
     def _run_job(self) -> list[BrokerEnd]:
         context = self._slots.spark_context

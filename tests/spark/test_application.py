@@ -99,7 +99,7 @@ def test_cluster_shows_its_brokers_in_the_spark_ui(spark: SparkSession) -> None:
         address = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
         with urllib.request.urlopen(f"{address}/jobs?status=running") as response:
             (job,) = json.load(response)
-        assert job["description"] == "sparklog rack-0: broker 0"
+        assert job["description"] == 'sparklog rack-0: <a href="/log/">broker 0</a>'
         assert job["name"] == "Kafka broker 0 (rack-0)"
 
 
