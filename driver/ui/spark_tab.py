@@ -14,6 +14,7 @@ from driver.ui.pages.html import Html
 
 __all__ = ["OVERVIEW", "AskedPage", "SparkTab"]
 
+OLD_MS: Final = 5_000
 _CLASS: Final = "sparklog.ui.LogTab"
 
 
@@ -41,8 +42,8 @@ class SparkTab:
         self._java = java_tab
 
     @classmethod
-    def attach(cls, context: SparkContext) -> Self:
-        """Compile the tab and put it into the UI.
+    def attach(cls, context: SparkContext, *, old_ms: int = OLD_MS) -> Self:
+        """Compile the tab and put it into the UI; figures older than `old_ms` are said to be old.
 
         Raises:
             NoPlaceError: there is none.
@@ -53,7 +54,9 @@ class SparkTab:
         user_interface = java_context.sc().ui()
         if user_interface.isEmpty():
             raise NoPlaceError("spark.ui.enabled is false")
-        tab = instance_of(context, compiled(context, _CLASS, java_source("LogTab")), user_interface.get())
+        java_class = compiled(context, _CLASS, java_source("LogTab"))
+        # As text, for Java to read: a small number would come there as an Integer.
+        tab = instance_of(context, java_class, user_interface.get(), str(old_ms))
         tab.attach()
         return cls(tab)
 

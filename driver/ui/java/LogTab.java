@@ -33,17 +33,18 @@ public final class LogTab extends SparkUITab {
     private static final int MAX_PAGES = 64;
     private static final int MAX_ASKED = 32;
     private static final long WAIT_MS = 1000;
-    /** Figures of that age are said to be old. */
-    private static final long OLD_MS = 5000;
 
     private final SparkUI ui;
+    private final long oldMs;
     private final Map pages = new LinkedHashMap(16, 0.75f, true);
     private final ArrayBlockingQueue asked = new ArrayBlockingQueue(MAX_ASKED);
     private volatile long heardMs = System.currentTimeMillis();
 
-    public LogTab(SparkUI ui) {
+    /** Figures older than `oldMs` are said to be old. */
+    public LogTab(SparkUI ui, String oldMs) {
         super(ui, "log");
         this.ui = ui;
+        this.oldMs = Long.parseLong(oldMs);
         attachPage(new LogPage(this, "", "Log"));
         attachPage(new LogPage(this, "topics", "Topics"));
         attachPage(new LogPage(this, "topic", "Topic"));
@@ -87,7 +88,7 @@ public final class LogTab extends SparkUITab {
         synchronized (pages) {
             Page known = (Page) pages.get(key);
             long startedMs = System.currentTimeMillis();
-            if (key.equals("") || startedMs - heardMs > OLD_MS || !asked.offer(key)) {
+            if (key.equals("") || startedMs - heardMs > oldMs || !asked.offer(key)) {
                 return known;
             }
             long leftMs = WAIT_MS;
@@ -106,6 +107,16 @@ public final class LogTab extends SparkUITab {
             }
             return known;
         }
+    }
+
+    String age(Page page) {
+        long ageMs = Math.max(0, System.currentTimeMillis() - page.putMs);
+        if (ageMs <= oldMs) {
+            return "<p id=\"sparklog-age\" class=\"text-secondary\">Figures of "
+                + ageMs / 1000 + "." + ageMs % 1000 / 100 + " s ago</p>";
+        }
+        return "<p id=\"sparklog-age\" class=\"alert alert-warning\">These figures are "
+            + ageMs / 1000 + " s old: the driver's Python does not put new ones here.</p>";
     }
 
     static final class Page {
@@ -155,7 +166,7 @@ public final class LogTab extends SparkUITab {
                 content = "<p id=\"sparklog-age\" class=\"alert alert-warning\">There are no figures yet.</p>";
             } else {
                 String root = escaped(UIUtils.prependBaseUri(request, tab.basePath(), ""));
-                content = age(page) + page.html.replace(UI_ROOT_MARK, root);
+                content = tab.age(page) + page.html.replace(UI_ROOT_MARK, root);
             }
             final Unparsed body = new Unparsed(
                 "<div id=\"sparklog\">" + content + "</div>"
@@ -200,16 +211,6 @@ public final class LogTab extends SparkUITab {
         private static String parameter(HttpServletRequest request, String name, int maxLength) {
             String given = request.getParameter(name);
             return given == null || given.length() > maxLength || given.indexOf('\n') >= 0 ? "" : given;
-        }
-
-        private static String age(Page page) {
-            long ageMs = Math.max(0, System.currentTimeMillis() - page.putMs);
-            if (ageMs <= OLD_MS) {
-                return "<p id=\"sparklog-age\" class=\"text-secondary\">Figures of "
-                    + ageMs / 1000 + "." + ageMs % 1000 / 100 + " s ago</p>";
-            }
-            return "<p id=\"sparklog-age\" class=\"alert alert-warning\">These figures are "
-                + ageMs / 1000 + " s old: the driver's Python does not put new ones here.</p>";
         }
 
         private static String escaped(String text) {

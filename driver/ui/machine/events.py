@@ -77,6 +77,8 @@ def _joined(subjects: Sequence[str]) -> str:
 def _changes(before: MetadataImage, committed: CommittedImage) -> Iterator[_Change]:
     after = committed.image
     yield from _broker_changes(before, committed)
+    if after.topics is before.topics:
+        return
     for topic_id, topic in after.topics.by_id.items():
         known = before.topics.by_id.get(topic_id)
         if known is topic:
@@ -85,9 +87,8 @@ def _changes(before: MetadataImage, committed: CommittedImage) -> Iterator[_Chan
             yield _Change("topic created", topic.name, "")
             continue
         yield from _partition_changes(known, topic, committed)
-    for topic_id, topic in before.topics.by_id.items():
-        if topic_id not in after.topics.by_id:
-            yield _Change("topic deleted", topic.name, "")
+    for topic_id in before.topics.by_id.keys() - after.topics.by_id.keys():
+        yield _Change("topic deleted", before.topics.by_id[topic_id].name, "")
 
 
 def _broker_changes(before: MetadataImage, committed: CommittedImage) -> Iterator[_Change]:

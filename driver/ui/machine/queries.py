@@ -6,12 +6,15 @@ of Spark's Kafka connector, {"topic": {"0": 12}}, which ours has too; a source o
 """
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from driver.ui.machine.status import QueryStatus, SourceStatus
 
 __all__ = ["query_status"]
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def query_status(progress: str, failure: str | None = None) -> QueryStatus | None:
@@ -54,7 +57,8 @@ def _offsets(value: Any) -> Mapping[str, Mapping[str, int]] | None:
         return None
     if not all(isinstance(offset, int) for each in value.values() for offset in each.values()):
         return None
-    return value
+    # A stream of ours notes other things beside the topics, under what is no topic's name.
+    return {topic: offsets for topic, offsets in value.items() if _TOPIC_NAME.fullmatch(topic)}
 
 
 def _lag(end: Mapping[str, Mapping[str, int]], latest: Mapping[str, Mapping[str, int]]) -> int:

@@ -5,6 +5,7 @@ same object as last time nothing is looked at again, and of an image that is the
 kept is as large as the newest image.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -64,6 +65,13 @@ class TopicHealth:
         self._min_insync_replicas = min_insync_replicas
         self._image = EMPTY_IMAGE
         self._looked: dict[UUID, _Looked] = {}
+        self._led: Counter[BrokerId] = Counter()
+        self._held: Counter[BrokerId] = Counter()
+        self._in_sync: Counter[BrokerId] = Counter()
+        self._found: Counter[Trouble] = Counter()
+        self._partition_count = 0
+        self._troubled: dict[UUID, tuple[PartitionTrouble, ...]] = {}
+        """Of the topics in which some are."""
         self.names: tuple[str, ...] = ()
         """Of all topics, in order."""
         self.loads: Mapping[BrokerId, BrokerLoad] = {}
@@ -73,21 +81,31 @@ class TopicHealth:
 
     def look_at(self, image: MetadataImage) -> int:
         """Take a newer image in; return how many topics had to be looked at."""
-        if image is self._image:
+        before, self._image = self._image, image
+        topics, same_configs = image.topics.by_id, image.configs is before.configs
+        if same_configs and image.topics is before.topics:
             return 0
-        looked, again = {}, 0
-        for topic_id, topic in image.topics.by_id.items():
-            known = self._looked.get(topic_id)
-            minimum = self._min_insync_replicas(image.topic_configs(topic.name))
-            if known is None or known.topic is not topic or known.min_insync_replicas != minimum:
-                known = _look_at(topic, minimum)
-                again += 1
-            looked[topic_id] = known
-        if again or len(looked) != len(self._looked):
-            self._looked = looked
+        changed, looked = [], self._looked
+        for topic_id, topic in topics.items():
+            known = looked.get(topic_id)
+            if (
+                known is None
+                or known.topic is not topic
+                or (not same_configs and self._minimum(topic) != known.min_insync_replicas)
+            ):
+                changed.append(topic)
+        gone = looked.keys() - topics.keys()
+        named_anew = bool(gone) or any(topic.topic_id not in looked for topic in changed)
+        for topic_id in gone:
+            self._take_out(topic_id)
+        for topic in changed:
+            self._take_out(topic.topic_id)
+            self._take_in(_look_at(topic, self._minimum(topic)))
+        if named_anew:
+            self.names = tuple(sorted(image.topics.by_name))
+        if changed or gone:
             self._add_up()
-        self._image = image
-        return again
+        return len(changed)
 
     def summaries(self, first: int, count: int) -> tuple[TopicSummary, ...]:
         """Return up to `count` topics by name, from the one with number `first` on."""
@@ -96,32 +114,58 @@ class TopicHealth:
             self._looked[by_name[name].topic_id].summary for name in self.names[first : first + count]
         )
 
+    def _minimum(self, topic: TopicImage) -> int:
+        return self._min_insync_replicas(self._image.topic_configs(topic.name))
+
+    def _take_in(self, looked: _Looked) -> None:
+        topic_id = looked.topic.topic_id
+        self._looked[topic_id] = looked
+        self._led.update(looked.led)
+        self._held.update(looked.held)
+        self._in_sync.update(looked.in_sync)
+        self._found.update(_found(looked.summary))
+        self._partition_count += looked.summary.partitions
+        if looked.troubled:
+            self._troubled[topic_id] = looked.troubled
+
+    def _take_out(self, topic_id: UUID) -> None:
+        looked = self._looked.pop(topic_id, None)
+        if looked is None:
+            return
+        self._led.subtract(looked.led)
+        self._held.subtract(looked.held)
+        self._in_sync.subtract(looked.in_sync)
+        self._found.subtract(_found(looked.summary))
+        self._partition_count -= looked.summary.partitions
+        self._troubled.pop(topic_id, None)
+
     def _add_up(self) -> None:
-        led: Counter[BrokerId] = Counter()
-        held: Counter[BrokerId] = Counter()
-        in_sync: Counter[BrokerId] = Counter()
-        count, found, troubled = 0, Counter[Trouble](), list[PartitionTrouble]()
-        for looked in self._looked.values():
-            led.update(looked.led)
-            held.update(looked.held)
-            in_sync.update(looked.in_sync)
-            count += looked.summary.partitions
-            found[Trouble.OFFLINE] += looked.summary.offline
-            found[Trouble.UNDER_MIN_ISR] += looked.summary.under_min_isr
-            found[Trouble.UNDER_REPLICATED] += looked.summary.under_replicated
-            troubled += looked.troubled
-        troubled.sort(key=lambda each: (_WORST_FIRST.index(each.trouble), each.topic, each.partition))
-        self.names = tuple(sorted(looked.summary.name for looked in self._looked.values()))
+        troubled = [each for of_topic in self._troubled.values() for each in of_topic]
+        first = heapq.nsmallest(
+            _MAX_TROUBLED,
+            troubled,
+            key=lambda each: (_WORST_FIRST.index(each.trouble), each.topic, each.partition),
+        )
         self.loads = {
-            broker_id: BrokerLoad(led[broker_id], held[broker_id], in_sync[broker_id]) for broker_id in held
+            broker_id: BrokerLoad(self._led[broker_id], held, self._in_sync[broker_id])
+            for broker_id, held in self._held.items()
+            if held
         }
         self.partitions = PartitionsStatus(
-            count=count,
-            offline=found[Trouble.OFFLINE],
-            under_min_isr=found[Trouble.UNDER_MIN_ISR],
-            under_replicated=found[Trouble.UNDER_REPLICATED],
-            troubled=tuple(troubled[:_MAX_TROUBLED]),
+            count=self._partition_count,
+            offline=self._found[Trouble.OFFLINE],
+            under_min_isr=self._found[Trouble.UNDER_MIN_ISR],
+            under_replicated=self._found[Trouble.UNDER_REPLICATED],
+            troubled=tuple(first),
         )
+
+
+def _found(summary: TopicSummary) -> Mapping[Trouble, int]:
+    return {
+        Trouble.OFFLINE: summary.offline,
+        Trouble.UNDER_MIN_ISR: summary.under_min_isr,
+        Trouble.UNDER_REPLICATED: summary.under_replicated,
+    }
 
 
 def _look_at(topic: TopicImage, min_insync_replicas: int) -> _Looked:

@@ -45,6 +45,14 @@ def test_source_of_another_kind_has_no_lag() -> None:
         assert status.sources[0].description == "sparklog[a]"
 
 
+def test_what_a_stream_notes_beside_its_topics_is_neither_read_nor_lag() -> None:
+    """Our own streams keep in their offsets where the first batch began."""
+    end = {"a": {"0": 1}, "start of the first batch/a": {"0": 0}}
+    status = query_status(progress(endOffset=end, latestOffset={**end, "a": {"0": 3}}))
+    assert status is not None
+    assert (status.sources[0].description, status.sources[0].lag) == ("a", 2)
+
+
 def test_offsets_that_are_text_are_read_as_what_they_say() -> None:
     """Spark gives a source's offsets as JSON where it can, else as the text of it."""
     status = query_status(progress(endOffset='{"a":{"0":1}}', latestOffset='{"a":{"0":4}}'))
