@@ -1,0 +1,61 @@
+"""The command: `python -m jobs.top [--once] BOOTSTRAP`."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from jobs.top.observation import ClusterWatch
+from sparklog.client.config import parse_bootstrap_servers
+from sparklog.errors import KafkaError
+
+REFRESH_S: Final = 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show the overview until Ctrl-C; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.top", description="The overview of a Kafka cluster, in a terminal."
+    )
+    parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
+    parser.add_argument("--once", action="store_true", help="print it once and end")
+    options = parser.parse_args(arguments)
+    try:
+        from rich.console import Console
+        from rich.live import Live
+
+        from jobs.top.screen import screen
+    except ImportError:
+        print("jobs.top needs the package rich: pip install 'sparklog[top]'", file=sys.stderr)
+        return 1
+    try:
+        watch = ClusterWatch(parse_bootstrap_servers(options.bootstrap))
+        overview = watch.look()
+    except (KafkaError, ValueError) as error:
+        print(f"No cluster answers at {options.bootstrap}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    console = Console()
+    if options.once or not console.is_terminal:
+        console.print(screen(overview, console.height if console.is_terminal else sys.maxsize))
+        watch.close()
+        return 0
+    try:
+        with Live(screen(overview, console.height), console=console, screen=True) as live:
+            while True:
+                began_s = time.monotonic()
+                try:
+                    live.update(screen(watch.look(), console.height), refresh=True)
+                except KafkaError as error:
+                    live.update(f"The cluster does not answer: {error}", refresh=True)
+                time.sleep(max(0.1, began_s + REFRESH_S - time.monotonic()))
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        watch.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""One look at a cluster by Kafka's own APIs, and what it says together with the look before it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.metadata.v12.request import MetadataRequest
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.config import ClientConfig
+from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
+from sparklog.client.offsets import SpecialOffset, list_offsets
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
+from sparklog.wire.blocking import BlockingChannel
+
+__all__ = ["BrokerRow", "ClusterWatch", "Overview", "QuorumRow", "TopicRow", "Troubled"]
+
+TIMEOUT_MS: Final = 3_000
+
+
+class BrokerRow(NamedTuple):
+    """A broker; None is what it did not say."""
+
+    node_id: BrokerId
+    address: str
+    rack: str | None
+    is_fenced: bool
+    led: int
+    held: int
+    in_sync: int
+    records_in_per_s: float | None
+    log_bytes: int | None
+    usable_bytes: int | None
+    offline_directories: int
+
+
+class TopicRow(NamedTuple):
+    """A topic."""
+
+    name: str
+    partitions: int
+    records: int | None
+    """Offsets from the high watermarks; those of deleted records count."""
+    records_in_per_s: float | None
+    log_bytes: int | None
+    """Of all its replicas."""
+
+
+class Troubled(NamedTuple):
+    """A partition that nobody leads, or whose replicas are not all in sync."""
+
+    name: str
+    leader: BrokerId | None
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+
+
+class QuorumRow(NamedTuple):
+    """A voter of the metadata log, and what it has not fetched."""
+
+    node_id: BrokerId
+    lag: int | None
+
+
+class Overview(NamedTuple):
+    """The cluster at one moment."""
+
+    cluster_id: str
+    controller_id: BrokerId | None
+    leader_epoch: int | None
+    voters: tuple[QuorumRow, ...]
+    brokers: tuple[BrokerRow, ...]
+    topics: tuple[TopicRow, ...]
+    """Those written to most first."""
+    partitions: int
+    troubled: tuple[Troubled, ...]
+    """Those without a leader first."""
+
+
+class _Look(NamedTuple):
+    taken_ms: int
+    high_watermarks: Mapping[TopicPartition, Offset]
+
+
+class ClusterWatch:
+    """Looks at one cluster again and again; belongs to one thread."""
+
+    def __init__(self, bootstrap_servers: tuple[tuple[str, int], ...]) -> None:
+        config = ClientConfig(
+            bootstrap_servers=bootstrap_servers,
+            client_id="sparklog-top",
+            request_timeout_ms=TIMEOUT_MS,
+            api_timeout_ms=TIMEOUT_MS,
+        )
+        self._bootstrap = bootstrap_servers
+        self._client = ClusterClient(config)
+        self._before: _Look | None = None
+
+    def look(self) -> Overview:
+        """Ask, and return what was answered.
+
+        Raises:
+            KafkaError: nobody answers at the addresses that are known.
+        """
+        with self._bootstrap_channel() as channel:
+            # Brokers that are fenced are named only since Kafka 4.0; older ones name the others.
+            channel.negotiate()
+            cluster = channel.request(
+                DescribeClusterRequest(
+                    include_cluster_authorized_operations=False, include_fenced_brokers=True
+                )
+            )
+            metadata = channel.request(
+                MetadataRequest(
+                    topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+                )
+            )
+            quorum = _quorum(channel)
+        leaders = {
+            TopicPartition(topic.name, each.partition_index): each.leader_id
+            for topic in metadata.topics
+            for each in topic.partitions
+            if each.leader_id >= 0
+        }
+        look = self._offsets(leaders)
+        directories = describe_log_dirs(self._client, [broker.node_id for broker in metadata.brokers], None)
+        overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders)
+        self._before = look
+        return overview
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def _bootstrap_channel(self) -> BlockingChannel:
+        failure: KafkaError | None = None
+        for host, port in self._bootstrap:
+            try:
+                return BlockingChannel(host, port, "sparklog-top", timeout_s=TIMEOUT_MS / 1_000)
+            except KafkaError as error:
+                failure = error
+        assert failure is not None, "there is at least one address"
+        raise failure
+
+    def _offsets(self, leaders: Mapping[TopicPartition, BrokerId]) -> _Look:
+        try:
+            self._client.topics()
+            listed = list_offsets(self._client, dict.fromkeys(leaders, SpecialOffset.LATEST))
+        except KafkaError:  # a leader has gone since, and the next look finds another one
+            listed = {}
+        offsets = {each: found.offset for each, found in listed.items() if found.offset is not None}
+        return _Look(monotonic_ms(), offsets)
+
+
+def _quorum(channel: BlockingChannel) -> Any:
+    """Return who votes; None if who was asked does not tell."""
+    topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),))
+    try:
+        answer = channel.request(DescribeQuorumRequest(topics=(topic,)))
+    except KafkaError:
+        return None
+    if answer.error_code is not ErrorCode.none:
+        return None
+    return answer.topics[0].partitions[0]
+
+
+def _overview(
+    cluster: Any,
+    metadata: Any,
+    quorum: Any,
+    directories: Mapping[BrokerId, BrokerDirectories],
+    look: _Look,
+    before: _Look | None,
+    leaders: Mapping[TopicPartition, BrokerId],
+) -> Overview:
+    rates = _rates(look, before)
+    held, in_sync = Counter[BrokerId](), Counter[BrokerId]()
+    troubled, partitions = list[Troubled](), 0
+    for topic in metadata.topics:
+        for each in topic.partitions:
+            partitions += 1
+            held.update(each.replica_nodes)
+            in_sync.update(each.isr_nodes)
+            if each.leader_id < 0 or set(each.replica_nodes) - set(each.isr_nodes):
+                leader = None if each.leader_id < 0 else each.leader_id
+                name = f"{topic.name}-{each.partition_index}"
+                troubled.append(Troubled(name, leader, each.replica_nodes, each.isr_nodes))
+    led = Counter(leaders.values())
+    return Overview(
+        cluster_id=cluster.cluster_id,
+        controller_id=None if quorum is None else quorum.leader_id,
+        leader_epoch=None if quorum is None else quorum.leader_epoch,
+        voters=() if quorum is None else tuple(_voters(quorum)),
+        brokers=tuple(
+            _broker(broker, led, held, in_sync, directories.get(broker.broker_id), leaders, rates)
+            for broker in sorted(cluster.brokers, key=lambda broker: broker.broker_id)
+        ),
+        topics=_topics(metadata, look, rates, directories),
+        partitions=partitions,
+        troubled=tuple(sorted(troubled, key=lambda each: (each.leader is not None, each.name))),
+    )
+
+
+def _rates(look: _Look, before: _Look | None) -> dict[TopicPartition, float]:
+    if before is None or look.taken_ms <= before.taken_ms:
+        return {}
+    elapsed_s = (look.taken_ms - before.taken_ms) / 1_000
+    return {
+        each: max(0, offset - before.high_watermarks[each]) / elapsed_s
+        for each, offset in look.high_watermarks.items()
+        if each in before.high_watermarks
+    }
+
+
+def _voters(quorum: Any) -> Iterable[QuorumRow]:
+    voters = quorum.current_voters
+    # The controller's own log is the longest; where it is not a replica, the high watermark stands for it.
+    end = max((quorum.high_watermark, *(voter.log_end_offset for voter in voters)))
+    for voter in voters:
+        yield QuorumRow(voter.replica_id, None if voter.log_end_offset < 0 else end - voter.log_end_offset)
+
+
+def _broker(
+    broker: Any,
+    led: Counter[BrokerId],
+    held: Counter[BrokerId],
+    in_sync: Counter[BrokerId],
+    directories: BrokerDirectories | None,
+    leaders: Mapping[TopicPartition, BrokerId],
+    rates: Mapping[TopicPartition, float],
+) -> BrokerRow:
+    own = [rate for each, rate in rates.items() if leaders.get(each) == broker.broker_id]
+    return BrokerRow(
+        node_id=broker.broker_id,
+        address=f"{broker.host}:{broker.port}",
+        rack=broker.rack,
+        is_fenced=getattr(broker, "is_fenced", False),
+        led=led[broker.broker_id],
+        held=held[broker.broker_id],
+        in_sync=in_sync[broker.broker_id],
+        records_in_per_s=sum(own) if rates else None,
+        log_bytes=None if directories is None else sum(directories.sizes.values()),
+        usable_bytes=None if directories is None else directories.usable_bytes,
+        offline_directories=0 if directories is None else directories.offline,
+    )
+
+
+def _topics(
+    metadata: Any,
+    look: _Look,
+    rates: Mapping[TopicPartition, float],
+    directories: Mapping[BrokerId, BrokerDirectories],
+) -> tuple[TopicRow, ...]:
+    records, size = Counter[str](), Counter[str]()
+    rate: dict[str, float] = {}
+    for each, offset in look.high_watermarks.items():
+        records[each.topic] += offset
+    for each, per_s in rates.items():
+        rate[each.topic] = rate.get(each.topic, 0.0) + per_s
+    for broker in directories.values():
+        for each, size_bytes in broker.sizes.items():
+            size[each.topic] += size_bytes
+    rows = [
+        TopicRow(
+            name=topic.name,
+            partitions=len(topic.partitions),
+            records=records.get(topic.name),
+            records_in_per_s=rate.get(topic.name, 0.0) if rates else None,
+            log_bytes=size.get(topic.name) if directories else None,
+        )
+        for topic in metadata.topics
+    ]
+    return tuple(sorted(rows, key=lambda row: (-(row.records_in_per_s or 0), row.name)))

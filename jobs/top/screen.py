@@ -1,0 +1,105 @@
+"""The overview as a terminal shows it: no taller than the window, what needs somebody first."""
+
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from driver.ui.pages.figures import count, rate, size
+from jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
+
+__all__ = ["screen"]
+
+MAX_TROUBLED: Final = 10
+_LINES_AROUND: Final = 14
+"""Of titles, headings and rules, beside the rows."""
+
+
+def screen(overview: Overview, height: int) -> RenderableType:
+    """Return what to print into `height` lines."""
+    troubled = overview.troubled[:MAX_TROUBLED]
+    left = height - _LINES_AROUND - len(overview.brokers) - len(troubled)
+    parts: list[RenderableType] = [_head(overview), _brokers(overview.brokers)]
+    if troubled:
+        parts.append(_troubled(troubled, len(overview.troubled)))
+    parts.append(_topics(overview.topics[: max(3, left)], len(overview.topics)))
+    return Group(*parts)
+
+
+def _head(overview: Overview) -> Text:
+    offline = sum(each.leader is None for each in overview.troubled)
+    others = len(overview.troubled) - offline
+    head = Text(f"Cluster {overview.cluster_id}  controller {_or_dash(overview.controller_id)}")
+    if overview.leader_epoch is not None:
+        lags = ", ".join(f"{voter.node_id} {count(voter.lag)}" for voter in overview.voters)
+        head.append(f"  epoch {overview.leader_epoch}  voters' lag: {lags}")
+    head.append(f"\n{count(overview.partitions)} partitions of {count(len(overview.topics))} topics: ")
+    if not overview.troubled:
+        head.append("all in sync", "green")
+    if offline:
+        head.append(f"{count(offline)} offline ", "bold red")
+    if others:
+        head.append(f"{count(others)} under-replicated", "yellow")
+    return head
+
+
+def _brokers(brokers: tuple[BrokerRow, ...]) -> Table:
+    table = _table("Id", "State", "Rack", "Address", "<Leads/holds/in sync", "<Records in", "<Log", "<Free")
+    for broker in brokers:
+        state = Text("fenced", "bold red") if broker.is_fenced else Text("in service", "green")
+        if broker.offline_directories:
+            state.append(f", {broker.offline_directories} disks failed", "bold red")
+        table.add_row(
+            str(broker.node_id),
+            state,
+            Text(broker.rack or ""),
+            Text(broker.address),
+            f"{count(broker.led)}/{count(broker.held)}/{count(broker.in_sync)}",
+            rate(broker.records_in_per_s),
+            size(broker.log_bytes),
+            size(broker.usable_bytes),
+        )
+    return table
+
+
+def _troubled(troubled: tuple[Troubled, ...], all_of_them: int) -> Table:
+    table = _table("Partition", "<Leader", "Replicas", "In sync")
+    for each in troubled:
+        table.add_row(
+            Text(each.name, "bold red" if each.leader is None else "yellow"),
+            _or_dash(each.leader),
+            ", ".join(map(str, each.replicas)),
+            ", ".join(map(str, each.isr)),
+        )
+    if all_of_them > len(troubled):
+        table.add_row(f"and {count(all_of_them - len(troubled))} more")
+    return table
+
+
+def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
+    table = _table("Topic", "<Partitions", "<Records", "<Records in", "<Log, all replicas")
+    for topic in topics:
+        table.add_row(
+            Text(topic.name),
+            count(topic.partitions),
+            count(topic.records),
+            rate(topic.records_in_per_s),
+            size(topic.log_bytes),
+        )
+    if all_of_them > len(topics):
+        table.add_row(f"and {count(all_of_them - len(topics))} more")
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """Return a table; columns whose names begin with `<` have figures."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        figures = column.startswith("<")
+        table.add_column(column.removeprefix("<"), justify="right" if figures else "left")
+    return table
+
+
+def _or_dash(number: int | None) -> str:
+    return count(number) if number is None else str(number)

@@ -1,0 +1,49 @@
+"""The terminal's overview: what needs somebody is there, however many topics there are."""
+
+from rich.console import Console
+
+from jobs.top.observation import BrokerRow, Overview, QuorumRow, TopicRow, Troubled
+from jobs.top.screen import screen
+
+BROKER = BrokerRow(0, "10.0.0.1:9092", "rack-0", False, 4, 12, 11, 1_234.0, 3 << 30, 90 << 30, 0)
+OVERVIEW = Overview(
+    cluster_id="AAAAAAAAAAAAAAAAAAAAAA",
+    controller_id=1_000_000,
+    leader_epoch=3,
+    voters=(QuorumRow(0, 0), QuorumRow(1, None)),
+    brokers=(BROKER, BROKER._replace(node_id=1, is_fenced=True, log_bytes=None, offline_directories=1)),
+    topics=tuple(TopicRow(f"topic-{number}", 6, 100, 10.0, 1 << 20) for number in range(1_000)),
+    partitions=6_000,
+    troubled=(Troubled("topic-7-0", None, (0, 1), ()), Troubled("topic-8-0", 0, (0, 1), (0,))),
+)
+
+
+def shown(overview: Overview, *, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(width=width, height=height, record=True, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(screen(overview, height))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_screen_says_what_is_wrong_before_anything_else() -> None:
+    """It is opened when something is."""
+    lines = shown(OVERVIEW, width=120)
+    assert lines[:2] == [
+        "Cluster AAAAAAAAAAAAAAAAAAAAAA  controller 1000000  epoch 3  voters' lag: 0 0, 1 –",
+        "6,000 partitions of 1,000 topics: 1 offline 1 under-replicated",
+    ]
+    assert lines[3].split()[:5] == ["0", "in", "service", "rack-0", "10.0.0.1:9092"]
+    assert lines[4].split()[:6] == ["1", "fenced,", "1", "disks", "failed", "rack-0"]
+    assert lines[6].split() == ["topic-7-0", "–", "0,", "1"]
+
+
+def test_screen_is_no_taller_than_the_terminal() -> None:
+    """What scrolls off at the top is what matters most."""
+    assert len(shown(OVERVIEW, width=120, height=24)) <= 24
+    assert shown(OVERVIEW, width=120, height=24)[-1].startswith("and 99")
+
+
+def test_names_with_rich_s_markup_are_text() -> None:
+    """A rack may be called anything; its name must neither vanish nor raise."""
+    odd = OVERVIEW._replace(brokers=(BROKER._replace(rack="[/bold]"),), topics=(), troubled=())
+    assert any("[/bold]" in line for line in shown(odd, width=120))
