@@ -28,6 +28,7 @@ from executor.partitions.partition_counts import PartitionCounts
 from executor.partitions.producer_loads import ProducerLoads
 from executor.partitions.replica import Replica
 from executor.partitions.replica_host import ReplicaHost
+from executor.partitions.replication_quotas import ReplicationQuotas
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings
@@ -99,7 +100,10 @@ class Replicas:
             self.metrics,
         )
         self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
-        self._fetchers = Fetchers(node_id, broker_epoch, self.table, config, suspicions)
+        self.replication_quotas = ReplicationQuotas(node_id, config)
+        self._fetchers = Fetchers(
+            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower
+        )
         self._producer_loads = ProducerLoads(
             self.table,
             self.store.directory_of,
@@ -134,7 +138,12 @@ class Replicas:
         for source in (counts, meters, self._isr_checks, self._fetchers):
             self.metrics.add_source(source.samples)
         self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
-        self.subscribers: Sequence[MetadataSubscriber] = (self._roles, self._upkeep, self._fetchers)
+        self.subscribers: Sequence[MetadataSubscriber] = (
+            self.replication_quotas,
+            self._roles,
+            self._upkeep,
+            self._fetchers,
+        )
         """Whoever is to be told of metadata, in this order."""
 
     async def start(self) -> None:

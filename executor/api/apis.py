@@ -112,6 +112,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             sessions,
             executor,
             max_response_bytes=config.fetch_max_bytes,
+            leader_quota=replicas.replication_quotas.leader,
             consumer_quota=quotas.consumer,
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,

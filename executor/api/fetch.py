@@ -13,7 +13,7 @@ to wait (KIP-219); nothing counts as told then.
 
 import logging
 from asyncio import Future
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -22,8 +22,9 @@ from executor.api.fetch_responses import fetch_response
 from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
 from executor.api.machine.fetch_sessions import FetchSessions
-from executor.api.partition_reads import FetchServices, read_failed, read_partition
+from executor.api.partition_reads import FetchServices, counts_for_quota, read_failed, read_partition
 from executor.partitions.delayed_operations import DelayedOperations
+from executor.partitions.machine.replication_quota import ReplicationQuota
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.quotas.machine.client_rates import RateQuota
@@ -222,6 +223,8 @@ class DelayedFetch:
                 fetched.replica.traffic.fetched(
                     0 if region is None else region.length, fetched.error_code, by_follower=by_follower
                 )
+        if by_follower and self._services.leader_quota.is_bounded:
+            self._count_for_quota(found)
         response = fetch_response(
             self._params.version, found, self._services.table, session_id=context.session_id
         )
@@ -248,6 +251,13 @@ class DelayedFetch:
             deferred.complete(response)
         return response
 
+    def _count_for_quota(self, found: Iterable[FetchedPartition]) -> None:
+        services = self._services
+        now_ms = services.delayed.now_ms()
+        for fetched in found:
+            if fetched.size_bytes and fetched.replica and counts_for_quota(fetched.replica, services):
+                services.leader_quota.record(fetched.size_bytes, now_ms)
+
 
 class FetchHandler:
     """Answers Fetch requests."""
@@ -260,10 +270,11 @@ class FetchHandler:
         executor: Executor,
         *,
         max_response_bytes: int,
+        leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
     ) -> None:
         """Answer out of `table`; `consumer_quota` says what limits the records that a consumer gets."""
-        self._services = FetchServices(table, delayed, executor, sessions)
+        self._services = FetchServices(table, delayed, executor, sessions, leader_quota)
         self._sessions = sessions
         self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes

@@ -15,13 +15,15 @@ from executor.api.machine.fetch_sessions import FetchSessions
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.machine.damage import Damage, find_damage
 from executor.partitions.machine.events import FollowerFetched
+from executor.partitions.machine.leader import PartitionLeader
+from executor.partitions.machine.replication_quota import ReplicationQuota
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import KafkaError
 from sparklog.records.batch import CorruptBatchError
 from sparklog.storage.file_region import FileRegion, NotCachedError
 from sparklog.storage.machine.epoch_checks import fetch_divergence
-from sparklog.types import Offset
+from sparklog.types import BrokerId, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class FetchServices(NamedTuple):
     executor: Executor
     """Reads beside the loop."""
     sessions: FetchSessions
+    leader_quota: ReplicationQuota
 
 
 def read_partition(
@@ -80,6 +83,9 @@ def read_partition(
         limit = replica.unreadable.limit(offset, limit)
     if offset >= limit:
         return
+    if broker_id is not None and _is_held_back(replica, leader, broker_id, services):
+        fetched.out_of_bytes = True
+        return
     is_first_batch = not progress.has_records
     if progress.left_bytes == 0 and not is_first_batch:
         fetched.out_of_bytes = True
@@ -112,6 +118,25 @@ def read_partition(
     fetched.region = region
     fetched.size_bytes = region.length
     fetched.is_behind = result.next_offset < end
+
+
+def counts_for_quota(replica: Replica, services: FetchServices) -> bool:
+    """Whether what followers are sent of a replica counts for the quota of this broker's replication."""
+    partition = replica.topic_partition.partition
+    return services.leader_quota.includes(replica.settings.leader_throttled, partition)
+
+
+def _is_held_back(
+    replica: Replica, leader: PartitionLeader, broker_id: BrokerId, services: FetchServices
+) -> bool:
+    """Whether a follower that is not in sync has to wait for the others' bytes to pass."""
+    quota = services.leader_quota
+    return (
+        quota.is_bounded
+        and broker_id not in leader.isr
+        and counts_for_quota(replica, services)
+        and quota.is_exceeded(services.delayed.now_ms())
+    )
 
 
 def read_failed(replica: Replica, offset: Offset, error: Exception) -> None:

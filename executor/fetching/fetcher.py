@@ -52,13 +52,16 @@ class Fetcher:
         port: int,
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
+        rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
     ) -> None:
+        """Fetch from a leader; `rest_of` says how long a replica that got so many bytes asks for no more."""
         self.leader_id = leader_id
         self.address = (host, port)
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
         self._suspicions = suspicions
+        self._rest_of = rest_of
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """There may be something to send since the task last looked."""
@@ -197,6 +200,8 @@ class Fetcher:
                     advice.error_code.name,
                 )
             rest_ms = self._fetches.taken(replica, advice, 0 if advice is None else monotonic_ms())
+            if records and advice is None and (rest_ms := self._rest_of(replica, len(records))) is not None:
+                self._fetches.rest(replica, monotonic_ms() + rest_ms)
             if rest_ms is not None:
                 self._rest(rest_ms)
 

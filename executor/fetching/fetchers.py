@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 from executor.fetching.fetcher import Fetcher, FetcherSettings
 from executor.fetching.machine.leader_fetches import FetchLimits
 from executor.fetching.suspected_brokers import BrokerSuspicions
+from executor.partitions.machine.replication_quota import ReplicationQuota
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.table import PartitionTable
+from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.metadata.delta import MetadataDelta
@@ -44,11 +46,14 @@ class Fetchers(RoleListener[Replica]):
         table: PartitionTable,
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
+        quota: ReplicationQuota,
     ) -> None:
+        """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._table = table
         self._suspicions = suspicions
+        self._quota = quota
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
             limits=FetchLimits(
@@ -92,6 +97,7 @@ class Fetchers(RoleListener[Replica]):
                 endpoint.port,
                 self._settings,
                 self._suspicions,
+                self._rest_of,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()
@@ -162,6 +168,17 @@ class Fetchers(RoleListener[Replica]):
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
+
+    def _rest_of(self, replica: Replica, fetched_bytes: int) -> int | None:
+        """Count what was fetched; return how long to ask nothing for the replica, for the quota's sake."""
+        quota, partition = self._quota, replica.topic_partition.partition
+        if not (quota.is_bounded and quota.includes(replica.settings.follower_throttled, partition)):
+            return None
+        now_ms = monotonic_ms()
+        quota.record(fetched_bytes, now_ms)
+        registration = self._table.image.topics.partition(replica.topic_id, partition)
+        is_in_sync = registration is None or self._broker_id in registration.isr
+        return None if is_in_sync else quota.rest_ms(now_ms)
 
     def _slot(self, leader_id: BrokerId, replica: Replica) -> _Slot:
         partition = replica.topic_partition.partition

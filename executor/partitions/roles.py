@@ -147,6 +147,9 @@ class Roles:
         if delta.changed_brokers or first:
             await self._apply_brokers(image)
         reconfigured = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        if delta.reconfigures_broker(self._host.broker_id):
+            self._settings.reconfigure(image, self._host.broker_id)
+            reconfigured = set(image.topics.by_name)
         for name in reconfigured:
             self._settings.forget(name)
         await self._delete_topics(image, delta)

@@ -5,10 +5,12 @@ from typing import Final
 
 from executor.records.examination import Demands
 from sparklog.config import BrokerConfig, TopicConfig, topic_config
+from sparklog.config.dynamic import with_dynamic
+from sparklog.config.throttled_replicas import ThrottledReplicas
 from sparklog.metadata.image import MetadataImage
 from sparklog.records.codecs import Codec
 from sparklog.storage.log_config import LogConfig
-from sparklog.types import TimestampMs
+from sparklog.types import BrokerId, TimestampMs
 
 _CODECS = {
     "producer": None,
@@ -40,6 +42,9 @@ class PartitionSettings:
     examines_all: bool
     """Whether batches are looked into that are not compressed, too."""
 
+    leader_throttled: ThrottledReplicas
+    follower_throttled: ThrottledReplicas
+
     def demands(self, wall_ms: TimestampMs, max_decompressed_bytes: int) -> Demands:
         """Return what is asked of the records inside a batch that came at `wall_ms`."""
         bounded = self.timestamp_before_max_ms < NO_LIMIT_MS and not self.log.log_append_time
@@ -68,6 +73,8 @@ class PartitionSettings:
             examines_all=codec not in (None, Codec.NONE)
             or log.compacts
             or config.message_timestamp_before_max_ms < NO_LIMIT_MS,
+            leader_throttled=ThrottledReplicas.of(config.leader_replication_throttled_replicas),
+            follower_throttled=ThrottledReplicas.of(config.follower_replication_throttled_replicas),
         )
 
 
@@ -75,7 +82,9 @@ class TopicSettings:
     """The settings of topics by their names, made once; most topics have the broker's defaults."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.defaults: Final = PartitionSettings.of(topic_config(config, {}))
+        """Begin with what a broker was started with."""
+        self.defaults = PartitionSettings.of(topic_config(config, {}))
+        self._started_with: Final = config
         self._config = config
         self._own: dict[str, PartitionSettings] = {}
         """Of the topics with a configuration of their own."""
@@ -89,6 +98,13 @@ class TopicSettings:
         if settings is None:
             settings = self._own[topic] = PartitionSettings.of(topic_config(self._config, own))
         return settings
+
+    def reconfigure(self, image: MetadataImage, broker_id: BrokerId) -> None:
+        """Follow what the broker is told while it runs; all topics may be configured otherwise."""
+        dynamic_defaults, dynamic = image.broker_configs(None), image.broker_configs(broker_id)
+        self._config = with_dynamic(self._started_with, dynamic_defaults, dynamic)
+        self.defaults = PartitionSettings.of(topic_config(self._config, {}))
+        self._own.clear()
 
     def forget(self, topic: str) -> None:
         """The topic is configured otherwise, or gone."""

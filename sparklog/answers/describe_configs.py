@@ -1,6 +1,7 @@
 """What clients are told about configuration: answers to DescribeConfigs.
 
-An entry's source is where its value comes from: the topic, the broker's own configuration, or the default.
+An entry's source is where its value comes from: the topic, what a broker or all brokers were told while they
+ran, the properties, or the default.
 Its synonyms are all of these places that have one, the deciding place first. Secrets are never shown.
 
 Source: Kafka's ConfigHelper; KIP-133, KIP-226, KIP-569.
@@ -19,6 +20,7 @@ from kio.schema.describe_configs.v4.response import (
 
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.config.definition import ConfigKey, ConfigValue
+from sparklog.config.dynamic import DYNAMIC_KEYS, with_dynamic
 from sparklog.config.topic import TOPIC_KEYS, TOPIC_SYNONYMS, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
@@ -27,6 +29,8 @@ from sparklog.metadata.topic_names import check_topic_name
 from sparklog.wire.throttling import unthrottled
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
 
@@ -44,6 +48,11 @@ def describe_configs_response(
     controller's, which has none, stands for every registered broker. A resource that cannot be described
     has an error of its own.
     """
+    broker_config = with_dynamic(
+        broker_config,
+        image.broker_configs(None),
+        {} if broker_config.node_id is None else image.broker_configs(broker_config.node_id),
+    )
     results: dict[tuple[int, str], DescribeConfigsResult] = {}
     described: _Described = {}
     for resource in request.resources:
@@ -115,7 +124,11 @@ def _broker_entries(
 ) -> Iterator[DescribeConfigsResourceResult]:
     name = resource.resource_name
     if not name:
-        # The dynamic defaults of all brokers, and a broker's configuration is static here.
+        for key in _asked_keys(BROKER_KEYS.values(), resource):
+            if key.name in broker_config.dynamic_defaults:
+                value = key.parse(broker_config.dynamic_defaults[key.name])
+                synonyms = [_synonym(key, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
+                yield _entry(key, value, synonyms, request, read_only=False)
         return
     if not _BROKER_ID.fullmatch(name):
         raise KafkaError(ErrorCode.invalid_request, f"a broker id must be a number, not {name!r}")
@@ -124,7 +137,11 @@ def _broker_entries(
         broker = image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.invalid_request, f"broker {broker_id} is not registered")
-        broker_config = broker_config.with_identity(broker_id, broker.rack)
+        broker_config = with_dynamic(
+            broker_config.with_identity(broker_id, broker.rack),
+            image.broker_configs(None),
+            image.broker_configs(broker_id),
+        )
     elif broker_id != broker_config.node_id:
         raise KafkaError(
             ErrorCode.invalid_request,
@@ -132,7 +149,8 @@ def _broker_entries(
         )
     for key in _asked_keys(BROKER_KEYS.values(), resource):
         synonyms = _broker_synonyms(broker_config, [key])
-        yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=True)
+        read_only = key.name not in DYNAMIC_KEYS
+        yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=read_only)
 
 
 def _asked_keys(keys: Iterable[ConfigKey], resource: Any) -> Iterator[ConfigKey]:
@@ -143,13 +161,19 @@ def _asked_keys(keys: Iterable[ConfigKey], resource: Any) -> Iterator[ConfigKey]
 
 
 def _broker_synonyms(broker_config: BrokerConfig, keys: Iterable[ConfigKey]) -> list[DescribeConfigsSynonym]:
-    static, default = [], []
+    own, all_brokers, static, default = [], [], [], []
     for key in keys:
+        if key.name in broker_config.dynamic:
+            value = key.parse(broker_config.dynamic[key.name])
+            own.append(_synonym(key, value, DYNAMIC_BROKER_CONFIG))
+        if key.name in broker_config.dynamic_defaults:
+            value = key.parse(broker_config.dynamic_defaults[key.name])
+            all_brokers.append(_synonym(key, value, DYNAMIC_DEFAULT_BROKER_CONFIG))
         if key.name in broker_config.raw:
-            static.append(_synonym(key, broker_config.value(key.name), STATIC_BROKER_CONFIG))
+            static.append(_synonym(key, key.parse(broker_config.raw[key.name]), STATIC_BROKER_CONFIG))
         if key.default is not None:
             default.append(_synonym(key, key.default, DEFAULT_CONFIG))
-    return static + default
+    return own + all_brokers + static + default
 
 
 def _synonym(key: ConfigKey, value: ConfigValue, source: int) -> DescribeConfigsSynonym:

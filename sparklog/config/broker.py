@@ -42,6 +42,10 @@ class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, Q
     """
 
     raw: Mapping[str, str] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """What was set for all brokers while the cluster ran (`sparklog.config.dynamic`),"""
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    """and what for this one."""
 
     # Identity, which the cluster assigns
     node_id: int | None = config_key(

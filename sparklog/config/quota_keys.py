@@ -1,8 +1,8 @@
-"""The broker keys about over which time quotas are measured."""
+"""The broker keys about quotas: over which time they are measured, and those of replication."""
 
 from dataclasses import dataclass
 
-from sparklog.config.definition import ConfigType, at_least, config_key
+from sparklog.config.definition import LONG_MAX, ConfigType, at_least, config_key
 from sparklog.rates import QuotaWindows
 
 
@@ -30,6 +30,40 @@ class QuotaKeys:
     controller_quota_window_size_seconds: int = config_key(
         "controller.quota.window.size.seconds", ConfigType.INT, 1, "How long each of them is.", at_least(1)
     )
+
+    replication_quota_window_num: int = config_key(
+        "replication.quota.window.num",
+        ConfigType.INT,
+        11,
+        "Over how many windows the rates of throttled replicas are measured.",
+        at_least(1),
+    )
+    replication_quota_window_size_seconds: int = config_key(
+        "replication.quota.window.size.seconds", ConfigType.INT, 1, "How long each of them is.", at_least(1)
+    )
+    leader_replication_throttled_rate: int = config_key(
+        "leader.replication.throttled.rate",
+        ConfigType.LONG,
+        LONG_MAX,
+        "How many bytes a second a broker sends to followers that are not in sync, of replicas that topics"
+        " list in leader.replication.throttled.replicas.",
+        at_least(0),
+    )
+    follower_replication_throttled_rate: int = config_key(
+        "follower.replication.throttled.rate",
+        ConfigType.LONG,
+        LONG_MAX,
+        "How many bytes a second a broker fetches for replicas that are not in sync, of those that topics"
+        " list in follower.replication.throttled.replicas.",
+        at_least(0),
+    )
+
+    @property
+    def replication_quota_windows(self) -> QuotaWindows:
+        """How the rates of throttled replicas are measured."""
+        return QuotaWindows(
+            self.replication_quota_window_num, self.replication_quota_window_size_seconds * 1000
+        )
 
     @property
     def quota_windows(self) -> QuotaWindows:

@@ -6,8 +6,8 @@ which Kafka writes as -1, is `None`.
 
 Some keys that Kafka's tools and their users set on topics as a matter of course are stored and nothing else:
 they are checked, kept and described, and change nothing. They are those of compaction (retention leaves a
-topic with `cleanup.policy=compact` alone, but nothing is compacted), `preallocate`, and the replicas to
-throttle. The documentation of each says so.
+topic with `cleanup.policy=compact` alone, but nothing is compacted), and `preallocate`. The documentation of
+each says so.
 
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
@@ -30,6 +30,7 @@ from sparklog.config.definition import (
     find_key,
 )
 from sparklog.config.kafka_keys import KAFKA_TOPIC_KEYS
+from sparklog.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.storage.log_config import LogConfig
 
 _HOUR_MS: Final = 60 * 60 * 1000
@@ -66,6 +67,12 @@ def _stored(
 ) -> Any:
     """A topic key that is kept and described, and that nothing obeys; no broker key stands behind it."""
     key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
+    return field(default=default, metadata={"key": key, "synonyms": ()})
+
+
+def _own_key(name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule) -> Any:
+    """A topic key that no broker key stands behind."""
+    key = ConfigKey(name, config_type, default, documentation, rule)
     return field(default=default, metadata={"key": key, "synonyms": ()})
 
 
@@ -121,8 +128,12 @@ class TopicConfig:
         unlimited=LONG_MAX,
         rule=at_least(0),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = _stored(
-        "follower.replication.throttled.replicas", ConfigType.LIST, (), "replication is not throttled"
+    follower_replication_throttled_replicas: tuple[str, ...] = _own_key(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "What follower.replication.throttled.rate holds for: * or partition:broker,partition:broker.",
+        THROTTLED_REPLICAS_RULE,
     )
     index_interval_bytes: int = _key(
         "index.interval.bytes",
@@ -142,8 +153,12 @@ class TopicConfig:
             "synonyms": (),
         },
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = _stored(
-        "leader.replication.throttled.replicas", ConfigType.LIST, (), "replication is not throttled"
+    leader_replication_throttled_replicas: tuple[str, ...] = _own_key(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        (),
+        "What leader.replication.throttled.rate holds for: * or partition:broker,partition:broker.",
+        THROTTLED_REPLICAS_RULE,
     )
     max_compaction_lag_ms: int = _stored(
         "max.compaction.lag.ms", ConfigType.LONG, LONG_MAX, "nothing is compacted", at_least(1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sparklog.metadata.image import ClientQuotaEntity, ConfigResource
+from sparklog.metadata.schemas import ResourceType
 from sparklog.types import BrokerId
 
 
@@ -24,3 +25,8 @@ class MetadataDelta:
     changed_brokers: Set[BrokerId] = frozenset()
     changed_features: Set[str] = frozenset()
     changed_client_quotas: Set[ClientQuotaEntity] = frozenset()
+
+    def reconfigures_broker(self, broker_id: BrokerId) -> bool:
+        """Whether the dynamic configuration of a broker may have changed, its own or that of all."""
+        changed = self.changed_configs
+        return (ResourceType.BROKER, "") in changed or (ResourceType.BROKER, str(broker_id)) in changed

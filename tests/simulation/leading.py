@@ -16,7 +16,9 @@ from executor.api.machine.delayed_produce import ACKS_ALL, ACKS_LEADER
 from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.produce import ProduceHandler
 from executor.partitions.delayed_operations import DelayedOperations
+from executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.errors import ErrorCode
+from sparklog.rates import QuotaWindows
 from sparklog.records.batch import read_header
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 from sparklog.wire.apis import ApiKey
@@ -92,6 +94,7 @@ class Leading:
             FetchSessions(lambda: random.randint(1, LARGEST), slots=SESSION_SLOTS),
             _NO_EXECUTOR,
             max_response_bytes=_ANY_BYTES,
+            leader_quota=ReplicationQuota(broker.broker_id, QuotaWindows(11, 1_000)),
         )
 
     def produce(self, connection: Connection, message: Produce, reply: Reply) -> None:

@@ -4,7 +4,7 @@
 of it. What clients and brokers are told comes from the shell's committed image.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from driver.controller.machine.sessions import Sessions
 from driver.controller.machine.topic_index import TopicIndex
 from driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.config import TOPIC_KEYS, BrokerConfig
+from sparklog.config.dynamic import with_dynamic
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
@@ -38,7 +39,8 @@ class ClusterState:
         self, cluster_id: str, config: BrokerConfig, image: MetadataImage, partitions_per_decision: int
     ) -> None:
         self.cluster_id = cluster_id
-        self.config = config
+        self._started_with = self._config = config
+        self._dynamic_defaults: Mapping[str, str] = {}
         self.image = image
         self.partitions_per_decision = partitions_per_decision
         """How many partitions one decision looks at because a broker's state changes."""
@@ -77,6 +79,15 @@ class ClusterState:
                 )
             ):
                 session.shutdown_offset = self.image.offset
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration that all brokers have, with what they were told while they ran."""
+        dynamic_defaults = self.image.broker_configs(None)
+        if dynamic_defaults is not self._dynamic_defaults:
+            self._dynamic_defaults = dynamic_defaults
+            self._config = with_dynamic(self._started_with, dynamic_defaults, {})
+        return self._config
 
     @property
     def next_offset(self) -> Offset:

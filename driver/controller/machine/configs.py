@@ -1,14 +1,17 @@
-"""IncrementalAlterConfigs and AlterConfigs: what topics are told while the cluster runs.
+"""IncrementalAlterConfigs and AlterConfigs: what topics and brokers are told while the cluster runs.
 
-A resource is changed whole or not at all: its new values must make a valid topic configuration together.
-Brokers' own configuration is given at start and not changed here.
+A resource is changed whole or not at all: its new values must make a valid configuration together. Which keys
+brokers obey while they run is said in `sparklog.config.dynamic`; a broker without a name stands for all.
+
+Source: Kafka's ConfigAdminManager and ControllerConfigurationValidator.
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse as AlteredResource
@@ -22,7 +25,8 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
-from sparklog.config import TOPIC_KEYS, ConfigType, topic_config
+from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, topic_config
+from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.wire.throttling import unthrottled
@@ -31,6 +35,7 @@ __all__ = ["alter_configs", "incremental_alter_configs"]
 
 logger = logging.getLogger(__name__)
 
+_BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 MAX_VALUE_BYTES = 2**15 - 1
 """As in Kafka."""
 
@@ -50,7 +55,7 @@ def incremental_alter_configs(cluster: ClusterState, request: IncrementalAlterCo
     def new_values(resource: Any, old: Mapping[str, str]) -> dict[str, str]:
         values = dict(old)
         for config in resource.configs:
-            value = _apply(cluster, config, values.get(config.name))
+            value = _apply(cluster, resource.resource_type, config, values.get(config.name))
             if value is None:
                 values.pop(config.name, None)
             else:
@@ -70,7 +75,10 @@ def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Decisi
         missing = [config.name for config in resource.configs if config.value is None]
         if missing:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {','.join(missing)}")
-        return {config.name: config.value for config in resource.configs}
+        # What a broker cannot be told while it runs is not taken from it either.
+        is_broker = resource.resource_type == ResourceType.BROKER
+        kept = {key: value for key, value in old.items() if is_broker and key not in DYNAMIC_KEYS}
+        return kept | {config.name: config.value for config in resource.configs}
 
     records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
     return Decision(records, unthrottled(AlterConfigsResponse, responses=answers))
@@ -112,37 +120,82 @@ def _alter(
 def _resource_records(
     cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
 ) -> list[MetadataRecord]:
-    if resource.resource_type != ResourceType.TOPIC:
-        raise KafkaError(
-            ErrorCode.invalid_request,
-            "Only the configuration of topics can be changed; a broker's is given when the cluster starts.",
-        )
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _topic_records(cluster, resource, new_values)
+        case ResourceType.BROKER:
+            return _broker_records(cluster, resource, new_values)
+        case other:
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"Only the configuration of topics and brokers can be changed, not resource type {other}.",
+            )
+
+
+def _broker_records(
+    cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+) -> list[MetadataRecord]:
+    name = resource.resource_name
+    broker_id = None
+    if name:
+        if not _BROKER_ID.fullmatch(name):
+            raise KafkaError(ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}")
+        broker_id = int(name)
+        if broker_id not in cluster.image.brokers:
+            raise KafkaError(ErrorCode.invalid_request, f"Broker {broker_id} is not registered.")
+    old = cluster.image.broker_configs(broker_id)
+    new = _checked(resource, new_values(resource, old))
+    changes = _changes(resource, old, new)
+    check_dynamic(cluster.config, {record.name: record.value for record in changes})
+    return list(changes)
+
+
+def _topic_records(
+    cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+) -> list[MetadataRecord]:
     name = resource.resource_name
     if name not in cluster.image.topics.by_name:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
-    if len({config.name for config in resource.configs}) != len(resource.configs):
-        raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
     old = cluster.image.topic_configs(name)
-    new = new_values(resource, old)
-    for key, value in new.items():
-        if len(value.encode()) > MAX_VALUE_BYTES:
-            raise KafkaError(
-                ErrorCode.invalid_config, f"{key}: the value is longer than {MAX_VALUE_BYTES} bytes"
-            )
+    new = _checked(resource, new_values(resource, old))
     topic_config(cluster.config, new)
-    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-    if changed:
-        logger.info("Configuration of topic %s changes: %s", name, {key: new.get(key) for key in changed})
-    records: list[MetadataRecord] = [
-        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=new.get(key))
-        for key in changed
-    ]
+    changes = _changes(resource, old, new)
+    records: list[MetadataRecord] = list(changes)
+    changed = {record.name for record in changes}
     if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
         records += forget_eligible_replicas([cluster.image.topics.by_name[name]])
     return records
 
 
-def _apply(cluster: ClusterState, config: AlterableConfig, old: str | None) -> str | None:
+def _checked(resource: Any, new: dict[str, str]) -> dict[str, str]:
+    if len({config.name for config in resource.configs}) != len(resource.configs):
+        raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    for key, value in new.items():
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise KafkaError(
+                ErrorCode.invalid_config, f"{key}: the value is longer than {MAX_VALUE_BYTES} bytes"
+            )
+    return new
+
+
+def _changes(resource: Any, old: Mapping[str, str], new: Mapping[str, str]) -> list[ConfigRecord]:
+    changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+    if changed:
+        kind = ResourceType(resource.resource_type).name.lower()
+        name = resource.resource_name or "<default>"
+        logger.info("Configuration of %s %s changes: %s", kind, name, {key: new.get(key) for key in changed})
+    return [
+        ConfigRecord(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            name=key,
+            value=new.get(key),
+        )
+        for key in changed
+    ]
+
+
+def _apply(cluster: ClusterState, resource_type: int, config: AlterableConfig, old: str | None) -> str | None:
     """Return the key's value after one incremental change; `None` removes it."""
     try:
         operation = Operation(config.config_operation)
@@ -156,14 +209,16 @@ def _apply(cluster: ClusterState, config: AlterableConfig, old: str | None) -> s
         raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {config.name}")
     if operation is Operation.SET:
         return str(config.value)
-    key = TOPIC_KEYS.get(config.name)
+    is_topic = resource_type == ResourceType.TOPIC
+    key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(config.name)
     if key is not None and key.type is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.invalid_config,
             f"Can't {operation.name} to key {config.name} because its type is not LIST.",
         )
     if old is None and key is not None:
-        old = key.format(topic_config(cluster.config, {}).value(config.name))
+        whole = topic_config(cluster.config, {}) if is_topic else cluster.config
+        old = key.format(whole.value(config.name))
     items = [item for item in (old or "").split(",") if item]
     named = [item for item in config.value.split(",") if item]
     if operation is Operation.APPEND:

@@ -269,6 +269,11 @@ class LeaderFetches:
         self._leave_out(key)
         return rest_ms
 
+    def rest(self, replica: "Replica", until_ms: int) -> None:
+        """Ask nothing for a replica until then, though it was refused nothing."""
+        self._resting[replica.key] = until_ms
+        self._leave_out(replica.key)
+
     def wake_rested(self, now_ms: int) -> None:
         """Ask again for those that have rested."""
         if self._resting:

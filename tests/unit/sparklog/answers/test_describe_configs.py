@@ -1,5 +1,6 @@
 """What clients are told about configuration."""
 
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, Descr
 
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig
+from sparklog.config.dynamic import DYNAMIC_KEYS
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (
     BrokerRegistration,
@@ -41,6 +43,7 @@ def described(
     config: BrokerConfig = CONTROLLER_CONFIG,
     synonyms: bool = True,
     documentation: bool = False,
+    image: MetadataImage = IMAGE,
 ) -> Any:
     request = DescribeConfigsRequest(
         resources=(
@@ -51,7 +54,7 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    (result,) = in_one_go(describe_configs_response(IMAGE, config, request)).results
+    (result,) = in_one_go(describe_configs_response(image, config, request)).results
     assert (result.resource_type, result.resource_name) == (resource_type, name)
     return result
 
@@ -111,7 +114,7 @@ def test_describe_configs_of_a_broker_by_the_controller_shows_its_identity() -> 
     assert entry(described(ResourceType.BROKER, "7", "node.id"))[0] == "7"
     result = described(ResourceType.BROKER, "7")
     assert {item.name for item in result.configs} == set(BROKER_KEYS)
-    assert all(item.read_only for item in result.configs)
+    assert {item.name for item in result.configs if not item.read_only} == DYNAMIC_KEYS
 
 
 def test_describe_configs_of_a_broker_by_another_is_refused() -> None:
@@ -145,3 +148,46 @@ def test_describe_configs_of_what_is_not_there_is_an_error_of_its_own(
     result = described(resource_type, name)
     assert (result.error_code, result.configs) == (error, ())
     assert result.error_message
+
+
+RATE: Final = "leader.replication.throttled.rate"
+TOLD: Final = replace(
+    IMAGE,
+    configs={
+        **IMAGE.configs,
+        (ResourceType.BROKER, ""): {"log.retention.ms": "300", RATE: "30"},
+        (ResourceType.BROKER, "7"): {RATE: "7"},
+    },
+)
+
+
+def test_describe_configs_of_a_broker_shows_what_it_was_told_while_it_runs() -> None:
+    """One broker's value before that of all, before the properties, before the default."""
+    result = described(ResourceType.BROKER, "7", RATE, image=TOLD)
+    assert entry(result) == ("7", 2, [(RATE, "7", 2), (RATE, "30", 3), (RATE, str(2**63 - 1), DEFAULT)])
+    assert not result.configs[0].read_only
+    assert described(ResourceType.BROKER, "7", "log.dirs", image=TOLD).configs[0].read_only
+    config = CONTROLLER_CONFIG.with_identity(7, "rack-1")
+    assert described(ResourceType.BROKER, "7", RATE, image=TOLD, config=config) == result
+
+
+def test_describe_configs_of_all_brokers_shows_only_what_they_were_told() -> None:
+    """`kafka-configs.sh --entity-default` lists dynamic values and nothing else."""
+    result = described(ResourceType.BROKER, "", image=TOLD)
+    assert {(item.name, item.value, item.config_source) for item in result.configs} == {
+        ("log.retention.ms", "300", 3),
+        (RATE, "30", 3),
+    }
+    assert described(ResourceType.BROKER, "").configs == ()
+
+
+def test_describe_configs_of_a_topic_shows_what_all_brokers_were_told() -> None:
+    """It is what the topic's logs obey."""
+    image = replace(TOLD, configs={(ResourceType.BROKER, ""): {"log.retention.ms": "300"}})
+    value, source, synonyms = entry(described(ResourceType.TOPIC, "flights", "retention.ms", image=image))
+    assert (value, source) == ("300", 3)
+    assert [name for name, _, _ in synonyms] == [
+        "log.retention.ms",
+        "log.retention.hours",
+        "log.retention.hours",
+    ]

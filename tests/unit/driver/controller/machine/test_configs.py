@@ -102,7 +102,8 @@ def test_incremental_bad_value_changes_nothing_of_the_resource(
     ("fields", "error_code"),
     [
         ({"name": "missing"}, ErrorCode.unknown_topic_or_partition),
-        ({"name": "0", "resource_type": 4}, ErrorCode.invalid_request),
+        ({"name": "0", "resource_type": 4}, ErrorCode.invalid_config),
+        ({"name": "0", "resource_type": 32}, ErrorCode.invalid_request),
     ],
 )
 def test_incremental_other_resource_is_refused(
@@ -126,3 +127,63 @@ def test_legacy_alter_replaces_everything(conversation: Conversation) -> None:
     )
     decision = conversation.say(AlterConfigsRequest(resources=(resource,), validate_only=False))
     assert decision.records == [config_record("cleanup.policy", None), config_record("retention.ms", "9")]
+
+
+LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+
+
+def test_broker_is_told_what_it_can_obey_while_it_runs(conversation: Conversation) -> None:
+    """One broker and all of them are different resources; kafka-reassign-partitions throttles by one."""
+    for name in ("0", ""):
+        decision = alter(conversation, (LEADER_RATE, SET, "1000000"), name=name, resource_type=4)
+        assert decision.reply.responses[0].error_code is ErrorCode.none
+        assert decision.records == [
+            ConfigRecord(resource_type=4, resource_name=name, name=LEADER_RATE, value="1000000")
+        ]
+    decision = alter(conversation, (LEADER_RATE, DELETE, None), name="0", resource_type=4)
+    assert decision.records == [
+        ConfigRecord(resource_type=4, resource_name="0", name=LEADER_RATE, value=None)
+    ]
+    assert conversation.image.broker_configs(None)[LEADER_RATE] == "1000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "error_code"),
+    [
+        ("0", "log.dirs", "/elsewhere", ErrorCode.invalid_request),
+        ("", "num.partitions", "3", ErrorCode.invalid_request),
+        ("", "min.insync.replicas", "2", ErrorCode.invalid_request),
+        ("", "log.cleaner.thread", "2", ErrorCode.invalid_config),
+        ("", LEADER_RATE, "fast", ErrorCode.invalid_request),
+        ("", LEADER_RATE, "-1", ErrorCode.invalid_request),
+        ("", "log.retention.ms", "0", ErrorCode.invalid_request),
+        ("7", LEADER_RATE, "1", ErrorCode.invalid_request),
+        ("zero", LEADER_RATE, "1", ErrorCode.invalid_request),
+        ("-1", LEADER_RATE, "1", ErrorCode.invalid_request),
+    ],
+)
+def test_what_a_broker_would_not_obey_is_refused_and_nothing_else_of_it_changes(
+    conversation: Conversation, name: str, key: str, value: str, error_code: ErrorCode
+) -> None:
+    """A value that is kept and not obeyed, or that ends whoever reads it, is worse than an error."""
+    decision = alter(conversation, (FOLLOWER_RATE, SET, "5"), (key, SET, value), name=name, resource_type=4)
+    assert decision.records == []
+    assert decision.reply.responses[0].error_code is error_code
+
+
+def test_list_of_throttled_replicas_is_checked(conversation: Conversation) -> None:
+    """A slip in it would leave a move unthrottled, or throttle another one."""
+    key = "leader.replication.throttled.replicas"
+    for value in ("*", "", "0:1,12:3"):
+        decision = alter(conversation, (key, SET, value))
+        assert decision.reply.responses[0].error_code is ErrorCode.none
+    for value in ("0", "0:1:2", "*,0:1", "a:b", "-1:0"):
+        decision = alter(conversation, (key, SET, value))
+        assert decision.reply.responses[0].error_code is ErrorCode.invalid_config
+
+
+def test_topic_follows_what_all_brokers_were_told(conversation: Conversation) -> None:
+    """The answer to CreateTopics says what the topic has now, not what the properties say."""
+    alter(conversation, ("log.retention.ms", SET, "1234"), name="", resource_type=4)
+    (created,) = conversation.create(creatable("late", 1, 1)).reply.topics
+    assert {config.name: config.value for config in created.configs}["retention.ms"] == "1234"

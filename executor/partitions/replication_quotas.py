@@ -1,0 +1,31 @@
+"""The replication quotas of one broker, at the rates that its configuration says at the time."""
+
+from executor.partitions.machine.replication_quota import ReplicationQuota
+from sparklog.config import BrokerConfig
+from sparklog.config.dynamic import with_dynamic
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+
+__all__ = ["ReplicationQuotas"]
+
+
+class ReplicationQuotas:
+    """What a broker sends as a leader, and what it fetches as a follower."""
+
+    def __init__(self, broker_id: BrokerId, config: BrokerConfig) -> None:
+        self._broker_id = broker_id
+        self._started_with = config
+        self.leader = ReplicationQuota(broker_id, config.replication_quota_windows)
+        self.follower = ReplicationQuota(broker_id, config.replication_quota_windows)
+        self._obey(config)
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take in what has changed."""
+        if delta.reconfigures_broker(self._broker_id):
+            own = image.broker_configs(self._broker_id)
+            self._obey(with_dynamic(self._started_with, image.broker_configs(None), own))
+
+    def _obey(self, config: BrokerConfig) -> None:
+        self.leader.limit(config.leader_replication_throttled_rate)
+        self.follower.limit(config.follower_replication_throttled_rate)
