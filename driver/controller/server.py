@@ -41,7 +41,7 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.types import BrokerId, or_minus_one
-from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.loop_lag import run_watched
@@ -265,7 +265,7 @@ class ControllerServer:
                 features=self._features,
                 settings=self._config.socket_settings(),
                 quotas=ConnectionQuotas(
-                    max_connections=self._config.max_connections, descriptors=descriptors
+                    ConnectionLimits(self._config.max_connections), descriptors=descriptors
                 ),
                 metrics=metrics.requests,
             )

@@ -12,16 +12,20 @@ from typing import Self
 from executor.api.apis import BrokerServices, broker_apis
 from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
+from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
+from sparklog.config.dynamic import with_dynamic
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
+from sparklog.quotas.machine.limits import AddressLimits
 from sparklog.quotas.request_quotas import RequestQuotas
-from sparklog.types import or_minus_one
+from sparklog.types import or_minus_one, unless_minus_one
 from sparklog.wire.admission import Admission
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
+from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
 __all__ = ["ClientListeners"]
@@ -34,10 +38,14 @@ class ClientListeners:
         self,
         listeners: Sequence[Listener],
         endpoints: tuple[Endpoint, ...],
+        config: BrokerConfig,
         request_quotas: RequestQuotas,
+        connection_quotas: ConnectionQuotas,
     ) -> None:
         self._listeners = listeners
+        self._started_with = config
         self._request_quotas = request_quotas
+        self._connection_quotas = connection_quotas
         self.endpoints = endpoints
         """Where clients are told to connect."""
         self._loading: asyncio.Task[None] | None = None
@@ -53,11 +61,11 @@ class ClientListeners:
         """
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
-        quotas = ConnectionQuotas(
-            max_connections=config.max_connections,
-            max_connections_per_ip=config.max_connections_per_ip,
-            descriptors=descriptors,
+        connection_quotas = ConnectionQuotas(
+            config.connection_limits, windows=config.quota_windows, descriptors=descriptors
         )
+        limit_bytes = unless_minus_one(config.queued_max_request_bytes)
+        memory = None if limit_bytes is None else RequestMemory(limit_bytes)
         request_quotas = RequestQuotas(config.quota_windows)
         apis = broker_apis(services, request_quotas)
         try:
@@ -70,8 +78,9 @@ class ClientListeners:
                     features=_features(services.image),
                     admission=Admission(meter=request_quotas.meter),
                     settings=config.socket_settings(),
-                    quotas=quotas,
                     metrics=services.monitoring.requests,
+                    quotas=connection_quotas,
+                    memory=memory,
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                     accepting=False,
                 )
@@ -82,11 +91,20 @@ class ClientListeners:
             for listener in listeners:
                 await listener.close()
             raise
-        return cls(listeners, config.advertised_endpoints(tuple(bound), host_name), request_quotas)
+        endpoints = config.advertised_endpoints(tuple(bound), host_name)
+        return cls(listeners, endpoints, config, request_quotas, connection_quotas)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """There is something to tell of the cluster: serve from now on."""
         await self._request_quotas.apply(image, delta)
+        if delta.changed_client_quotas:
+            rates = AddressLimits(CONNECTION_CREATION_RATE, image.client_quotas)
+            self._connection_quotas.rate_of = rates.bound
+        config = self._started_with
+        if config.node_id is not None and delta.reconfigures_broker(config.node_id):
+            own = image.broker_configs(config.node_id)
+            obeyed = with_dynamic(config, image.broker_configs(None), own)
+            self._connection_quotas.limits = obeyed.connection_limits
         for listener in self._listeners:
             listener.accept_connections()
         if self._loading is None:

@@ -32,9 +32,13 @@ DYNAMIC_KEYS: Final = (
 ) | {
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
 }
-"""Those of a topic's defaults which come first, and quotas."""
+"""Those of a topic's defaults which come first, quotas, and what bounds connections."""
 
 
 def check_dynamic(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:

@@ -4,11 +4,13 @@ Loopback only, unless the application names other addresses; the system sizes th
 """
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from sparklog.config.definition import (
     INT_MAX,
     ConfigError,
     ConfigType,
+    Rule,
     at_least,
     config_key,
     either,
@@ -16,7 +18,24 @@ from sparklog.config.definition import (
 from sparklog.config.listeners import advertised_endpoints, parse_listeners, parse_protocol_map
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.types import unless_minus_one
+from sparklog.wire.connection_quotas import ConnectionLimits
 from sparklog.wire.socket_settings import SocketSettings
+
+
+def _overrides(text: str) -> dict[str, int] | None:
+    """Return the counts by address, `None` if the text says something else.
+
+    >>> _overrides("10.0.0.1:5, ::1:2")
+    {'10.0.0.1': 5, '::1': 2}
+    """
+    counts = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        address, _, count = item.rpartition(":")
+        try:
+            counts[str(ip_address(address.strip().strip("[]")))] = int(count)
+        except ValueError:
+            return None
+    return None if any(count < 0 for count in counts.values()) else counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +90,14 @@ class ListenerKeys:
         "The largest request; a longer one closes the connection.",
         at_least(1),
     )
+    queued_max_request_bytes: int = config_key(
+        "queued.max.request.bytes",
+        ConfigType.LONG,
+        -1,
+        "How many bytes of requests that come in pieces a broker holds at a time; clients that begin with"
+        " more are not read from; -1 for any number.",
+        either(-1, at_least(1)),
+    )
     message_max_decompressed_bytes: int = config_key(
         "message.max.decompressed.bytes",
         ConfigType.INT,
@@ -101,6 +128,22 @@ class ListenerKeys:
         INT_MAX,
         "How many connections one address may keep open to a broker; further ones are closed at once.",
         at_least(0),
+    )
+    max_connections_per_ip_overrides: str = config_key(
+        "max.connections.per.ip.overrides",
+        ConfigType.STRING,
+        "",
+        "How many connections single addresses may keep open, as address:count,address:count; of a host its"
+        " addresses are to be named.",
+        Rule("a list of address:count", lambda text: _overrides(text) is not None),
+    )
+    max_connection_creation_rate: int = config_key(
+        "max.connection.creation.rate",
+        ConfigType.INT,
+        INT_MAX,
+        "How many connections a second a broker takes on all its listeners; others wait to be accepted. A"
+        " listener that the brokers have beside the clients' is excepted.",
+        at_least(1),
     )
     connections_max_idle_ms: int = config_key(
         "connections.max.idle.ms",
@@ -164,6 +207,16 @@ class ListenerKeys:
         on every interface, under `host_name`; port 0 becomes the bound port.
         """
         return advertised_endpoints(self.advertised_listeners or (), bound, host_name)
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """How many connections there may be, and how fast they may come."""
+        return ConnectionLimits(
+            max_connections=self.max_connections,
+            max_connections_per_ip=self.max_connections_per_ip,
+            max_connections_per_ip_overrides=_overrides(self.max_connections_per_ip_overrides) or {},
+            max_connection_creation_rate=self.max_connection_creation_rate,
+        )
 
     def socket_settings(self) -> SocketSettings:
         """Return what listeners ask of their sockets."""

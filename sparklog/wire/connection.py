@@ -27,6 +27,7 @@ from sparklog.wire.exchange import Exchange
 from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
+from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
@@ -44,6 +45,7 @@ class ConnectionOwner(Protocol):
     turns: Turns
     max_request_bytes: int
     max_outstanding_requests: int
+    memory: RequestMemory | None
     log: RateLimitedLog
     dispatcher: Dispatcher
 
@@ -58,6 +60,7 @@ class Connection:
     """See the module. Handlers see a `Peer`, the dispatcher an `Answering`; the rest is for the listener."""
 
     __slots__ = (
+        "_claimed_bytes",
         "_close_callbacks",
         "_descriptor",
         "_exchanges",
@@ -70,6 +73,7 @@ class Connection:
         "_received",
         "_socket",
         "_unmuting",
+        "_waits_for_memory",
         "_warming",
         "_writer_registered",
         "accepted_ms",
@@ -97,6 +101,9 @@ class Connection:
         self._received = ReceiveBuffer(owner.pool)
         self._frame_bytes = 0
         """Size with its length of the frame that has begun, 0 when not known."""
+        self._claimed_bytes = 0
+        """What the frame that has begun has claimed of the owner's memory."""
+        self._waits_for_memory = False
         self._exchanges: deque[Exchange] = deque()
         self._outbox = Outbox(connected)
         self._close_callbacks: list[Callable[[], None]] = []
@@ -136,6 +143,7 @@ class Connection:
             loop.remove_writer(self._descriptor)
         if self._unmuting is not None:
             self._unmuting.cancel()
+        self._give_memory_back()
         self._socket.close()
         self._outbox.clear()
         exchanges, self._exchanges = self._exchanges, deque()
@@ -204,6 +212,8 @@ class Connection:
             end = start + size
             if end > received.end:
                 self._frame_bytes = LENGTH.size + size
+                if self._owner.memory is not None and not self._claimed_bytes and self._unmuting is None:
+                    self._claim_memory(self._owner.memory, size)
                 break
             if handled and (handled == _REQUESTS_PER_TURN or perf_counter() > self.share_ends_s):
                 self._paused = True
@@ -217,6 +227,8 @@ class Connection:
             dispatch(self, received.readable[start:end])
             if self.closed:
                 return
+            if self._claimed_bytes and not self.holds:
+                self._give_memory_back()
         else:
             self._frame_bytes = 0
         if self._outbox:
@@ -246,6 +258,7 @@ class Connection:
             or self._warming
             or self.holds > 0
             or self._unmuting is not None
+            or self._waits_for_memory
             or len(self._exchanges) >= self._owner.max_outstanding_requests
         )
 
@@ -260,6 +273,22 @@ class Connection:
         if not self._reader_registered:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
+
+    def _claim_memory(self, memory: RequestMemory, size: int) -> None:
+        """Claim what the frame that has begun will take, or wait until there is some."""
+        if memory.claim(size, self._go_on_with_memory):
+            self._claimed_bytes = size
+        else:
+            self._waits_for_memory = True
+
+    def _go_on_with_memory(self) -> None:
+        self._waits_for_memory = False
+        self._owner.turns.wait(self._resume)
+
+    def _give_memory_back(self) -> None:
+        if self._claimed_bytes and self._owner.memory is not None:
+            claimed, self._claimed_bytes = self._claimed_bytes, 0
+            self._owner.memory.give_back(claimed)
 
     def _close(self, level: int, reason: str, line: str, **details: Any) -> None:
         self._log(level, reason, line, **details)
@@ -296,6 +325,8 @@ class Connection:
     def release(self) -> None:
         """Go on reading in a later turn."""
         self.holds -= 1
+        if not self.holds:
+            self._give_memory_back()
         self._owner.turns.wait(self._resume)
 
     def mute(self, duration_ms: int) -> None:

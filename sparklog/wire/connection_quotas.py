@@ -1,36 +1,58 @@
-"""How many connections a broker takes, over all of its listeners.
+"""How many connections a broker takes, and how fast, over all of its listeners.
 
-max.connections, max.connections.per.ip, and what its files leave of the file descriptors.
+max.connections, max.connections.per.ip and its overrides, max.connection.creation.rate, the rates of single
+addresses (KIP-612), and what its files leave of the file descriptors.
 
-Order for the caller, all on one event loop: `exhausted` before a connection is taken, `opened` when it is,
-`closed` once when it ends.
+Order for the caller, all on one event loop: `exhausted` before a connection is taken, then `held_back_ms`,
+`opened` when it is, `closed` once when it ends.
+
+Source: Kafka's SocketServer.ConnectionQuotas.
 """
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire.descriptors import DescriptorBudget
 
-__all__ = ["ConnectionQuotas"]
+__all__ = ["ConnectionLimits", "ConnectionQuotas"]
 
 _INT_MAX: Final = 2**31 - 1
+_MANY: Final = 1_000
+_NO_OVERRIDES: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class ConnectionLimits(NamedTuple):
+    """The bounds that a broker's configuration sets; the largest int is none."""
+
+    max_connections: int = _INT_MAX
+    max_connections_per_ip: int = _INT_MAX
+    max_connections_per_ip_overrides: Mapping[str, int] = _NO_OVERRIDES
+    max_connection_creation_rate: int = _INT_MAX
 
 
 class ConnectionQuotas:
-    """The connections that are open, counted by address."""
+    """The connections that are open, counted by address, and how fast they came."""
 
     def __init__(
         self,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  (it is immutable)
         *,
-        max_connections: int = _INT_MAX,
-        max_connections_per_ip: int = _INT_MAX,
+        windows: QuotaWindows = QuotaWindows(11, 1_000),  # noqa: B008
         descriptors: DescriptorBudget | None = None,
     ) -> None:
         """Share `descriptors` among all that are of one process; without it they are not looked at."""
         self.descriptors = descriptors
-        self._max_connections = max_connections
-        self._max_connections_per_ip = max_connections_per_ip
+        self.limits = limits
+        """What holds now; it may be replaced while connections are open."""
+        self.rate_of: Callable[[str], float | None] = lambda address: None
+        """How many connections an address may make a second, `None` for any number; it may be replaced."""
+        self._windows = windows
         self._open: Counter[str] = Counter()
+        self._rate = SampledRate(windows)
+        self._rates: dict[str, SampledRate] = {}
 
     def exhausted(self, address: str, *, reserved: bool) -> str | None:
         """Return the quota that leaves no room for one more connection of `address`, `None` if there is room.
@@ -38,19 +60,49 @@ class ConnectionQuotas:
         max.connections does not hold for a `reserved` listener: clients must not shut the brokers out that
         have a listener of their own. Its connections count all the same.
         """
-        if not reserved and self._open.total() >= self._max_connections:
-            return f"max.connections={self._max_connections}"
-        if self._open[address] >= self._max_connections_per_ip:
-            return f"max.connections.per.ip={self._max_connections_per_ip}"
+        limits = self.limits
+        if not reserved and self._open.total() >= limits.max_connections:
+            return f"max.connections={limits.max_connections}"
+        own = limits.max_connections_per_ip_overrides.get(address)
+        if own is not None and self._open[address] >= own:
+            return f"max.connections.per.ip.overrides={address}:{own}"
+        if own is None and self._open[address] >= limits.max_connections_per_ip:
+            return f"max.connections.per.ip={limits.max_connections_per_ip}"
         if self.descriptors is not None and not self.descriptors.has_room(reserved=reserved):
             return f"what is kept for files of RLIMIT_NOFILE={self.descriptors.limit}"
         return None
 
-    def opened(self, address: str) -> None:
-        """Count a connection."""
+    def held_back_ms(self, address: str, now_ms: int) -> int:
+        """Count a connection to the rate of its address; return how long to have it wait before it is closed.
+
+        0 if it may be taken. One that may not be does not count. It is closed late, or its client would make
+        the next one at once.
+        """
+        bound = self.rate_of(address)
+        if bound is None:
+            return 0
+        if len(self._rates) >= _MANY:
+            self._rates = {each: rate for each, rate in self._rates.items() if not rate.is_idle(now_ms)}
+        rate = self._rates.setdefault(address, SampledRate(self._windows))
+        rate.record(1, now_ms)
+        held_back_ms = min(rate.throttle_ms(bound, now_ms), self._windows.window_ms)
+        if held_back_ms:
+            rate.record(-1, now_ms)
+        return held_back_ms
+
+    def opened(self, address: str, now_ms: int, *, reserved: bool) -> int:
+        """Count a connection; return for how long its listener is to take no others.
+
+        max.connection.creation.rate does not hold for a `reserved` listener either.
+        """
         self._open[address] += 1
         if self.descriptors is not None:
             self.descriptors.opened()
+        bound = self.limits.max_connection_creation_rate
+        if reserved or bound == _INT_MAX:
+            return 0
+        self._rate.record(1, now_ms)
+        return min(self._rate.throttle_ms(bound, now_ms), self._windows.window_ms)
 
     def closed(self, address: str) -> None:
         """Count it no more."""

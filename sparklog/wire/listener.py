@@ -23,6 +23,7 @@ from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
+from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 from sparklog.wire.routes import Routes
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
+_MAX_HELD_BACK: Final = 100
 _IDLE_CHECKS: Final = 4
 """How often idle connections are looked for within connections.max.idle.ms."""
 
@@ -53,6 +55,7 @@ class Listener:
         settings: SocketSettings,
         quotas: ConnectionQuotas,
         metrics: RequestMetrics,
+        memory: RequestMemory | None,
         reserved: bool,
         max_outstanding_requests: int,
         accepting: bool,
@@ -65,6 +68,7 @@ class Listener:
         self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
+        self.memory = memory
         self._quotas = quotas
         self._reserved = reserved
         self._listening = listening
@@ -76,6 +80,8 @@ class Listener:
         """With the address each one is counted under."""
         self._idle_since: dict[Connection, float] = {}
         """When connections were last seen to have had something to do (seconds of the loop's clock)."""
+        self._held_back: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Connections of addresses that make too many, until they are closed."""
         self._to_flush: list[Connection] = []
         self._timer: asyncio.TimerHandle | None = None
         if settings.connections_max_idle_ms is not None:
@@ -101,15 +107,17 @@ class Listener:
         settings: SocketSettings | None = None,
         quotas: ConnectionQuotas | None = None,
         metrics: RequestMetrics | None = None,
+        memory: RequestMemory | None = None,
         reserved: bool = False,
         max_outstanding_requests: int = 256,
         accepting: bool = True,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
-        The listeners of a broker share their `quotas` (none: no bound), and close at once what goes beyond;
-        `reserved` excepts one from the bound on all connections, and leaves it more of the descriptors. What
-        requests cost is counted in `metrics`, which all listeners of a process may share.
+        The listeners of a broker share their `quotas` and `memory` (none: no bound), and close at once what
+        goes beyond the former; `reserved` excepts one from the bound on all connections, and leaves it more
+        of the descriptors. What requests cost is counted in `metrics`, which all listeners of a process may
+        share.
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
         the address is bound, but connections wait in the kernel's queue until `accept_connections`.
 
@@ -141,6 +149,7 @@ class Listener:
                 settings=settings,
                 quotas=quotas or ConnectionQuotas(),
                 metrics=metrics or RequestMetrics(),
+                memory=memory,
                 reserved=reserved,
                 max_outstanding_requests=max_outstanding_requests,
                 accepting=accepting,
@@ -182,6 +191,10 @@ class Listener:
         if self._listening.fileno() >= 0:
             self.loop.remove_reader(self._listening.fileno())
             self._listening.close()
+        for held_back, timer in self._held_back.items():
+            timer.cancel()
+            held_back.close()
+        self._held_back.clear()
         for connection in list(self._connections):
             connection.flush()
             connection.close()
@@ -225,8 +238,7 @@ class Listener:
                 self.log.write(
                     logging.ERROR, ANY_PEER, "cannot accept", f"{self.name}: cannot accept: {error}"
                 )
-                self.loop.remove_reader(self._listening.fileno())
-                self.loop.call_later(_ACCEPT_RETRY_S, self._accept_again)
+                self._stop_accepting(_ACCEPT_RETRY_S)
                 return
             peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
@@ -240,15 +252,41 @@ class Listener:
                 accepted.close()
                 self.refused_count += 1
                 continue
+            now_ms = int(self.loop.time() * 1000)
+            held_back_ms = self._quotas.held_back_ms(address[0], now_ms)
+            if held_back_ms:
+                self._hold_back(accepted, held_back_ms)
+                self.refused_count += 1
+                continue
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._quotas.opened(address[0])
             self.accepted_count += 1
+            pause_ms = self._quotas.opened(address[0], now_ms, reserved=self._reserved)
             self._connections[Connection(self, accepted, peer)] = address[0]
+            if pause_ms:
+                self._stop_accepting(pause_ms / 1000)
+                return
+
+    def _stop_accepting(self, duration_s: float) -> None:
+        """Leave connections in the kernel's queue for a time."""
+        self.loop.remove_reader(self._listening.fileno())
+        self.loop.call_later(duration_s, self._accept_again)
 
     def _accept_again(self) -> None:
         if self._listening.fileno() >= 0:
             self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _hold_back(self, accepted: socket.socket, held_back_ms: int) -> None:
+        """Close a connection later, without having looked at it; at once if there are many."""
+        if len(self._held_back) >= _MAX_HELD_BACK:
+            accepted.close()
+            return
+
+        def close() -> None:
+            del self._held_back[accepted]
+            accepted.close()
+
+        self._held_back[accepted] = self.loop.call_later(held_back_ms / 1000, close)
 
     def _keep_descriptors(self, descriptors: DescriptorBudget) -> None:
         descriptors.measure()

@@ -15,6 +15,7 @@ Pure. Source: Kafka's ClientQuotaManager, DefaultQuotaCallback; KIP-13, KIP-55, 
 """
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from sparklog.config.client_quotas import CLIENT_ID, IP, USER
@@ -71,11 +72,11 @@ class AddressLimits:
 
     def __init__(self, key: str, quotas: Mapping[ClientQuotaEntity, Mapping[str, float]]) -> None:
         """Take from `quotas` what is under Kafka's name `key`."""
-        self._bounds = {
-            dict(entity)[IP]: values[key]
-            for entity, values in quotas.items()
-            if key in values and IP in dict(entity)
-        }
+        self._bounds: dict[str | None, float] = {}
+        for entity, values in quotas.items():
+            if key in values and IP in dict(entity):
+                address = dict(entity)[IP]
+                self._bounds[None if address is None else str(ip_address(address))] = values[key]
 
     def bound(self, address: str) -> float | None:
         """Return what an address may have a second, `None` for any number."""

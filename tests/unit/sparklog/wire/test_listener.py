@@ -13,7 +13,7 @@ from kio.schema.heartbeat.v0.request import HeartbeatRequest as HeartbeatRequest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
-from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.frames import decode_request_in_steps, encode_response_in_steps
 from sparklog.wire.listener import Listener
 from sparklog.wire.request_metrics import RequestMetrics
@@ -438,7 +438,9 @@ def test_connections_beyond_the_bound_are_refused_and_the_others_served() -> Non
     """max.connections keeps one host from taking every descriptor."""
 
     async def scenario() -> None:
-        async with serving(HEARTBEAT_ONLY, quotas=ConnectionQuotas(max_connections=2)) as listener:
+        async with serving(
+            HEARTBEAT_ONLY, quotas=ConnectionQuotas(ConnectionLimits(max_connections=2))
+        ) as listener:
             clients: list[RawClient] = []
             for _ in range(2):
                 clients.append(await RawClient.connect(listener))

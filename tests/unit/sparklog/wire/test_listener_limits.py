@@ -3,9 +3,11 @@
 import asyncio
 import socket
 
+from sparklog.rates import QuotaWindows
 from sparklog.wire.channel import Channel
-from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.listener import Listener
+from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.sparklog.wire.open_sockets import backlog, bound_to, connected_to, listens, open_sockets
 from tests.unit.sparklog.wire.serving import HEARTBEAT_ONLY, RawClient, heartbeat, run, serving, until
@@ -30,7 +32,9 @@ def test_second_connection_of_an_address_is_refused_until_the_first_ends() -> No
     """max.connections.per.ip keeps one host from crowding the others out, and only that host."""
 
     async def scenario() -> None:
-        async with serving(HEARTBEAT_ONLY, quotas=ConnectionQuotas(max_connections_per_ip=1)) as listener:
+        async with serving(
+            HEARTBEAT_ONLY, quotas=ConnectionQuotas(ConnectionLimits(max_connections_per_ip=1))
+        ) as listener:
             first = await connect_from("127.0.0.1", listener)
             assert await is_served(first)
             assert not await is_served(await connect_from("127.0.0.1", listener))
@@ -44,11 +48,140 @@ def test_second_connection_of_an_address_is_refused_until_the_first_ends() -> No
     run(scenario())
 
 
+def test_address_with_an_override_has_that_many_connections() -> None:
+    """max.connections.per.ip.overrides: a proxy needs more than others, an old host fewer."""
+
+    async def scenario() -> None:
+        limits = ConnectionLimits(
+            max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.2": 2, "127.0.0.3": 0}
+        )
+        async with serving(HEARTBEAT_ONLY, quotas=ConnectionQuotas(limits)) as listener:
+            for address, served in (("127.0.0.1", 1), ("127.0.0.2", 2), ("127.0.0.3", 0)):
+                clients = [await connect_from(address, listener) for _ in range(3)]
+                assert [await is_served(client) for client in clients] == [
+                    number < served for number in range(3)
+                ]
+
+    run(scenario())
+
+
+def test_limits_that_change_hold_for_the_next_connections() -> None:
+    """Nobody who is served is cut off, and nobody waits for a restart."""
+
+    async def scenario() -> None:
+        quotas = ConnectionQuotas()
+        async with serving(HEARTBEAT_ONLY, quotas=quotas) as listener:
+            kept = [await connect_from("127.0.0.1", listener) for _ in range(3)]
+            assert [await is_served(client) for client in kept] == [True] * 3
+            quotas.limits = ConnectionLimits(max_connections=2)
+            assert not await is_served(await connect_from("127.0.0.1", listener))
+            assert [await is_served(client) for client in kept] == [True] * 3
+            quotas.limits = ConnectionLimits()
+            assert await is_served(await connect_from("127.0.0.1", listener))
+
+    run(scenario())
+
+
+def test_connections_come_no_faster_than_the_broker_takes_them() -> None:
+    """max.connection.creation.rate: after a restart a thousand clients come at once. None is refused."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        quotas = ConnectionQuotas(
+            ConnectionLimits(max_connection_creation_rate=20), windows=QuotaWindows(2, 100)
+        )
+        async with (
+            serving(HEARTBEAT_ONLY, quotas=quotas) as listener,
+            serving(HEARTBEAT_ONLY, quotas=quotas, reserved=True) as brokers_own,
+        ):
+            began_s = loop.time()
+            for _ in range(10):
+                assert await is_served(await connect_from("127.0.0.1", brokers_own))
+            assert loop.time() - began_s < 0.3
+            clients = [await connect_from("127.0.0.1", listener) for _ in range(12)]
+            assert [await is_served(client) for client in clients] == [True] * 12
+            assert loop.time() - began_s > 0.3
+
+    run(scenario())
+
+
+def test_address_that_connects_too_often_is_closed_late_and_unanswered() -> None:
+    """connection_creation_rate (KIP-612): closed at once, it would come again at once."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        quotas = ConnectionQuotas(windows=QuotaWindows(2, 1_000))
+        quotas.rate_of = {"127.0.0.2": 2.0}.get
+        async with serving(HEARTBEAT_ONLY, quotas=quotas) as listener:
+            kept = [await connect_from("127.0.0.2", listener) for _ in range(2)]
+            assert [await is_served(client) for client in kept] == [True, True]
+            began_s = loop.time()
+            assert not await is_served(await connect_from("127.0.0.2", listener))
+            assert loop.time() - began_s > 0.2
+            assert listener.connection_count == 2
+            assert await is_served(await connect_from("127.0.0.1", listener))
+            await until(lambda: quotas.held_back_ms("127.0.0.2", int(loop.time() * 1000)) == 0)
+            quotas.rate_of = lambda address: None
+            assert await is_served(await connect_from("127.0.0.2", listener))
+
+    run(scenario())
+
+
+def test_listener_that_closes_drops_whom_it_holds_back() -> None:
+    """A socket that nobody closes is a descriptor lost."""
+
+    async def scenario() -> None:
+        quotas = ConnectionQuotas(windows=QuotaWindows(2, 60_000))
+        quotas.rate_of = lambda address: 0.001
+        async with serving(HEARTBEAT_ONLY, quotas=quotas) as listener:
+            client = await connect_from("127.0.0.1", listener)
+            await until(lambda: len(listener._held_back) == 1)
+        assert await client.closed_by_server()
+
+    run(scenario())
+
+
+def test_requests_in_pieces_wait_for_memory_that_others_have() -> None:
+    """queued.max.request.bytes: many slow uploads at a time must not fill a broker."""
+
+    async def scenario() -> None:
+        memory = RequestMemory(1_000)
+        async with serving(HEARTBEAT_ONLY, memory=memory) as listener:
+            slow, waiting, small = [await connect_from("127.0.0.1", listener) for _ in range(3)]
+            large = [client.frame(heartbeat(group_id="g" * 900)) for client in (slow, waiting)]
+            slow.writer.write(large[0][:500])
+            (first,) = [each for each in listener._connections if each.peer.endswith(port_of(slow))]
+            await until(lambda: first._claimed_bytes > 0)
+            waiting.writer.write(large[1][:200])
+            (second,) = [each for each in listener._connections if each.peer.endswith(port_of(waiting))]
+            await until(lambda: second._claimed_bytes > 0)  # one more than fits, or none ever would
+            blocked = await connect_from("127.0.0.1", listener)
+            third_frame = blocked.frame(heartbeat(group_id="g" * 900))
+            blocked.writer.write(third_frame[:200])
+            (third,) = [each for each in listener._connections if each.peer.endswith(port_of(blocked))]
+            await until(lambda: third._waits_for_memory)
+            assert await is_served(small)  # what comes in one piece takes nothing
+            blocked.writer.write(third_frame[200:])
+            slow.writer.write(large[0][500:])
+            waiting.close()
+            await slow.receive()
+            await blocked.receive()
+            assert not any(each._claimed_bytes for each in listener._connections)
+
+    run(scenario())
+
+
+def port_of(client: RawClient) -> str:
+    """Return the end of what a listener calls a client's connection."""
+    port: int = client.writer.get_extra_info("sockname")[1]
+    return f":{port}"
+
+
 def test_listeners_of_one_broker_share_their_quotas_and_the_brokers_own_is_excepted() -> None:
     """max.connections bounds the broker, but clients must not shut its followers out."""
 
     async def scenario() -> None:
-        quotas = ConnectionQuotas(max_connections=2)
+        quotas = ConnectionQuotas(ConnectionLimits(max_connections=2))
         async with (
             serving(HEARTBEAT_ONLY, quotas=quotas) as one,
             serving(HEARTBEAT_ONLY, quotas=quotas) as other,
