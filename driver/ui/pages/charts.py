@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from driver.ui.machine.history import POINTS, SAMPLE_MS, Series
+from driver.ui.machine.history import SAMPLE_MS, Series
+from driver.ui.pages.figures import duration
 from driver.ui.pages.html import Html, element
 
 __all__ = ["STYLE", "chart"]
 
+_MIN_POINTS: Final = 2 * 60_000 // SAMPLE_MS
+"""A chart that begins shows two minutes, and grows until it has all that is kept."""
 _WIDTH: Final = 360
 _HEIGHT: Final = 110
 _TOP: Final = 6
@@ -38,19 +41,21 @@ STYLE: Final = Html(
 
 def chart(title: str, lines: Sequence[Series], unit: Callable[[float | None], str]) -> Html:
     """Return the chart; `unit` writes its figures."""
+    span = max(_MIN_POINTS, *(len(line.points) for line in lines))
+    since = f"{duration((span - 1) * SAMPLE_MS)} ago"
     highest = max((point for line in lines for point in line.points if point is not None), default=0.0)
     top = _round_up(highest)
     grid = [
         element("line", class_="sl-grid", x1=0, x2=_WIDTH, y1=_TOP, y2=_TOP),
         element("line", class_="sl-grid", x1=0, x2=_WIDTH, y1=_BOTTOM, y2=_BOTTOM),
         element("text", unit(top), x=2, y=_TOP + 10),
-        element("text", f"{POINTS * SAMPLE_MS // 60_000} min ago", x=0, y=_HEIGHT - 6),
+        element("text", since, x=0, y=_HEIGHT - 6),
         element("text", "now", x=_WIDTH, y=_HEIGHT - 6, text_anchor="end"),
     ]
     drawn = [
         element("polyline", class_=f"sl-{number % len(_COLOURS)}", points=stretch)
         for number, line in enumerate(lines)
-        for stretch in _stretches(line, top)
+        for stretch in _stretches(line, top, span)
     ]
     legend = [
         element(
@@ -69,21 +74,21 @@ def chart(title: str, lines: Sequence[Series], unit: Callable[[float | None], st
             *drawn,
             viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
             role="img",
-            aria_label=f"{title}, the last {POINTS * SAMPLE_MS // 60_000} minutes; at most {unit(highest)}",
+            aria_label=f"{title} since {since}; at most {unit(highest)}",
         ),
         element("div", *legend, class_="sl-legend"),
     )
 
 
-def _stretches(line: Series, top: float) -> list[str]:
+def _stretches(line: Series, top: float, span: int) -> list[str]:
     """Return the points of each stretch without a gap; the newest point is at the right edge."""
     stretches: list[list[str]] = [[]]
-    first = POINTS - len(line.points)
+    first = span - len(line.points)
     for number, point in enumerate(line.points):
         if point is None:
             stretches.append([])
             continue
-        x = (first + number) * _WIDTH / (POINTS - 1)
+        x = (first + number) * _WIDTH / (span - 1)
         y = _BOTTOM - (_BOTTOM - _TOP) * point / top
         stretches[-1].append(f"{x:.1f},{y:.1f}")
     # A line of one point is not drawn, so it is given a second one.

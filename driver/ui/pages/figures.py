@@ -51,14 +51,16 @@ def size_rate(value: float | None) -> str:
 def duration(value_ms: float | None) -> str:
     """Return a time.
 
-    >>> duration(0.25), duration(42), duration(90_000), duration(2 * 3_600_000)
-    ('0.2 ms', '42 ms', '90.0 s', '120 min')
+    >>> duration(0.25), duration(42), duration(2_500), duration(90_000), duration(2 * 3_600_000)
+    ('0.2 ms', '42 ms', '2.5 s', '1.5 min', '120 min')
     """
     if value_ms is None:
         return NONE
     if value_ms < 1_000:
         return f"{value_ms:.{0 if value_ms >= 10 or not value_ms else 1}f} ms"
-    return f"{value_ms / 1_000:.1f} s" if value_ms < 600_000 else f"{value_ms / 60_000:.0f} min"
+    if value_ms < 60_000:
+        return f"{value_ms / 1_000:.1f} s"
+    return f"{value_ms / 60_000:.{1 if value_ms < 600_000 else 0}f} min"
 
 
 def clock_time(at_ms: TimestampMs) -> str:

@@ -16,11 +16,20 @@ def lines(drawn: str) -> list[list[tuple[float, float]]]:
 
 def test_newest_point_is_at_the_right_and_the_highest_at_the_top() -> None:
     """Time goes to the right, with the scale's end above."""
-    (line,) = lines(chart("Records", [Series("a", (0.0, 5.0, 10.0))], count))
+    earlier = (None,) * (POINTS - 3)
+    (line,) = lines(chart("Records", [Series("a", (*earlier, 0.0, 5.0, 10.0))], count))
     assert [x for x, _ in line] == [
         round((POINTS - 3 + number) * 360 / (POINTS - 1), 1) for number in range(3)
     ]
     assert [y for _, y in line] == [92.0, 49.0, 6.0]
+
+
+def test_chart_that_begins_shows_two_minutes() -> None:
+    """A minute of fifteen is a stroke at the edge, and says nothing."""
+    drawn = chart("Records", [Series("a", (1.0,) * 13)], count)
+    assert next(x for x, _ in lines(drawn)[0]) == round(11 * 360 / 23, 1)
+    assert "1.9 min ago" in drawn
+    assert "15 min ago" in chart("Records", [Series("a", (1.0,) * POINTS)], count)
 
 
 def test_gap_parts_a_line_and_a_point_alone_is_seen() -> None:

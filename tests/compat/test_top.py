@@ -1,0 +1,86 @@
+"""`python -m jobs.top` against a running cluster: what Kafka's own APIs tell of it."""
+
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+from jobs.top.observation import ClusterWatch
+from sparklog.client.config import parse_bootstrap_servers
+from tests.cluster import LocalCluster
+from tests.compat.librdkafka import create_topic, produce
+
+TIMEOUT_S = 60.0
+"""Python starts slowly on a busy machine."""
+
+
+def top(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jobs.top", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def test_overview_has_brokers_topics_and_rates_by_kafka_s_apis(
+    cluster: LocalCluster, new_topic_name: Callable[[str], str]
+) -> None:
+    """It needs an address and nothing else, so that it works from anywhere."""
+    topic = new_topic_name("top")
+    create_topic(cluster.bootstrap_servers, topic, partitions=2, replication_factor=3)
+    watch = ClusterWatch(parse_bootstrap_servers(cluster.controller.bootstrap_servers))
+    try:
+        watch.look()
+        produce(cluster.bootstrap_servers, topic, [{"value": b"record"}] * 10)
+        overview = watch.look()
+        row = next(each for each in overview.topics if each.name == topic)
+        assert (row.partitions, row.records) == (2, 10)
+        assert row.records_in_per_s
+        assert [(voter.node_id, voter.lag is None) for voter in overview.voters] == [
+            (0, False),
+            (1, False),
+            (2, False),
+        ]
+        assert [(each.node_id, each.is_fenced) for each in overview.brokers] == [
+            (0, False),
+            (1, False),
+            (2, False),
+        ]
+        assert all(each.log_bytes and each.usable_bytes for each in overview.brokers)
+        assert (overview.cluster_id, overview.troubled) == (cluster.cluster_id, ())
+    finally:
+        watch.close()
+
+
+def test_once_prints_the_overview_and_ends(cluster: LocalCluster) -> None:
+    """For scripts, and for a look by ssh."""
+    ended = top("--once", cluster.bootstrap_servers)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(f"Cluster {cluster.cluster_id} ")
+
+
+def test_address_that_answers_nothing_is_one_line() -> None:
+    """A stack trace says nothing to whoever has mistyped a port."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        ended = top(f"127.0.0.1:{unused.getsockname()[1]}")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("No cluster answers at 127.0.0.1:")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_interrupt_ends_quietly(cluster: LocalCluster) -> None:
+    """Ctrl-C is how one leaves."""
+    terminal, its_end = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "jobs.top", cluster.bootstrap_servers]
+        running = subprocess.Popen(command, stdout=its_end, stderr=subprocess.PIPE)
+        readable, _, _ = select.select([terminal], [], [], TIMEOUT_S)
+        assert readable, "nothing was shown"
+        running.send_signal(signal.SIGINT)
+        _, complaints = running.communicate(timeout=TIMEOUT_S)
+    finally:
+        os.close(its_end)
+        os.close(terminal)
+    assert (running.returncode, complaints) == (0, b"")
