@@ -1,6 +1,6 @@
 """What logs need from time to time: which jobs there are, how often each is due, who else asks for one.
 
-A further job (cleaning) is a class like those in `jobs`, and a line here.
+A further job is a class like those in `jobs`, and a line here.
 
 It subscribes to the metadata behind who opens the logs: once the first image is acted on, every log of the
 directories that can be opened has its replica or was set aside. Before that nothing is done, and the
@@ -9,10 +9,18 @@ there is something to say, `close`.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from executor.logs.jobs.checkpoint import Checkpoint, RecoveryPointCheckpoint, StaleCheckpoints
+from executor.logs.cleaner_processes import CleanerProcesses
+from executor.logs.jobs.checkpoint import (
+    Checkpoint,
+    CleanerCheckpoint,
+    RecoveryPointCheckpoint,
+    StaleCheckpoints,
+)
+from executor.logs.jobs.cleaning import CleaningJob
 from executor.logs.jobs.file_deletion import FileDeletionJob
 from executor.logs.jobs.flush import FlushJob
 from executor.logs.jobs.job import HostedLogs, HostedReplica, HostedReplicas, UpkeepJob
@@ -27,12 +35,14 @@ from sparklog.metrics import storage
 from sparklog.metrics.histogram import SECONDS
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
 from sparklog.storage.log import Log
+from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
 
 __all__ = ["LogUpkeep"]
@@ -55,7 +65,9 @@ class LogUpkeep:
     ) -> None:
         self._directories = directories
         self._directory_of = directory_of
-        self._logs = logs = HostedLogs(replicas, threads=_BLOCKING_JOBS * len(directories))
+        self._cleaners = CleanerProcesses(config.log_cleaner_threads if config.log_cleaner_enable else 0)
+        threads = _BLOCKING_JOBS * len(directories) + self._cleaners.count
+        self._logs = logs = HostedLogs(replicas, threads=threads)
         self._recovery_points = RecoveryPointCheckpoint(
             "recovery-point-checkpoint",
             config.log_flush_offset_checkpoint_interval_ms,
@@ -83,6 +95,14 @@ class LogUpkeep:
                 REPLICATION_OFFSET_CHECKPOINT,
             ),
         )
+        cleaner_checkpoint = CleanerCheckpoint(
+            "cleaner-offset-checkpoint",
+            config.log_cleaner_backoff_ms,
+            logs,
+            on_failed,
+            lambda replica: replica.log.cleaned_offset,
+            CLEANER_OFFSET_CHECKPOINT,
+        )
         jobs: Sequence[UpkeepJob] = (
             FlushJob(
                 logs,
@@ -93,7 +113,14 @@ class LogUpkeep:
             FileDeletionJob(logs, config.log_retention_check_interval_ms),
             ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),
             *self._checkpoints,
-            StaleCheckpoints(logs, self._checkpoints),
+            StaleCheckpoints(logs, (*self._checkpoints, cleaner_checkpoint)),
+            CleaningJob(
+                logs,
+                self._cleaners,
+                _limits(config, self._cleaners.count),
+                cleaner_checkpoint,
+                config.log_cleaner_backoff_ms,
+            ),
         )
         self._scheduler = UpkeepScheduler(jobs, directories)
         self._is_started = False
@@ -128,8 +155,20 @@ class LogUpkeep:
     async def stop(self) -> None:
         """Begin nothing more, and wait for what is under way."""
         self._logs.is_stopping = True
+        self._cleaners.close()
         await self._scheduler.stop()
 
     def close(self) -> None:
         """Let go of the threads."""
         self._logs.close()
+
+
+def _limits(config: BrokerConfig, cleaners: int) -> CleaningLimits:
+    """Return what one of the cleaners may use, of what they may use together."""
+    share = max(cleaners, 1)
+    max_bytes_a_second = config.log_cleaner_io_max_bytes_per_second
+    return CleaningLimits(
+        config.log_cleaner_dedupe_buffer_size // share,
+        config.log_cleaner_io_buffer_load_factor,
+        max_bytes_a_second / share if max_bytes_a_second < sys.float_info.max else None,
+    )

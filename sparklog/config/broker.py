@@ -1,9 +1,9 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has five parts, each with
-what its keys add up to: listeners, replication, the controller, logs, and quotas. The defaults differ from
-Kafka's where a broker here lives differently: it listens on loopback only, it is told to leave and is fenced
-faster, and its directories are given by the application.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has six parts, each with
+what its keys add up to: listeners, replication, the controller, logs, their cleaner, and quotas. The defaults
+differ from Kafka's where a broker here lives differently: it listens on loopback only, it is told to leave
+and is fenced faster, and its directories are given by the application.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from sparklog.config.cleaner_keys import CleanerKeys
 from sparklog.config.controller_keys import ControllerKeys
 from sparklog.config.definition import (
     ConfigError,
@@ -34,7 +35,7 @@ MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, QuotaKeys):
+class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, CleanerKeys, QuotaKeys):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
     Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which

@@ -112,7 +112,7 @@ class LogDefaults:
         "log.cleanup.policy",
         ConfigType.LIST,
         ("delete",),
-        "Whether old segments are deleted; with compact alone they are kept, and nothing is compacted.",
+        "What goes: old segments (delete), records that a later one of their key replaces (compact).",
         some_of("compact", "delete"),
     )
     log_segment_delete_delay_ms: int = config_key(

@@ -5,9 +5,7 @@ broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on),
 which Kafka writes as -1, is `None`.
 
 Some keys that Kafka's tools and their users set on topics as a matter of course are stored and nothing else:
-they are checked, kept and described, and change nothing. They are those of compaction (retention leaves a
-topic with `cleanup.policy=compact` alone, but nothing is compacted), and `preallocate`. The documentation of
-each says so.
+they are checked, kept and described, and change nothing. `preallocate` is one; its documentation says so.
 
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
@@ -26,7 +24,6 @@ from sparklog.config.definition import (
     ConfigValue,
     Rule,
     at_least,
-    between,
     find_key,
 )
 from sparklog.config.kafka_keys import KAFKA_TOPIC_KEYS
@@ -95,7 +92,7 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = _key(
         "cleanup.policy",
-        "Whether old segments are deleted; with compact alone they are kept, and nothing is compacted.",
+        "What goes: old segments (delete), records that a later one of their key replaces (compact).",
         "log.cleanup.policy",
     )
     compression_gzip_level: int | None = _key(
@@ -108,8 +105,10 @@ class TopicConfig:
         "compression.type",
     )
     compression_zstd_level: int = _key("compression.zstd.level", "zstd's level.", "compression.zstd.level")
-    delete_retention_ms: int = _stored(
-        "delete.retention.ms", ConfigType.LONG, 86400000, "nothing is compacted", at_least(0)
+    delete_retention_ms: int = _key(
+        "delete.retention.ms",
+        "How long a tombstone stays in a compacted log after a cleaning has met it.",
+        "log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms: int = _key(
         "file.delete.delay.ms", "How long a deleted segment's files stay.", "log.segment.delete.delay.ms"
@@ -160,8 +159,11 @@ class TopicConfig:
         "What leader.replication.throttled.rate holds for: * or partition:broker,partition:broker.",
         THROTTLED_REPLICAS_RULE,
     )
-    max_compaction_lag_ms: int = _stored(
-        "max.compaction.lag.ms", ConfigType.LONG, LONG_MAX, "nothing is compacted", at_least(1)
+    max_compaction_lag_ms: int | None = _key(
+        "max.compaction.lag.ms",
+        "After how long a record is due for cleaning, however clean the rest of its log.",
+        "log.cleaner.max.compaction.lag.ms",
+        unlimited=LONG_MAX,
     )
     max_message_bytes: int = _key(
         "max.message.bytes", "The largest batch of records, compressed.", "message.max.bytes"
@@ -181,11 +183,15 @@ class TopicConfig:
         "Whether records keep their producer's time or get the time of their append.",
         "log.message.timestamp.type",
     )
-    min_cleanable_dirty_ratio: float = _stored(
-        "min.cleanable.dirty.ratio", ConfigType.DOUBLE, 0.5, "nothing is compacted", between(0, 1)
+    min_cleanable_dirty_ratio: float = _key(
+        "min.cleanable.dirty.ratio",
+        "What part of a compacted log must be new before it is cleaned.",
+        "log.cleaner.min.cleanable.ratio",
     )
-    min_compaction_lag_ms: int = _stored(
-        "min.compaction.lag.ms", ConfigType.LONG, 0, "nothing is compacted", at_least(0)
+    min_compaction_lag_ms: int = _key(
+        "min.compaction.lag.ms",
+        "How long a record stays as it is in a compacted log.",
+        "log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = _key(
         "min.insync.replicas", "The smallest ISR with which acks=all is acknowledged.", "min.insync.replicas"
@@ -265,6 +271,10 @@ class TopicConfig:
             retention_bytes=self.retention_bytes,
             deletes="delete" in self.cleanup_policy,
             compacts="compact" in self.cleanup_policy,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
             max_message_bytes=self.max_message_bytes,
             file_delete_delay_ms=self.file_delete_delay_ms,
             log_append_time=self.message_timestamp_type == "LogAppendTime",
@@ -292,11 +302,12 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
         producer_id_expiration_ms=broker_config.producer_id_expiration_ms,
         **values,
     )
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+    max_compaction_lag_ms = config.max_compaction_lag_ms
+    if max_compaction_lag_ms is not None and config.min_compaction_lag_ms > max_compaction_lag_ms:
         raise ConfigError(
             "min.compaction.lag.ms",
             str(config.min_compaction_lag_ms),
-            f"must not exceed max.compaction.lag.ms ({config.max_compaction_lag_ms})",
+            f"must not exceed max.compaction.lag.ms ({max_compaction_lag_ms})",
         )
     return config
 

@@ -8,11 +8,9 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           12      4  partition_leader_epoch    assigned by the leader, outside the CRC
           16      1  magic                     2
           17      4  crc                       CRC-32C of everything from `attributes` to the end
-          21      2  attributes                0-2 codec, 3 log append time, 4 transactional, 5 control,
-                                               6 delete horizon (KIP-534)
+          21      2  attributes                0-2 codec, 3 append time, 4 transactional, 5 control, 6 horizon
           23      4  last_offset_delta
-          27      8  base_timestamp            ms; the records hold deltas to it; with bit 6 the time from
-                                               which on a cleaning may remove tombstones and markers here
+          27      8  base_timestamp            ms; the records hold deltas to it; with bit 6 delete horizon
           35      8  max_timestamp             ms
           43      8  producer_id               -1: not idempotent
           51      2  producer_epoch
@@ -20,7 +18,7 @@ A batch on disk and on the wire (message format v2, KIP-98), big-endian:
           57      4  record_count
           61         records, compressed as a whole
 
-A leader calls `validate_produced` on what a client sent, then writes `stamp(...)` followed by the batch
+A leader calls `validate_produced` on what a client sent, then writes `STAMP` followed by the batch
 from byte 16 on, untouched. With message.timestamp.type=LogAppendTime it writes
 `stamp_with_append_time(...)` followed by the batch from byte 61 on. What needs a look at the records, such as
 how many a compressed batch really holds, is in `examination`.
@@ -64,7 +62,6 @@ __all__ = [
     "next_fetch_offset",
     "read_header",
     "sequence_after",
-    "stamp",
     "stamp_with_append_time",
     "validate_produced",
 ]
@@ -74,7 +71,7 @@ HEADER_BYTES: Final = 61
 assert HEADER.size == HEADER_BYTES
 STAMP: Final = Struct(">qii")
 STAMP_BYTES: Final = 16
-"""What `stamp` replaces: base offset, length, leader epoch."""
+"""What a leader replaces: base offset, length, leader epoch."""
 LENGTH_OVERHEAD: Final = 12
 """Bytes of a batch that `batch_length` does not count."""
 CRC_START: Final = 21
@@ -415,11 +412,6 @@ def _refuse_fields(header: BatchHeader) -> None:
             f"and sequence {header.base_sequence}"
         )
     raise KafkaError(ErrorCode.invalid_record, f"batch has {reason}")
-
-
-def stamp(base_offset: Offset, leader_epoch: LeaderEpoch, header: BatchHeader) -> bytes:
-    """Return the 16 bytes that replace a batch's first 16 when a leader assigns offsets; the CRC holds."""
-    return STAMP.pack(base_offset, header.batch_length, leader_epoch)
 
 
 def stamp_with_append_time(

@@ -12,6 +12,7 @@ from typing import Final
 
 from sparklog.storage.files import NO_SPACE
 from sparklog.storage.segment import Segment
+from sparklog.storage.segment_files import files_of
 
 __all__ = ["CUT_FILES_KEPT", "cut_segment", "keep_copy", "set_segment_aside"]
 
@@ -61,7 +62,7 @@ def set_segment_aside(segment: Segment, reason: str) -> None:
     """
     segment.release()
     log_path = segment.file.path
-    for path in segment.paths():
+    for path in files_of(segment):
         if path != log_path:
             path.unlink()
     target = _free_name(log_path)

@@ -11,6 +11,7 @@ Rule kept: an append is in the log whole or not at all. On the disk for certain 
 `recovery_point`; the rest is for replication to vouch for (and for `flush`, where that does not do).
 """
 
+import logging
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -33,6 +34,8 @@ from sparklog.storage.recovery import LoadedLog, load_log
 from sparklog.types import Offset, TimestampMs
 
 __all__ = ["Log"]
+
+logger = logging.getLogger(__name__)
 
 
 class Log:
@@ -128,6 +131,9 @@ class Log:
             )
             log = cls(directory, config, stored_id or topic_id, loaded, is_new=is_new)
             log.checkpointed_recovery_point = recovery_point
+            if cleaned_offset is not None and cleaned_offset > log.log_end_offset:
+                logger.warning("%s ends before %d, up to where it was cleaned", directory, cleaned_offset)
+                cleaned_offset = log.log_start_offset
             log._state.cleaned_offset = cleaned_offset
             return log
 

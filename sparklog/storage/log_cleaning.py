@@ -25,6 +25,7 @@ from sparklog.storage.files import (
 from sparklog.storage.log_state import LogState
 from sparklog.storage.machine.segment_groups import SealedSegment
 from sparklog.storage.segment import Segment
+from sparklog.storage.segment_files import files_of
 from sparklog.storage.segment_list import number_of
 from sparklog.storage.segment_recovery import indexes_are_sound
 from sparklog.types import Offset, TimestampMs
@@ -162,5 +163,5 @@ def remove_unwanted(segments: Sequence[Segment]) -> None:
     """
     for segment in segments:
         segment.release()
-        for path in segment.paths():
+        for path in files_of(segment):
             path.unlink(missing_ok=True)

@@ -25,7 +25,6 @@ from sparklog.storage.batch_positions import BatchPositions
 from sparklog.storage.batch_walk import header_at, walk_headers
 from sparklog.storage.file_region import Buffer, LogFile, NotCachedError
 from sparklog.storage.files import (
-    DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -87,10 +86,10 @@ class Segment:
         self.file = file
         self.size_bytes = size_bytes
         self.name_suffix = name_suffix
-        """What its files' names have behind them while a cleaning is under way; see `rename_files`."""
-        self.offset_index = OffsetIndex(self._path(OFFSET_INDEX_SUFFIX), base_offset)
-        self.time_index = TimeIndex(self._path(TIME_INDEX_SUFFIX), base_offset)
-        self.transaction_index = TransactionIndex(self._path(TRANSACTION_INDEX_SUFFIX), base_offset)
+        """What its files' names have behind them while it is not in its place; see `segment_files`."""
+        self.offset_index = OffsetIndex(self.path(OFFSET_INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(self.path(TRANSACTION_INDEX_SUFFIX), base_offset)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None
@@ -419,39 +418,9 @@ class Segment:
         self.truncated = False
         self.synced = sealed
 
-    def paths(self) -> list[Path]:
-        """Return the segment's files that exist."""
-        candidates = (self._path(suffix) for suffix in SEGMENT_SUFFIXES)
-        return [path for path in candidates if path.exists()]
-
-    def rename_files(self, name_suffix: str) -> None:
-        """Have `name_suffix` behind the files' names; what was done already stays done if it fails.
-
-        Look-ups beside go on. The log file comes first, as in Kafka: what recovery makes of the others
-        depends on it.
-
-        Raises:
-            OSError: one cannot be renamed.
-        """
-        if self.name_suffix != name_suffix:
-            path = offset_file(self.directory, self.base_offset, LOG_SUFFIX + name_suffix)
-            self.file.path.rename(path)
-            self.file.path = path
-            self.name_suffix = name_suffix
-        self.offset_index.rename(self._path(OFFSET_INDEX_SUFFIX))
-        self.time_index.rename(self._path(TIME_INDEX_SUFFIX))
-        self.transaction_index.rename(self._path(TRANSACTION_INDEX_SUFFIX))
-
-    def _path(self, suffix: str) -> Path:
+    def path(self, suffix: str) -> Path:
+        """Return where the file of one kind lies."""
         return offset_file(self.directory, self.base_offset, suffix + self.name_suffix)
-
-    def mark_deleted(self) -> list[Path]:
-        """Rename the files with `.deleted` (who has them open can still read); return the new names."""
-        self.release()
-        renamed = []
-        for path in self.paths():
-            renamed.append(path.rename(path.with_name(path.name + DELETED_SUFFIX)))
-        return renamed
 
     def close_indexes(self) -> None:
         """Keep no descriptors of the indexes until the next look-up: most segments wait long for one."""

@@ -31,6 +31,7 @@ from sparklog.storage.files import (
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.results import ReadResult
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from sparklog.storage.segment_files import mark_deleted, rename_files
 from sparklog.types import Offset, TimestampMs
 
 
@@ -249,13 +250,13 @@ class SegmentList:
         """Give a cleaned segment its place in the directory; `swap_recovery` says why in this order."""
         cleaned = change.cleaned
         if not change.is_swapping:
-            cleaned.rename_files(SWAP_SUFFIX)
+            rename_files(cleaned, SWAP_SUFFIX)
             sync_directory(self._directory)
             change.is_swapping = True
         while change.replaced:
             self._rename(change.replaced[:1], change.due_ms, keep_snapshot_at=cleaned.base_offset)
             change.replaced = change.replaced[1:]
-        cleaned.rename_files("")
+        rename_files(cleaned, "")
         sync_directory(self._directory)
 
     def has_files_due(self, now_ms: TimestampMs) -> bool:
@@ -313,7 +314,7 @@ class SegmentList:
         """Rename the files of segments that are no longer used, to be unlinked when they are due."""
         paths: list[Path] = []
         for segment in segments:
-            paths += segment.mark_deleted()
+            paths += mark_deleted(segment)
             snapshot = offset_file(self._directory, segment.base_offset, PRODUCER_SNAPSHOT_SUFFIX)
             if segment.base_offset != keep_snapshot_at and snapshot.exists():
                 paths.append(snapshot.rename(snapshot.with_name(snapshot.name + DELETED_SUFFIX)))

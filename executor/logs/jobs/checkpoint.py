@@ -19,7 +19,7 @@ from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["Checkpoint", "RecoveryPointCheckpoint", "StaleCheckpoints"]
+__all__ = ["Checkpoint", "CleanerCheckpoint", "RecoveryPointCheckpoint", "StaleCheckpoints"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Checkpoint:
 
     def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
         """Whether the file has a higher offset than one of these replicas, or one that is far too low."""
-        written = self._written.get(directory, {})
+        written = self._said(directory)
         for replica in replicas:
             said = written.get(replica.topic_partition)
             if said is not None:
@@ -66,6 +66,10 @@ class Checkpoint:
                 if offset is None or offset < said:
                     return True
         return False
+
+    def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
+        """Return what the directory's file says, as far as that is known."""
+        return self._written.get(directory, {})
 
     def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
         """A file may say this from now on."""
@@ -131,6 +135,15 @@ class RecoveryPointCheckpoint(Checkpoint):
     def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
         log = replica.log
         log.checkpointed_recovery_point = max(log.checkpointed_recovery_point, offset)
+
+
+class CleanerCheckpoint(Checkpoint):
+    """Up to where each log was cleaned; written after each cleaning, and when it is wrong."""
+
+    def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
+        """What was read when the logs were loaded counts: the file may be older than this process."""
+        said = self._written.get(directory)
+        return directory.checkpoints.read(self._file_name) if said is None else said
 
 
 class StaleCheckpoints:

@@ -101,7 +101,7 @@ class HostedLogs:
             yield [replica for replica in part if replica.log.parent == parent and not replica.offline]
 
     async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
-        """Have something done that blocks."""
+        """Have something done that blocks; return what comes of it."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def close(self) -> None:

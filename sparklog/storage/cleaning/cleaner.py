@@ -136,7 +136,10 @@ class _Cleaning:
                 keys = self._hashes.of(records.data, fields.key_positions[rows], fields.key_lengths[rows])
                 taken = offset_map.put(*keys, records.offsets[rows])
                 if taken < len(rows):
-                    return int(records.offsets[rows[taken]])
+                    row = rows[taken]
+                    # A batch is known whole, for tombstones in it go together; unless it is too large.
+                    base_offset = records.batches[records.batch_of_record[row]].base_offset
+                    return base_offset if base_offset > first else int(records.offsets[row])
         return None
 
     def _clean_group(

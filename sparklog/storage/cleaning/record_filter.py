@@ -106,9 +106,12 @@ class RecordFilter:
         rewritten: dict[int, tuple[bytes, Buffer] | None] = {}
         looked_at: list[int] = []
         for number, (_, header) in enumerate(window.batches):
+            if header.base_offset >= self._round.known_up_to:
+                # Of what may still be undone nothing goes, not even what was aborted.
+                break
             if verdicts[number].records_go or not header.record_count:
                 rewritten[number] = _emptied(header) if verdicts[number].stays_empty else None
-            elif header.base_offset < self._round.known_up_to:
+            else:
                 looked_at.append(number)
         for members, records in records_in_groups(window, looked_at):
             self._filter(records, members, verdicts, rewritten)
@@ -162,6 +165,7 @@ class RecordFilter:
         begins_horizon = np.array(
             [
                 header.delete_horizon_ms is None
+                and header.last_offset < of_round.known_up_to
                 and (tombstones[place] > 0 or verdicts[number].begins_horizon)
                 for place, (number, header) in enumerate(zip(members, headers, strict=True))
             ]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
+    STAMP,
     BatchHeader,
     CorruptBatchError,
     TimestampType,
@@ -16,7 +17,6 @@ from sparklog.records.batch import (
     next_fetch_offset,
     read_header,
     sequence_after,
-    stamp,
     stamp_with_append_time,
     validate_produced,
 )
@@ -200,7 +200,7 @@ def test_validation_of_garbage_raises_a_kafka_error(garbage: bytes) -> None:
 
 def test_stamp_keeps_the_crc_valid() -> None:
     """Offsets and epoch are assigned without touching, or reading, the records."""
-    stamped = stamp(2**40, 12, read_header(BATCH)) + BATCH[16:]
+    stamped = STAMP.pack(2**40, read_header(BATCH).batch_length, 12) + BATCH[16:]
     header = read_header(stamped)
     check_crc(stamped, 0, header)
     assert header == read_header(BATCH)._replace(base_offset=2**40, partition_leader_epoch=12)

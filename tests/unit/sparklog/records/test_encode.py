@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from sparklog.records.batch import check_crc, read_header, stamp, validate_produced
+from sparklog.records.batch import STAMP, check_crc, read_header, validate_produced
 from sparklog.records.builder import SimpleRecord, read_records
 from sparklog.records.codecs import Codec
 from sparklog.records.encode import EncodedBatch, encode_batches
@@ -63,7 +63,7 @@ def test_encoded_batch_is_byte_for_byte_javas() -> None:
     """The columnar way and Java's give the same bytes."""
     (batch,) = encoded(**columns_of(JAVA_RECORDS))
     header = read_header(batch.data)
-    stamped = stamp(7, 3, header) + batch.data[16:]
+    stamped = STAMP.pack(7, header.batch_length, 3) + batch.data[16:]
     check_crc(stamped, 0, header)
     assert stamped == JAVA_BATCHES[Codec.NONE]
 

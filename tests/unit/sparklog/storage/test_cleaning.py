@@ -22,7 +22,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
-from tests.unit.sparklog.storage.batches import START_MS
+from tests.unit.sparklog.storage.batches import START_MS, make_marker
 from tests.unit.sparklog.storage.cleanings import (
     LIMITS,
     clean_round,
@@ -166,6 +166,42 @@ def test_log_with_more_keys_than_the_buffer_holds_is_cleaned_in_several_rounds(t
     assert rounds >= 180 // 25
     assert state_of(records_from(log, 0)) == expected
     assert len(records_from(log, 0)) == 60
+
+
+def test_aborted_records_above_the_end_of_a_round_stay(tmp_path: Path) -> None:
+    """An abort that is not replicated yet may be undone by the next leader, and so may what it aborted."""
+    log = open_log(tmp_path / "t-0")
+    put(log, (b"key", b"value"))
+    for end_of_transaction in (False, True):
+        offset = log.log_end_offset
+        of_producer = {"base_offset": offset, "producer_id": 1, "producer_epoch": 0}
+        log.append_as_follower(
+            make_marker(**of_producer, commit=False)
+            if end_of_transaction
+            else build_batch(
+                [SimpleRecord(b"key", b"aborted")], base_sequence=0, transactional=True, **of_producer
+            ),
+            START_MS,
+        )
+    log.roll(START_MS)
+    clean_round(log, START_MS, high_watermark=1)
+    assert [record.offset for record in records_from(log, 0)] == [0, 1, 2]
+    clean_round(log, START_MS, high_watermark=3)
+    assert [record.offset for record in records_from(log, 0)] == [0, 2]
+
+
+def test_tombstones_of_a_batch_that_the_buffer_has_no_room_for_wait_together(tmp_path: Path) -> None:
+    """One whose key no round has met must not go with those that have had their time."""
+    log = open_log(tmp_path / "t-0")
+    for key in (b"a", b"b", b"c"):
+        put(log, (key, b"value"))
+    put(log, (b"a", None), (b"b", None), (b"c", None))
+    log.roll(START_MS)
+    for _ in range(8):
+        # Two keys a round.
+        clean_round(log, START_MS, limits=CleaningLimits(24 * 3, 0.9, None))
+    clean_round(log, START_MS + DAY_MS - 1, limits=CleaningLimits(24 * 3, 0.9, None))
+    assert [record.key for record in records_from(log, 0) if record.value is None] == [b"a", b"b", b"c"]
 
 
 def test_reader_of_a_segment_that_is_replaced_reads_on_undisturbed(tmp_path: Path) -> None:

@@ -1,0 +1,200 @@
+"""Compaction (Kafka's "kafka-log-cleaner-thread"): the dirtiest log first, in a process of its own.
+
+On the loop it is decided what is cleaned, and segments are replaced, which changes a tuple; the work is done
+elsewhere, files are renamed beside the loop. Rules kept: a log that has changed under a cleaning keeps what
+it has; how far a log is clean is written down after its directory says so.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+
+from executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
+from executor.logs.jobs.checkpoint import CleanerCheckpoint
+from executor.logs.jobs.job import HostedLogs, HostedReplica
+from executor.logs.machine.cleaner_schedule import (
+    Cleanable,
+    CleanerSchedule,
+    LogFacts,
+    SegmentFacts,
+    cleanable_part,
+)
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.errors import KafkaError
+from sparklog.storage.cleaning.request import CleaningOutcome
+from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
+from sparklog.storage.log_cleaning import CleaningLimits, remove_unwanted
+from sparklog.storage.log_directory import LogDirectory
+from sparklog.storage.segment import Segment
+
+__all__ = ["CleaningJob"]
+
+logger = logging.getLogger(__name__)
+
+
+class CleaningJob:
+    """Compacts the logs of compacted topics."""
+
+    name = "kafka-log-cleaner"
+    is_due_at_start = False
+
+    def __init__(
+        self,
+        logs: HostedLogs,
+        processes: CleanerProcesses,
+        limits: CleaningLimits,
+        checkpoint: CleanerCheckpoint,
+        interval_ms: int,
+    ) -> None:
+        self.interval_ms = interval_ms
+        self.schedule = CleanerSchedule()
+        self._logs = logs
+        self._processes = processes
+        self._limits = limits
+        self._checkpoint = checkpoint
+
+    async def run(self, directory: LogDirectory, now_ms: int) -> None:
+        """Clean logs until none is dirty enough."""
+        await asyncio.gather(*(self._clean_logs(directory) for _ in range(self._processes.count)))
+
+    async def _clean_logs(self, directory: LogDirectory) -> None:
+        replica = await self._choose(directory)
+        if replica is None:
+            return
+        try:
+            async with self._processes.one() as process:
+                while process is not None and replica is not None:
+                    await self._clean(process, replica, directory)
+                    replica = None
+                    replica = await self._choose(directory)
+        finally:
+            if replica is not None:
+                self.schedule.ended(replica.topic_partition)
+
+    async def _choose(self, directory: LogDirectory) -> HostedReplica | None:
+        """Return the replica whose log is cleaned next, None for none."""
+        compacted: list[HostedReplica] = []
+        async for part in self._logs.on(directory):
+            compacted += [replica for replica in part if _has_something(replica)]
+        for replica in compacted:
+            if replica.log.config.max_compaction_lag_ms is not None:
+                with suppress(KafkaError, OSError):
+                    await self._logs.beside_loop(partial(_load_first_timestamps, replica))
+        wall_ms = wall_clock_ms()
+        here = {replica.topic_partition: replica for replica in compacted if replica in self._logs}
+        if self._logs.is_stopping or not here:
+            return None
+        chosen = self.schedule.choose(
+            (_facts(replica) for replica in here.values() if _has_something(replica)), wall_ms, monotonic_ms()
+        )
+        return None if chosen is None else here[chosen.topic_partition]
+
+    async def _clean(self, process: CleanerProcess, replica: HostedReplica, directory: LogDirectory) -> None:
+        """Clean a log, in as many rounds as it takes."""
+        topic_partition = replica.topic_partition
+        try:
+            while replica in self._logs and _has_something(replica):
+                part = cleanable_part(_facts(replica), wall_clock_ms())
+                outcome = await self._clean_once(process, replica, part)
+                if outcome is None:
+                    break
+                await self._checkpoint.run(directory, monotonic_ms())
+                if outcome.cleaned_up_to >= part.end_offset:
+                    break
+        except (CleaningFailedError, KafkaError, OSError, ValueError) as error:
+            if replica in self._logs and not self._logs.is_stopping:
+                self._failed(replica, error)
+                return
+        self.schedule.ended(topic_partition)
+
+    async def _clean_once(
+        self, process: CleanerProcess, replica: HostedReplica, part: Cleanable
+    ) -> CleaningOutcome | None:
+        """Have one round made and take its outcome over; None if the log has changed too much."""
+        cleaning = replica.log.cleaning
+        request, truncations = cleaning.request(
+            part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
+        )
+        outcome = await self._logs.beside_loop(partial(process.clean, request))
+        logger.info(
+            "%s was cleaned from %d up to %d: %d keys, %d bytes read, %d written",
+            replica.topic_partition,
+            part.first_dirty_offset,
+            outcome.cleaned_up_to,
+            outcome.keys,
+            outcome.bytes_read,
+            outcome.bytes_written,
+        )
+        cleaned: list[Segment] = []
+        try:
+            for group in outcome.groups:
+                segment = await self._logs.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
+                cleaned.append(segment)
+            is_taken = replica in self._logs
+            for group in outcome.groups if is_taken else ():
+                if cleaning.replace(group, cleaned[0], truncations, wall_clock_ms()):
+                    cleaned.pop(0)
+                elif not cleaning.is_gone(group):
+                    # A tombstone behind it must not go before what it stands against.
+                    is_taken = False
+                    break
+                else:
+                    cleaned.append(cleaned.pop(0))
+            await self._logs.beside_loop(cleaning.rename_files)
+        finally:
+            if cleaned:
+                await self._logs.beside_loop(partial(remove_unwanted, cleaned))
+        if not is_taken:
+            return None
+        cleaning.note_cleaned(outcome.cleaned_up_to, truncations)
+        return outcome
+
+    def _failed(self, replica: HostedReplica, error: Exception) -> None:
+        aside = self.schedule.failed(replica.topic_partition, str(error), monotonic_ms())
+        logger.warning(
+            "%s cannot be cleaned, and is tried again in %d s: %s",
+            replica.topic_partition,
+            (aside.retry_ms - monotonic_ms()) // 1000,
+            error,
+        )
+        cause = system_error(error)
+        if is_disk_error(error) and (cause is None or cause.errno not in NO_SPACE):
+            replica.fail_if_storage(error)
+
+
+def _has_something(replica: HostedReplica) -> bool:
+    """Whether a log is compacted, and has more than its active segment."""
+    log = replica.log
+    return log.config.compacts and len(log.segments.all) > 1 and log.loading is None
+
+
+def _load_first_timestamps(replica: HostedReplica) -> None:
+    for segment in replica.log.segments.all[:-1]:
+        segment.first_timestamp()
+
+
+def _facts(replica: HostedReplica) -> LogFacts:
+    log = replica.log
+    config = log.config
+    *sealed, active = log.segments.all
+    return LogFacts(
+        replica.topic_partition,
+        [
+            SegmentFacts(
+                segment.base_offset,
+                segment.size_bytes,
+                segment.first_timestamp_ms,
+                segment.largest_timestamp() if config.min_compaction_lag_ms else segment.max_timestamp_ms,
+            )
+            for segment in sealed
+        ],
+        active.base_offset,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset(replica.high_watermark),
+        log.cleaned_offset,
+        config.min_cleanable_dirty_ratio,
+        config.min_compaction_lag_ms,
+        config.max_compaction_lag_ms,
+    )

@@ -1,0 +1,145 @@
+"""Which log is cleaned next, and from where to where.
+
+Pure. Rules kept, as in Kafka (LogCleanerManager):
+
+- The log of which the largest part is new comes first, if that part exceeds min.cleanable.dirty.ratio, or
+  something in it has waited for max.compaction.lag.ms.
+- Nothing is cleaned of the active segment, above the last stable offset (so above the high watermark), nor of
+  a segment with a record that is younger than min.compaction.lag.ms.
+- A checkpoint outside the log says nothing: it is cleaned from its start on.
+- A log that cannot be cleaned is set aside with the reason, and tried again, ever later (Kafka: never).
+
+Order for the caller: `choose` with what is known of all compacted logs; clean what it returns; then `ended`
+or `failed`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sparklog.types import Offset, TimestampMs, TopicPartition
+
+__all__ = ["Cleanable", "CleanerSchedule", "LogFacts", "SegmentFacts", "SetAside", "cleanable_part"]
+
+_FIRST_RETRY_MS: Final = 60_000
+_LONGEST_RETRY_MS: Final = 3_600_000
+
+
+class SegmentFacts(NamedTuple):
+    """A segment that is written to no more."""
+
+    base_offset: Offset
+    size_bytes: int
+    first_timestamp_ms: TimestampMs | None
+    """Of its first batch; None if it has none, or nobody needs it."""
+    largest_timestamp_ms: TimestampMs
+
+
+class LogFacts(NamedTuple):
+    """A compacted log."""
+
+    topic_partition: TopicPartition
+    segments: Sequence[SegmentFacts]
+    """All but the active one."""
+    active_base_offset: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+    last_stable_offset: Offset
+    cleaned_offset: Offset | None
+    """Up to where it was cleaned, as was written down; None for never."""
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int | None
+
+
+class Cleanable(NamedTuple):
+    """What there is to clean of a log."""
+
+    topic_partition: TopicPartition
+    first_dirty_offset: Offset
+    end_offset: Offset
+    dirty_ratio: float
+    """Its part of the bytes that have been or can be cleaned."""
+    is_due: bool
+
+
+class SetAside(NamedTuple):
+    """Why a log is not cleaned, and until when."""
+
+    reason: str
+    retry_ms: int
+    failures: int
+
+
+def cleanable_part(log: LogFacts, wall_ms: TimestampMs) -> Cleanable:
+    """Return what of a log can be cleaned now, and whether it should be."""
+    first_dirty_offset = log.log_start_offset
+    if log.cleaned_offset is not None and log.log_start_offset < log.cleaned_offset <= log.log_end_offset:
+        first_dirty_offset = log.cleaned_offset
+    ends = [segment.base_offset for segment in log.segments[1:]] + [log.active_base_offset]
+    end_offset = min(log.last_stable_offset, log.active_base_offset)
+    dirty = [
+        segment
+        for segment, segment_end in zip(log.segments, ends, strict=True)
+        if segment_end > first_dirty_offset
+    ]
+    if log.min_compaction_lag_ms > 0:
+        too_young = (
+            segment.base_offset
+            for segment in dirty
+            if segment.largest_timestamp_ms > wall_ms - log.min_compaction_lag_ms
+        )
+        end_offset = min(end_offset, next(too_young, end_offset))
+    end_offset = max(end_offset, first_dirty_offset)
+    clean_bytes = dirty_bytes = 0
+    for segment, segment_end in zip(log.segments, ends, strict=True):
+        if segment_end <= first_dirty_offset:
+            clean_bytes += segment.size_bytes
+        elif segment_end <= end_offset:
+            dirty_bytes += segment.size_bytes
+    ratio = dirty_bytes / (clean_bytes + dirty_bytes) if dirty_bytes else 0.0
+    is_overdue = log.max_compaction_lag_ms is not None and any(
+        segment.first_timestamp_ms is not None
+        and 0 < segment.first_timestamp_ms < wall_ms - log.max_compaction_lag_ms
+        for segment in dirty
+    )
+    is_due = ratio > log.min_cleanable_dirty_ratio or (is_overdue and dirty_bytes > 0)
+    return Cleanable(log.topic_partition, first_dirty_offset, end_offset, ratio, is_due)
+
+
+class CleanerSchedule:
+    """The cleanings of one broker."""
+
+    def __init__(self) -> None:
+        self.set_aside: dict[TopicPartition, SetAside] = {}
+        """The logs that could not be cleaned."""
+        self._under_way: set[TopicPartition] = set()
+
+    def choose(self, logs: Iterable[LogFacts], wall_ms: TimestampMs, now_ms: int) -> Cleanable | None:
+        """Return what is to be cleaned next, which from now on is under way; None for nothing."""
+        due = [
+            part
+            for part in (cleanable_part(log, wall_ms) for log in logs if self._may_be_cleaned(log, now_ms))
+            if part.is_due
+        ]
+        chosen = max(due, key=lambda part: part.dirty_ratio, default=None)
+        if chosen is not None:
+            self._under_way.add(chosen.topic_partition)
+        return chosen
+
+    def ended(self, topic_partition: TopicPartition) -> None:
+        """It was cleaned, or is no longer here."""
+        self._under_way.discard(topic_partition)
+        self.set_aside.pop(topic_partition, None)
+
+    def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> SetAside:
+        """It could not be cleaned; return until when it is left alone."""
+        self._under_way.discard(topic_partition)
+        before = self.set_aside.get(topic_partition)
+        failures = 1 if before is None else before.failures + 1
+        wait_ms = min(_FIRST_RETRY_MS << min(failures - 1, 10), _LONGEST_RETRY_MS)
+        aside = self.set_aside[topic_partition] = SetAside(reason, now_ms + wait_ms, failures)
+        return aside
+
+    def _may_be_cleaned(self, log: LogFacts, now_ms: int) -> bool:
+        aside = self.set_aside.get(log.topic_partition)
+        return log.topic_partition not in self._under_way and (aside is None or aside.retry_ms <= now_ms)

@@ -1,0 +1,74 @@
+"""The keys of the log cleaner, Kafka's names, types, limits and defaults."""
+
+from dataclasses import dataclass
+
+from sparklog.config.definition import LONG_MAX, ConfigType, at_least, between, config_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanerKeys:
+    """How logs are compacted, and what that may cost."""
+
+    log_cleaner_enable: bool = config_key(
+        "log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compacted topics are compacted."
+    )
+    log_cleaner_threads: int = config_key(
+        "log.cleaner.threads",
+        ConfigType.INT,
+        1,
+        "How many logs are cleaned side by side, each by a process of its own.",
+        at_least(0),
+    )
+    log_cleaner_dedupe_buffer_size: int = config_key(
+        "log.cleaner.dedupe.buffer.size",
+        ConfigType.LONG,
+        134217728,
+        "How much memory all cleaner processes together use for the keys, 24 bytes each.",
+    )
+    log_cleaner_io_buffer_load_factor: float = config_key(
+        "log.cleaner.io.buffer.load.factor",
+        ConfigType.DOUBLE,
+        0.9,
+        "How full the table of keys may become before another round is made of what is left.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = config_key(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        1.7976931348623157e308,
+        "How much all cleaner processes together read and write.",
+    )
+    log_cleaner_backoff_ms: int = config_key(
+        "log.cleaner.backoff.ms",
+        ConfigType.LONG,
+        15000,
+        "How long the cleaner waits before it looks for dirty logs again.",
+        at_least(0),
+    )
+    log_cleaner_min_cleanable_ratio: float = config_key(
+        "log.cleaner.min.cleanable.ratio",
+        ConfigType.DOUBLE,
+        0.5,
+        "What part of a compacted log must be new before it is cleaned.",
+        between(0, 1),
+    )
+    log_cleaner_delete_retention_ms: int = config_key(
+        "log.cleaner.delete.retention.ms",
+        ConfigType.LONG,
+        86400000,
+        "How long a tombstone stays in a compacted log after a cleaning has met it.",
+        at_least(0),
+    )
+    log_cleaner_min_compaction_lag_ms: int = config_key(
+        "log.cleaner.min.compaction.lag.ms",
+        ConfigType.LONG,
+        0,
+        "How long a record stays as it is in a compacted log.",
+        at_least(0),
+    )
+    log_cleaner_max_compaction_lag_ms: int = config_key(
+        "log.cleaner.max.compaction.lag.ms",
+        ConfigType.LONG,
+        LONG_MAX,
+        "After how long a record is due for cleaning, however clean the rest of its log.",
+        at_least(1),
+    )

@@ -1,0 +1,53 @@
+"""The files of a segment as files: which there are, and other names for them.
+
+Whoever has them open reads on, and a look-up that opens one meanwhile finds it under its new name.
+"""
+
+from pathlib import Path
+
+from sparklog.storage.files import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file,
+)
+from sparklog.storage.segment import Segment
+
+__all__ = ["files_of", "mark_deleted", "rename_files"]
+
+
+def files_of(segment: Segment) -> list[Path]:
+    """Return the segment's files that exist."""
+    candidates = (segment.path(suffix) for suffix in SEGMENT_SUFFIXES)
+    return [path for path in candidates if path.exists()]
+
+
+def mark_deleted(segment: Segment) -> list[Path]:
+    """Rename the files of a segment that has left its log with `.deleted`; return the new names.
+
+    Raises:
+        OSError: one cannot be renamed.
+    """
+    segment.release()
+    return [path.rename(path.with_name(path.name + DELETED_SUFFIX)) for path in files_of(segment)]
+
+
+def rename_files(segment: Segment, name_suffix: str) -> None:
+    """Have `name_suffix` behind the files' names; what was done already stays done if it fails.
+
+    The log file comes first, as in Kafka: what recovery makes of the others depends on it.
+
+    Raises:
+        OSError: one cannot be renamed.
+    """
+    if segment.name_suffix != name_suffix:
+        path = offset_file(segment.directory, segment.base_offset, LOG_SUFFIX + name_suffix)
+        segment.file.path.rename(path)
+        segment.file.path = path
+        segment.name_suffix = name_suffix
+    segment.offset_index.rename(segment.path(OFFSET_INDEX_SUFFIX))
+    segment.time_index.rename(segment.path(TIME_INDEX_SUFFIX))
+    segment.transaction_index.rename(segment.path(TRANSACTION_INDEX_SUFFIX))

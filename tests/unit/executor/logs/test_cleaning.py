@@ -1,0 +1,193 @@
+"""Compacted topics of a running broker: what is cleaned, by whom, and what stands in nobody's way."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from sparklog.errors import ErrorCode
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.storage.checkpoints import read_offsets, write_offsets
+from sparklog.storage.log import Log
+from sparklog.types import TopicPartition
+from tests.unit.executor.brokers import Brokers, with_brokers
+from tests.unit.executor.logs.test_log_upkeep import Clock, directory_of
+from tests.unit.executor.requests import produce, rows
+from tests.unit.sparklog.storage.cleanings import records_from, state_of
+
+CONFIG = {"log.cleaner.backoff.ms": "1000"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "2000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+CHECKPOINT = "cleaner-offset-checkpoint"
+T0 = TopicPartition("t", 0)
+START_MS = 1_700_000_000_000
+
+
+async def put(brokers: Brokers, topic_id: UUID, count: int, keys: int = 5) -> None:
+    """Write some keys over and over."""
+    channel = await brokers.connect(0)
+    for number in range(count):
+        record = SimpleRecord(b"key-%d" % (number % keys), b"%0200d" % number, (), START_MS)
+        (row,) = rows(await channel.request(produce(topic_id, build_batch([record]))))
+        assert row.error_code is ErrorCode.none
+
+
+def cleaner_processes() -> list[int]:
+    """Return the cleaner processes that this one has."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if b"sparklog.storage.cleaning.process" in command and parent == os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+async def clean(brokers: Brokers, log: Log, condition: Callable[[], bool] | None = None) -> None:
+    """Let time pass until the log has been cleaned, and nobody cleans any more."""
+    clock = Clock(brokers)
+    before = log.cleaned_offset
+    clock.tick(1000)
+    await clock.until(condition or (lambda: log.cleaned_offset != before), "a cleaning")
+    await clock.until(lambda: not cleaner_processes(), "the end of the cleaner")
+
+
+@with_brokers(config=CONFIG)
+async def test_compacted_topic_is_cleaned_and_its_table_is_what_it_was(brokers: Brokers) -> None:
+    """What a consumer makes of the log is the same, and the log is shorter; other topics are left alone."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    other_id = await brokers.create_topic("u", [(0,)], {**COMPACTED, "cleanup.policy": "delete"})
+    log, other = brokers.replica(0, topic_id).log, brokers.replica(0, other_id).log
+    await put(brokers, topic_id, 60)
+    channel = await brokers.connect(0)
+    for _ in range(20):
+        record = SimpleRecord(b"key", b"x" * 200, (), START_MS)
+        await channel.request(produce(other_id, build_batch([record])))
+    table, end = state_of(records_from(log, 0)), log.log_end_offset
+    await clean(brokers, log)
+    assert state_of(records_from(log, 0)) == table
+    assert log.log_end_offset == end
+    assert len(records_from(log, 0)) < 20
+    assert len(records_from(other, 0)) == 20
+    clock = Clock(brokers)
+    checkpoint = directory_of(brokers) / CHECKPOINT
+    await clock.until(checkpoint.exists, "the checkpoint")
+    assert read_offsets(checkpoint) == {T0: log.segments.active.base_offset}
+
+
+@with_brokers(config=CONFIG)
+async def test_log_that_is_not_dirty_enough_starts_no_process(brokers: Brokers) -> None:
+    """Cleaning copies the whole log: it has to be worth it. And an idle broker has no cleaner."""
+    topic_id = await brokers.create_topic("t", [(0,)], {**COMPACTED, "min.cleanable.dirty.ratio": "1"})
+    log = brokers.replica(0, topic_id).log
+    await put(brokers, topic_id, 20)
+    clock = Clock(brokers)
+    for _ in range(3):
+        clock.tick(1000)
+        await clock.until(lambda: True, "a tick")
+    assert (log.cleaned_offset, cleaner_processes()) == (None, [])
+
+
+@with_brokers(config={**CONFIG, "log.cleaner.dedupe.buffer.size": str(24 * 8)})
+async def test_log_with_more_keys_than_the_buffer_is_cleaned_whole_in_one_go(brokers: Brokers) -> None:
+    """The rounds follow each other: no log stays half clean until somebody writes to it again."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    log = brokers.replica(0, topic_id).log
+    await put(brokers, topic_id, 60, keys=20)
+    table = state_of(records_from(log, 0))
+    await clean(brokers, log, lambda: log.cleaned_offset == log.segments.active.base_offset)
+    assert state_of(records_from(log, 0)) == table
+
+
+@with_brokers(config=CONFIG)
+async def test_log_that_cannot_be_cleaned_is_set_aside_and_others_are_cleaned(brokers: Brokers) -> None:
+    """One damaged batch must not keep the cleaner from every other log."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    other_id = await brokers.create_topic("u", [(0,)], COMPACTED)
+    log, other = brokers.replica(0, topic_id).log, brokers.replica(0, other_id).log
+    await put(brokers, topic_id, 60)
+    await put(brokers, other_id, 40)
+    with (log.directory / f"{0:020}.log").open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff\xff")
+    await clean(brokers, other)
+    assert log.cleaned_offset is None
+    assert not brokers.replica(0, topic_id).offline
+    assert list(log.directory.glob("*.cleaned")) == []
+
+
+@with_brokers(count=2, config=CONFIG)
+async def test_leader_and_follower_clean_alone_and_say_the_same(brokers: Brokers) -> None:
+    """Followers clean alone, when they see fit: what they say of the topic is the same."""
+    topic_id = await brokers.create_topic("t", [(0, 1)], COMPACTED)
+    await put(brokers, topic_id, 60)
+    leader = brokers.replica(0, topic_id).log
+    clock, other_clock = Clock(brokers), Clock(brokers, 1)
+
+    def both_cleaned() -> bool:
+        other_clock.tick(1000)
+        return brokers.replica(1, topic_id).log.cleaned_offset is not None and (
+            leader.cleaned_offset is not None
+        )
+
+    clock.tick(1000)
+    await clock.until(both_cleaned, "both cleaned")
+    follower = brokers.replica(1, topic_id).log
+    assert state_of(records_from(follower, 0)) == state_of(records_from(leader, 0))
+
+
+@with_brokers(config=CONFIG)
+async def test_broker_that_stops_while_cleaning_leaves_no_process_and_a_whole_log(brokers: Brokers) -> None:
+    """A cleaning may take an hour: nobody waits for it."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    log = brokers.replica(0, topic_id).log
+    await put(brokers, topic_id, 60)
+    clock = Clock(brokers)
+    clock.tick(1000)
+    await clock.until(lambda: bool(cleaner_processes()), "a cleaner")
+    table = state_of(records_from(log, 0))
+    await brokers.stop(0)
+    await brokers.start(0)
+    await clock.until(lambda: not cleaner_processes(), "the end of the cleaner")
+    again = brokers.replica(0, topic_id).log
+    assert again is not log
+    assert state_of(records_from(again, 0)) == table
+    assert list(again.directory.glob("*.cleaned")) == []
+
+
+@with_brokers(config=CONFIG)
+async def test_checkpoint_beyond_the_log_is_not_believed(brokers: Brokers) -> None:
+    """A file from elsewhere must not have records taken for clean that nobody has looked at."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    await put(brokers, topic_id, 60)
+    checkpoint = directory_of(brokers) / CHECKPOINT
+    await brokers.stop(0)
+    write_offsets(checkpoint, {T0: 10**6})
+    await brokers.start(0)
+    log = brokers.replica(0, topic_id).log
+    assert log.cleaned_offset == 0
+    await clean(brokers, log)
+    assert log.cleaned_offset == log.segments.active.base_offset
+    assert len(records_from(log, 0)) < 20
+
+
+@with_brokers(config=CONFIG)
+async def test_checkpoint_of_another_format_is_not_believed(brokers: Brokers) -> None:
+    """It costs a cleaning of the whole log, and nothing else."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    await put(brokers, topic_id, 60)
+    checkpoint = directory_of(brokers) / CHECKPOINT
+    await brokers.stop(0)
+    checkpoint.write_text("9\nwhat is this\n")
+    await brokers.start(0)
+    log = brokers.replica(0, topic_id).log
+    assert log.cleaned_offset is None
+    await clean(brokers, log)
+    assert len(records_from(log, 0)) < 20
