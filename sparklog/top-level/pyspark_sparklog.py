@@ -1,8 +1,7 @@
 """Makes the format `sparklog` known to every Spark session whose Python has this module.
 
 Spark looks for modules that are called `pyspark_*`, once an application, when a data source is first named,
-and takes each one's `DefaultSource`. The wheel installs this file beside the package `sparklog`, and an
-editable installation has its directory on the path (pyproject.toml).
+and takes each one's `DefaultSource`. Installations have this file beside the packages (pyproject.toml).
 """
 
 from sparklog.dataframe.source import SparklogDataSource as DefaultSource

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spark.sessions import IMPORTED_FROM
+from tests.spark.sessions import REPOSITORY
 
 TIMEOUT_S = 90
 
@@ -20,7 +20,7 @@ def run_application(
         [sys.executable, str(script), *arguments],
         check=False,
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED_FROM)), **environment},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -10,8 +10,6 @@ import pyspark
 from pyspark.sql import SparkSession
 
 REPOSITORY = Path(__file__).parent.parent.parent
-IMPORTED_FROM = (REPOSITORY, REPOSITORY / "sparklog" / "top-level")
-"""What an editable installation puts on the path."""
 SPARK_HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 DISCOVERY_SCRIPT = REPOSITORY / "conf" / "discover-broker.sh"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -30,7 +28,7 @@ def spark_session(master: str, **properties: str) -> Iterator[SparkSession]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Executors of a local cluster import the packages from here when they are not installed.
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, IMPORTED_FROM))
+    os.environ["PYTHONPATH"] = str(REPOSITORY)
     assert SparkSession.getActiveSession() is None, "another test left its session behind"
     builder = SparkSession.builder.master(master).appName("sparklog tests")
     defaults = {

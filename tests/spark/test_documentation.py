@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from tests.chaos.application import free_port
-from tests.spark.sessions import IMPORTED_FROM, REPOSITORY, spark_session
+from tests.spark.sessions import REPOSITORY, spark_session
 from tests.unit.docs import notebooks
 from tests.unit.docs.notebooks import NOTEBOOK
 from tests.unit.docs.pages import PAGES, blocks, is_for_a_client, needs_spark, run
@@ -82,7 +82,7 @@ def test_connect_page_runs_in_a_client_of_the_application(spark: SparkSession, c
             [sys.executable, "-c", CLIENT, str(CONNECT_PAGE), PORT_IN_THE_PAGE, str(connect_port)],
             check=False,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED_FROM))},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             capture_output=True,
             text=True,
             timeout=90,
