@@ -56,5 +56,7 @@ def inspect_records(
         row = int(np.argmax(wrong))
         raise KafkaError(
             ErrorCode.invalid_timestamp,
-            f"record {row} has timestamp {timestamps[row]}, which is not within [{earliest_ms}, {latest_ms}]",
+            f"record {row} has timestamp {timestamps[row]}, not within [{earliest_ms}, {latest_ms}], which "
+            "the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms allow now: write "
+            "milliseconds since 1970, or raise these",
         )

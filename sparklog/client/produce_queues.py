@@ -186,12 +186,11 @@ class ProduceQueues:
         if error_code in _SENT_BEFORE_ITS_PREDECESSOR:
             if is_oldest:
                 return Verdict(
-                    f"{error_code.name.upper()}: the leader does not have the records acknowledged before; "
-                    "they were lost in an unclean election or by deletion while they were written "
-                    f"({detail})"
+                    "the leader does not have the records acknowledged before; they were lost in an unclean "
+                    f"election or by deletion while they were written ({detail})"
                 )
         elif not error_code.retriable:
-            return Verdict(f"{error_code.name.upper()}: {detail}")
+            return Verdict(detail)
         pause_ms = 0 if leader_named else self._retry_backoff.pause_ms(queue.failures)
         self._hold(queue, now_ms + pause_ms, leader_named=leader_named)
         return _RETRY

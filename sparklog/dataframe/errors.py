@@ -1,6 +1,36 @@
-"""What a user of the data source can be told. All but data loss are raised before a query runs."""
+"""What a user of the data source can be told; all but lost data and wrong rows before a query runs."""
 
-__all__ = ["DataLossError", "DataSourceOptionError", "DataSourceSchemaError"]
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sparklog.errors import KafkaError
+
+__all__ = [
+    "DataLossError",
+    "DataSourceOptionError",
+    "DataSourceSchemaError",
+    "InvalidRowError",
+    "told_in_one_line",
+]
+
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+"""What PySpark's workers look at when they hand an exception over (pyspark.util.handle_worker_exception)."""
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """In a Spark worker: have an error that names cause and remedy reach the user without a traceback.
+
+    That would be all of the path through this package, of no use to him, with the message at its end. A
+    worker hands one exception over and ends, so nothing else is hidden.
+    """
+    try:
+        yield
+    except (DataSourceOptionError, DataSourceSchemaError, DataLossError, InvalidRowError, KafkaError):
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise
 
 
 class DataSourceOptionError(ValueError):
@@ -9,6 +39,10 @@ class DataSourceOptionError(ValueError):
 
 class DataSourceSchemaError(ValueError):
     """A DataFrame's or a user's schema is not one that records have."""
+
+
+class InvalidRowError(ValueError):
+    """A row that cannot become a record; rows before it may have been written."""
 
 
 class DataLossError(RuntimeError):

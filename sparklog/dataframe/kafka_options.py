@@ -7,8 +7,7 @@ reported and ignored; anything else is taken for a typing error and refused with
 """
 
 import difflib
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
@@ -16,8 +15,6 @@ from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.records.codecs import Codec
 
 __all__ = ["KafkaOptions", "boolean", "integer"]
-
-logger = logging.getLogger(__name__)
 
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 
@@ -117,8 +114,14 @@ _MAX_INT: Final = 2**31 - 1
 class KafkaOptions:
     """Kafka's client settings as given in the options, without their `kafka.` prefix."""
 
-    def __init__(self, settings: Mapping[str, str], default_bootstrap_servers: str | None) -> None:
-        """Check every name; values are parsed by the methods.
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        default_bootstrap_servers: str | None,
+        *,
+        report: Callable[[str], None],
+    ) -> None:
+        """Check every name, and report those without effect; values are parsed by the methods.
 
         Raises:
             DataSourceOptionError: a setting is refused or unknown.
@@ -126,7 +129,7 @@ class KafkaOptions:
         self._settings = {name.lower(): value for name, value in settings.items()}
         self._default_bootstrap_servers = default_bootstrap_servers
         for name in sorted(self._settings):
-            _check_name(name)
+            _check_name(name, report)
 
     def client(self, *, unknown_topic_timeout_ms: int | None = None) -> ClientConfig:
         """Return how to reach the cluster: the one the options name, else the session's own.
@@ -279,7 +282,7 @@ def boolean(option: str, text: str) -> bool:
             raise DataSourceOptionError(f"Option '{option}' is '{text}'; it must be true or false")
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, report: Callable[[str], None]) -> None:
     if name in _HONOURED:
         return
     if name in _REFUSED:
@@ -287,9 +290,7 @@ def _check_name(name: str) -> None:
     if name.startswith(_SECURITY_PREFIXES):
         _refuse(name, _ONLY_PLAINTEXT)
     if name in _WITHOUT_EFFECT:
-        logger.warning(
-            "Option 'kafka.%s' has no effect: the sparklog source has nothing to apply it to", name
-        )
+        report(f"Option 'kafka.{name}' has no effect: the sparklog source has nothing to apply it to")
         return
     nearest = difflib.get_close_matches(name, _HONOURED | _WITHOUT_EFFECT, n=1, cutoff=0.7)
     hint = f"did you mean 'kafka.{nearest[0]}'?" if nearest else f"known are {', '.join(sorted(_HONOURED))}"

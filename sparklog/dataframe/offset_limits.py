@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from sparklog.dataframe.errors import DataSourceOptionError
@@ -25,6 +26,7 @@ __all__ = [
     "parse_offsets",
     "parse_partitions",
     "parse_timestamps",
+    "timestamp_ms",
 ]
 
 _LATEST_IN_JSON: Final = -1
@@ -118,10 +120,50 @@ def parse_timestamps(option: str, text: str) -> SpecificTimestamps:
     """Return the timestamps of `{"topic": {"0": 1357016400000}}`.
 
     Raises:
-        DataSourceOptionError: the text is not of that form.
+        DataSourceOptionError: the text is not of that form, or a timestamp is negative.
     """
     example = '{"topicA":{"0":1357016400000,"1":1357016400000}}'
-    return SpecificTimestamps(_by_partition(option, text, example))
+    by_partition = {}
+    for topic, timestamps in _json_object(option, text, example).items():
+        if not isinstance(timestamps, dict):
+            raise _malformed(option, text, example)
+        for partition, timestamp in timestamps.items():
+            if not _PARTITION.fullmatch(partition) or not isinstance(timestamp, int | str):
+                raise _malformed(option, text, example)
+            by_partition[TopicPartition(topic, int(partition))] = timestamp_ms(option, str(timestamp))
+    return SpecificTimestamps(by_partition)
+
+
+def timestamp_ms(option: str, text: str) -> TimestampMs:
+    """Return the timestamp that an option's text is.
+
+    Raises:
+        DataSourceOptionError: it is not a number of milliseconds since 1970; of a date and time, the message
+            says which number it is.
+    """
+    try:
+        milliseconds = int(text)
+    except ValueError:
+        meant = _meant(text)
+        raise DataSourceOptionError(
+            f"Option '{option}' is '{text}'; it must be milliseconds since 1970"
+            + ("" if meant is None else f", and {meant}")
+        ) from None
+    if not 0 <= milliseconds < 2**63:
+        raise DataSourceOptionError(
+            f"Option '{option}' is {milliseconds}; a timestamp is milliseconds since 1970, 0 or more"
+        )
+    return milliseconds
+
+
+def _meant(text: str) -> str | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    zone = "that time" if moment.tzinfo is not None else "that time in UTC"
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return f"{zone} is {(moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)}"
 
 
 def _by_partition(option: str, text: str, example: str) -> dict[TopicPartition, int]:

@@ -5,16 +5,16 @@ another format; names are case-insensitive. An option that neither knows is refu
 known one misspelt, and otherwise reported and ignored, as the connector ignores it.
 """
 
-import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig
 from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
-from sparklog.dataframe.kafka_options import KafkaOptions, boolean, integer
+from sparklog.dataframe.given_options import GivenOptions
+from sparklog.dataframe.kafka_options import KafkaOptions
 from sparklog.dataframe.offset_limits import (
     EARLIEST,
     LATEST,
@@ -27,9 +27,11 @@ from sparklog.dataframe.offset_limits import (
     parse_offsets,
     parse_partitions,
     parse_timestamps,
+    timestamp_ms,
 )
 from sparklog.dataframe.topic_pattern import compile_java_pattern
 from sparklog.dataframe.trigger_limits import TriggerLimits
+from sparklog.metadata.topic_names import InvalidTopicNameError, check_topic_name
 from sparklog.types import TopicPartition
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Subscribed",
     "Topics",
     "WriteOptions",
+    "read_options_of_either_kind",
 ]
 
 logger = logging.getLogger(__name__)
@@ -66,7 +69,6 @@ _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
 _WRITE_OPTIONS: Final = ("topic",)
 _OPTIONS_OF_SPARK: Final = ("checkpointLocation",)
 """What Spark itself heeds, and hands on to the sink of a stream with the rest."""
-_KAFKA_PREFIX: Final = "kafka."
 _DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
 _DURATION: Final = re.compile("([0-9]{1,12}) *(us|ms|s|m|min|h|d)?")
 _UNIT_MS: Final = {
@@ -123,16 +125,23 @@ class ReadOptions:
     include_headers: bool
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "ReadOptions":
-        """Return the options of a batch read.
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        default_bootstrap_servers: str | None,
+        *,
+        report: Callable[[str], None] = logger.warning,
+    ) -> "ReadOptions":
+        """Return the options of a batch read; `report` is told which have no effect.
 
         Raises:
             DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
         """
-        given = _Given(
+        given = GivenOptions(
             options,
             known=_READ_OPTIONS,
             without_effect=(*_STREAMING_OPTIONS, *_WITHOUT_EFFECT, *_WRITE_OPTIONS),
+            report=report,
         )
         starting, ending = _starting(given), _ending(given)
         _check_order(starting, ending)
@@ -158,16 +167,23 @@ class StreamReadOptions:
     limits: TriggerLimits
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "StreamReadOptions":
-        """Return the options of a streaming read.
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        default_bootstrap_servers: str | None,
+        *,
+        report: Callable[[str], None] = logger.warning,
+    ) -> "StreamReadOptions":
+        """Return the options of a streaming read; `report` is told which have no effect.
 
         Raises:
             DataSourceOptionError: one is missing, malformed, refused, or contradicts another.
         """
-        given = _Given(
+        given = GivenOptions(
             options,
             known=(*_READ_OPTIONS, *_STREAMING_OPTIONS),
             without_effect=(*_WITHOUT_EFFECT, *_WRITE_OPTIONS),
+            report=report,
         )
         for name in _ENDING_OPTIONS:
             if given.text(name) is not None:
@@ -194,62 +210,25 @@ class WriteOptions:
         Raises:
             DataSourceOptionError: one is malformed, refused, or contradicts another.
         """
-        given = _Given(
+        given = GivenOptions(
             options,
             known=(*_WRITE_OPTIONS, *_OPTIONS_OF_SPARK),
             without_effect=(*_READ_OPTIONS, *_WITHOUT_EFFECT),
+            report=logger.warning,
         )
-        kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
+        kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers, report=given.report)
         topic = given.text("topic")
         if topic == "":
             raise DataSourceOptionError("Option 'topic' is empty; give a topic's name, or a column 'topic'")
+        if topic is not None:
+            _check_name("topic", topic)
         return cls(client=kafka.client(), producer=kafka.producer(), topic=topic)
 
 
-class _Given:
-    """The options as given, found whatever their case."""
-
-    def __init__(
-        self, options: Mapping[str, str], *, known: tuple[str, ...], without_effect: tuple[str, ...]
-    ) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
-        canonical = {name.lower(): name for name in (*known, *without_effect)}
-        ignored = {name.lower() for name in without_effect}
-        for name in sorted(self._options):
-            if name in ignored:
-                logger.warning("Option '%s' has no effect here", canonical[name])
-            elif name not in canonical and not name.startswith(_KAFKA_PREFIX):
-                nearest = difflib.get_close_matches(name, canonical, n=1, cutoff=0.8)
-                if nearest:
-                    raise DataSourceOptionError(
-                        f"Option '{name}' is unknown; did you mean '{canonical[nearest[0]]}'?"
-                    )
-                logger.warning("Option '%s' is unknown to the sparklog source and ignored", name)
-
-    def text(self, name: str) -> str | None:
-        value = self._options.get(name.lower())
-        return None if value is None else value.strip()
-
-    def integer(self, name: str, low: int) -> int | None:
-        value = self.text(name)
-        return None if value is None else integer(name, value, low)
-
-    def boolean(self, name: str, *, default: bool) -> bool:
-        value = self.text(name)
-        return default if value is None else boolean(name, value)
-
-    def kafka_settings(self) -> dict[str, str]:
-        return {
-            name.removeprefix(_KAFKA_PREFIX): value
-            for name, value in self._options.items()
-            if name.startswith(_KAFKA_PREFIX)
-        }
-
-
 def _read_options(
-    given: _Given, default_bootstrap_servers: str | None, starting: OffsetLimit, ending: OffsetLimit
+    given: GivenOptions, default_bootstrap_servers: str | None, starting: OffsetLimit, ending: OffsetLimit
 ) -> ReadOptions:
-    kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers)
+    kafka = KafkaOptions(given.kafka_settings(), default_bootstrap_servers, report=given.report)
     retries = given.integer("fetchOffset.numRetries", 0)
     interval_ms = given.integer("fetchOffset.retryIntervalMs", 0)
     return ReadOptions(
@@ -269,7 +248,7 @@ def _read_options(
     )
 
 
-def _trigger_limits(given: _Given) -> TriggerLimits:
+def _trigger_limits(given: GivenOptions) -> TriggerLimits:
     low = given.integer("minOffsetsPerTrigger", 1)
     high = given.integer("maxOffsetsPerTrigger", 1)
     if low is not None and high is not None and low > high:
@@ -285,7 +264,33 @@ def _trigger_limits(given: _Given) -> TriggerLimits:
     return TriggerLimits(high, low, int(int(matched[1]) * _UNIT_MS[matched[2]]))
 
 
-def _topics(given: _Given) -> Topics:
+def read_options_of_either_kind(
+    options: Mapping[str, str], default_bootstrap_servers: str | None
+) -> ReadOptions:
+    """Return what a batch and a streaming read have in common, where it is not known which of them this is.
+
+    What either allows passes, and nothing is reported: the options are parsed again once it is known.
+
+    Raises:
+        DataSourceOptionError: one is wrong for both.
+    """
+
+    def report(_: str) -> None: ...
+
+    try:
+        return StreamReadOptions.parse(options, default_bootstrap_servers, report=report).read
+    except DataSourceOptionError:
+        return ReadOptions.parse(options, default_bootstrap_servers, report=report)
+
+
+def _check_name(option: str, topic: str) -> None:
+    try:
+        check_topic_name(topic)
+    except InvalidTopicNameError as error:
+        raise DataSourceOptionError(f"Option '{option}': {error.message}") from None
+
+
+def _topics(given: GivenOptions) -> Topics:
     chosen = [name for name in _TOPIC_OPTIONS if given.text(name) is not None]
     if len(chosen) != 1:
         count = "One" if not chosen else "Only one"
@@ -301,11 +306,16 @@ def _topics(given: _Given) -> Topics:
     value = given.text(chosen[0]) or ""
     match chosen[0]:
         case "assign":
-            return Assigned(parse_partitions("assign", value))
+            partitions = parse_partitions("assign", value)
+            for name in {each.topic for each in partitions}:
+                _check_name("assign", name)
+            return Assigned(partitions)
         case "subscribe":
             names = tuple(dict.fromkeys(filter(None, (name.strip() for name in value.split(",")))))
             if not names:
                 raise DataSourceOptionError(f"No topics to subscribe to: option 'subscribe' is '{value}'")
+            for name in names:
+                _check_name("subscribe", name)
             return Subscribed(names)
         case _:
             if not value:
@@ -314,7 +324,7 @@ def _topics(given: _Given) -> Topics:
             return Pattern(value)
 
 
-def _starting(given: _Given) -> OffsetLimit:
+def _starting(given: GivenOptions) -> OffsetLimit:
     limit = _limit(given, "starting", default=EARLIEST)
     if isinstance(limit, Latest):
         raise DataSourceOptionError(
@@ -330,7 +340,7 @@ def _starting(given: _Given) -> OffsetLimit:
     return limit
 
 
-def _ending(given: _Given) -> OffsetLimit:
+def _ending(given: GivenOptions) -> OffsetLimit:
     limit = _limit(given, "ending", default=LATEST)
     if isinstance(limit, Earliest):
         raise DataSourceOptionError(
@@ -346,10 +356,10 @@ def _ending(given: _Given) -> OffsetLimit:
     return limit
 
 
-def _limit(given: _Given, side: str, *, default: OffsetLimit) -> OffsetLimit:
+def _limit(given: GivenOptions, side: str, *, default: OffsetLimit) -> OffsetLimit:
     """The connector's precedence: one timestamp, then timestamps by partition, then offsets."""
     if (text := given.text(f"{side}Timestamp")) is not None:
-        return Timestamp(integer(f"{side}Timestamp", text, 0))
+        return Timestamp(timestamp_ms(f"{side}Timestamp", text))
     if (text := given.text(f"{side}OffsetsByTimestamp")) is not None:
         return parse_timestamps(f"{side}OffsetsByTimestamp", text)
     text = given.text(f"{side}Offsets")
@@ -364,7 +374,7 @@ def _limit(given: _Given, side: str, *, default: OffsetLimit) -> OffsetLimit:
             return parse_offsets(f"{side}Offsets", text or "")
 
 
-def _strategy(given: _Given) -> str:
+def _strategy(given: GivenOptions) -> str:
     value = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if value not in ("error", "latest"):
         raise DataSourceOptionError(

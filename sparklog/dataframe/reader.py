@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
@@ -33,7 +34,7 @@ class SparklogReader(DataSourceReader):
             DataSourceOptionError, DataLossError, KafkaError: as `resolve_ranges` says.
         """
         options = self._options
-        with ClusterClient(options.client) as cluster:
+        with told_in_one_line(), ClusterClient(options.client) as cluster:
             partitions = resolve_partitions(cluster, options.topics)
             ranges = resolve_ranges(cluster, options, partitions)
         return [
@@ -51,4 +52,5 @@ class SparklogReader(DataSourceReader):
         Raises:
             DataLossError, KafkaError: as `RangeReader.read` does.
         """
-        return self._ranges.read(partition)
+        with told_in_one_line():
+            yield from self._ranges.read(partition)

@@ -96,13 +96,27 @@ def resolve_ranges(
             if start > last and isinstance(options.starting, SpecificOffsets):
                 options.report_data_loss(f"{each} ends at offset {last}, before the starting offset {start}")
             end = start
-        elif start < first or end > last:
-            options.report_data_loss(
-                f"{each} has offsets {first} to {last} (exclusive), not all of {start} to {end} (exclusive)",
-            )
-            start, end = max(start, first), min(end, last)
+        else:
+            if end > last:
+                _report_end_beyond(options, each, end, last)
+                start, end = min(start, last), last
+            if start < first:
+                options.report_data_loss(
+                    f"{each} begins at offset {first}, after the starting offset {start}"
+                )
+                start, end = first, max(end, first)
         ranges.append(OffsetRange(each, start, end))
     return ranges
+
+
+def _report_end_beyond(options: ReadOptions, each: TopicPartition, end: Offset, last: Offset) -> None:
+    what = f"Option 'endingOffsets' names offset {end} of {each}, which ends at {last}"
+    if options.fail_on_data_loss:
+        raise DataSourceOptionError(
+            f"{what}: the records up to there are not written yet, or lost. Give {last} or less, or -1 for "
+            "the latest; or set failOnDataLoss to false to read what is there"
+        )
+    options.report_data_loss(what)
 
 
 def resolve_starts(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.dataframe.errors import InvalidRowError
 from sparklog.records.partitioner import partition_for_keys
 from sparklog.types import TimestampMs, TopicPartition
 
@@ -30,10 +31,6 @@ _FEWEST_ROWS_A_RUN: Final = 64
 """Rows that come in long runs of one partition, as rows without keys do, are sliced and not sorted."""
 
 Int64s = npt.NDArray[np.int64]
-
-
-class InvalidRowError(ValueError):
-    """A row that cannot become a record; rows before it may have been written."""
 
 
 class RoutedRows(NamedTuple):

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from sparklog.dataframe.options import ReadOptions, WriteOptions
+    from sparklog.dataframe.options import WriteOptions
 
 __all__ = ["SparklogDataSource"]
 
@@ -53,18 +53,17 @@ class SparklogDataSource(DataSource):
         Raises:
             DataSourceOptionError: an option is wrong, or a table is given options.
         """
-        from sparklog.dataframe.errors import DataSourceOptionError
-        from sparklog.dataframe.options import StreamReadOptions
+        from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
+        from sparklog.dataframe.options import read_options_of_either_kind
         from sparklog.dataframe.schemas import record_schema
 
         if "provider" in self.options:
             if any(name.lower().startswith(_OPTION_OF_TABLE) for name in self.options):
-                raise DataSourceOptionError(_NO_OPTIONS_OF_TABLES)
+                with told_in_one_line():
+                    raise DataSourceOptionError(_NO_OPTIONS_OF_TABLES)
             return record_schema(include_headers=False)
-        try:
-            options = StreamReadOptions.parse(self.options, self._default()).read
-        except DataSourceOptionError:
-            options = self._read_options()
+        with told_in_one_line():
+            options = read_options_of_either_kind(self.options, self._default())
         return record_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -74,9 +73,12 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: `schema`, if it is the user's, is not some of the columns of records.
         """
+        from sparklog.dataframe.errors import told_in_one_line
+        from sparklog.dataframe.options import ReadOptions
         from sparklog.dataframe.reader import SparklogReader
 
-        return SparklogReader(self._read_options(), schema)
+        with told_in_one_line():
+            return SparklogReader(ReadOptions.parse(self.options, self._default()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes.
@@ -85,9 +87,11 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong, or the save mode is.
             DataSourceSchemaError: rows of `schema` cannot become records.
         """
+        from sparklog.dataframe.errors import told_in_one_line
         from sparklog.dataframe.writer import SparklogWriter
 
-        return SparklogWriter(self._write_options(), schema, overwrite=overwrite)
+        with told_in_one_line():
+            return SparklogWriter(self._write_options(), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch; it raises what is wrong with the options when first called."""
@@ -104,14 +108,11 @@ class SparklogDataSource(DataSource):
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: rows of `schema` cannot become records.
         """
+        from sparklog.dataframe.errors import told_in_one_line
         from sparklog.dataframe.stream_writer import SparklogStreamWriter
 
-        return SparklogStreamWriter(self._write_options(), schema)
-
-    def _read_options(self) -> "ReadOptions":
-        from sparklog.dataframe.options import ReadOptions
-
-        return ReadOptions.parse(self.options, self._default())
+        with told_in_one_line():
+            return SparklogStreamWriter(self._write_options(), schema)
 
     def _write_options(self) -> "WriteOptions":
         from sparklog.dataframe.options import WriteOptions

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import StreamReadOptions
 from sparklog.dataframe.planning import split_ranges
 from sparklog.dataframe.range_reader import OffsetRangePartition, RangeReader
@@ -48,6 +49,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _source(self) -> StreamSource:
         return StreamSource(self._options)
 
+    @told_in_one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return that there are limits, if there are; which they are is known here."""
         limits = self._options.limits
@@ -57,11 +59,13 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
+    @told_in_one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins."""
         self._initial = StreamPosition(self._source.starts()).document()
         return self._initial
 
+    @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, `start` if there is none; waits a little for something new."""
         starts = StreamPosition.parse(start).offsets
@@ -70,15 +74,18 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return StreamPosition(ends, starts).document()
         return start if ends == starts else StreamPosition(ends).document()
 
+    @told_in_one_line()
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the latest offsets as last seen, for the query's progress."""
         latest = self._source.latest_known
         return None if latest is None else StreamPosition(latest).document()
 
+    @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read what is there when the latest offset is next asked for, and nothing that comes later."""
         self._source.hold_latest()
 
+    @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch: one range of offsets a task, none that is empty."""
         ends = StreamPosition.parse(end)
@@ -97,7 +104,8 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range, in order; in a task."""
-        return RangeReader(self._options.read, self._schema).read(partition)
+        with told_in_one_line():
+            yield from RangeReader(self._options.read, self._schema).read(partition)
 
     def stop(self) -> None:
         """Let go of the connections."""

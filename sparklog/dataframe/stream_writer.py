@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.row_writer import RowWriter
 
@@ -36,7 +37,8 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             InvalidRowError, DeliveryError, KafkaError: as `RowWriter.write` does.
         """
-        return self._rows.write(iterator)
+        with told_in_one_line():
+            return self._rows.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say how much was written; the records have been there since they were acknowledged."""

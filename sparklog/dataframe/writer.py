@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.row_writer import RowWriter
 
@@ -42,7 +42,8 @@ class SparklogWriter(DataSourceArrowWriter):
         Raises:
             InvalidRowError, DeliveryError, KafkaError: as `RowWriter.write` does.
         """
-        return self._rows.write(iterator)
+        with told_in_one_line():
+            return self._rows.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say how much was written; the records have been there since they were acknowledged."""

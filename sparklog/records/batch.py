@@ -353,7 +353,9 @@ def validate_produced(
             raise KafkaError(
                 ErrorCode.invalid_timestamp,
                 f"timestamps from {base_timestamp} to {max_timestamp} are not in order or not within "
-                f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}]",
+                f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}], which the topic's "
+                "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow now: write "
+                "milliseconds since 1970, or raise these",
             )
     return header
 

@@ -6,6 +6,7 @@ import pytest
 from pyspark import SparkFiles
 
 from sparklog.dataframe.application_cluster import announced_address, write_address
+from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.source import SparklogDataSource
 
 
@@ -48,7 +49,7 @@ def test_session_with_an_address_of_its_own_does_not_ask_for_the_applications(fi
     class Registered(SparklogDataSource):
         default_bootstrap_servers = "127.0.0.1:2001"
 
-    (server,) = Registered({"subscribe": "t"})._read_options().client.bootstrap_servers
-    assert server == ("127.0.0.1", 2001)
-    (server,) = SparklogDataSource({"subscribe": "t"})._read_options().client.bootstrap_servers
-    assert server == ("127.0.0.1", 1001)
+    own = ReadOptions.parse({"subscribe": "t"}, Registered({})._default()).client
+    assert own.bootstrap_servers == (("127.0.0.1", 2001),)
+    applications = ReadOptions.parse({"subscribe": "t"}, SparklogDataSource({})._default()).client
+    assert applications.bootstrap_servers == (("127.0.0.1", 1001),)

@@ -14,6 +14,7 @@ from sparklog.dataframe.options import (
     StreamReadOptions,
     Subscribed,
     WriteOptions,
+    read_options_of_either_kind,
 )
 from sparklog.records.codecs import Codec
 from sparklog.types import TopicPartition
@@ -33,7 +34,6 @@ def test_read_options_by_default_read_everything_of_the_sessions_own_cluster() -
     """The shortest read needs no address and no offsets."""
     options = read(subscribe="flights")
     assert options.client.bootstrap_servers == (("own", 9092),)
-    assert options.client.of_this_application, "so its end is known from that of its controller"
     assert options.topics == Subscribed(("flights",))
     assert (options.starting, options.ending) == (EARLIEST, LATEST)
     assert options.fail_on_data_loss
@@ -148,6 +148,21 @@ def test_read_options_timestamp_takes_precedence() -> None:
             {**SUBSCRIBED, "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":8}}'},
             "t-0: the starting offset 9 is after the ending offset 8",
         ),
+        ({"subscribe": "flights, my topic"}, "'subscribe': topic name 'my topic' has characters other than"),
+        ({"assign": '{"my/topic": [0]}'}, "'assign': topic name 'my/topic' has characters other than"),
+        (
+            {**SUBSCRIBED, "startingTimestamp": "2026-01-01T00:00:00"},
+            "must be milliseconds since 1970, and that time in UTC is 1767225600000",
+        ),
+        (
+            {**SUBSCRIBED, "endingTimestamp": "2026-01-01 01:00:00.250+01:00"},
+            "must be milliseconds since 1970, and that time is 1767225600250",
+        ),
+        (
+            {**SUBSCRIBED, "startingOffsetsByTimestamp": '{"t": {"0": "2026-01-01"}}'},
+            "must be milliseconds since 1970, and that time in UTC is 1767225600000",
+        ),
+        ({**SUBSCRIBED, "startingTimestamp": "yesterday"}, "'yesterday'; it must be milliseconds since 1970"),
     ],
 )
 def test_read_options_wrong_ones_are_refused_by_name(options: dict[str, str], message: str) -> None:
@@ -169,6 +184,21 @@ def test_read_options_without_effect_are_reported(name: str, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         ReadOptions.parse({**SUBSCRIBED, name: "1"}, "own:9092")
     assert name.lower() in caplog.text.lower()
+
+
+def test_read_options_of_either_kind_report_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """They are parsed again for the read itself: each of these was warned of three times."""
+    with caplog.at_level(logging.WARNING):
+        read_options_of_either_kind({**SUBSCRIBED, "maxOffsetsPerTrigger": "1", "kafka.group.id": "1"}, "a:1")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"endingOffsets": "latest"}])
+def test_read_options_of_either_kind_let_pass_what_one_kind_allows(options: dict[str, str]) -> None:
+    """`load()` does not know for what it is asked; what neither allows fails there."""
+    read_options_of_either_kind({**SUBSCRIBED, **options}, "a:1")
+    with pytest.raises(DataSourceOptionError, match="for batch queries"):
+        read_options_of_either_kind({**SUBSCRIBED, **options, "endingOffsets": "earliest"}, "a:1")
 
 
 def test_write_options_by_default_are_safe() -> None:
