@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from driver.cluster import SparkCluster
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
+from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
 from driver.spark.slots import broker_slots, is_local_mode
 from sparklog import dataframe
@@ -22,6 +24,8 @@ from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
 
 logger = logging.getLogger(__name__)
+
+_running: Final = RunningCluster()
 
 
 def start(
@@ -33,19 +37,26 @@ def start(
     config: Mapping[str, object] | str | Path | None = None,
 ) -> SparkCluster:
     """Start a cluster and return it when every broker is unfenced; see `sparklog.start`."""
-    context = spark if isinstance(spark, SparkContext) else spark.sparkContext
+    context = preflight.checked_context(spark)
     preflight.check_counts(racks, brokers_per_rack)
+    configuration = _configuration(config, log_directories)
+    shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
+    return _running.get_or_start(context, shape, lambda: _start(context, shape))
+
+
+def _start(context: SparkContext, shape: Shape) -> SparkCluster:
+    broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
+    broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
     new_cluster_id = _new_cluster_id()
-    broker_config = BrokerConfig.from_mapping(_configuration(config, log_directories), racks=racks)
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]
     if not directories:
         temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{new_cluster_id}"
         directories = [temporary_directory]
     slots = broker_slots(context)
-    preflight.check_slots(slots, racks * brokers_per_rack)
-    preflight.check_addresses(context, broker_config, racks * brokers_per_rack)
+    preflight.check_slots(slots, broker_count)
+    preflight.check_addresses(context, broker_config, broker_count)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
     address = broker_config.controller_quorum_bootstrap_servers[0]
@@ -53,7 +64,7 @@ def start(
     controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
     brokers = [
         ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
-        for rack in range(racks)
+        for rack in range(shape.racks)
         for number in range(brokers_per_rack)
     ]
     try:
@@ -95,7 +106,11 @@ def start(
         broker_config,
     )
     cluster.start()
-    dataframe.announce(context, cluster.bootstrap_servers)
+    try:
+        cluster.companions.enter_context(dataframe.announce(context, cluster.bootstrap_servers))
+    except BaseException:
+        cluster.stop()
+        raise
     logger.info("Cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
     return cluster
 

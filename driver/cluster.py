@@ -6,7 +6,7 @@ the jobs end, the controller ends, temporary directories go. A start that fails 
 same way out, and so does an application whose Spark context is stopped first.
 """
 
-import atexit
+import contextlib
 import logging
 import shutil
 import threading
@@ -14,9 +14,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from driver.controller.server import ControllerServer
+from driver.spark.broker_jobs import BrokerJobs
+from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
 from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
@@ -57,15 +59,23 @@ class SparkCluster:
         self._broker_count = sum(len(assignments) for assignments in racks)
         self._temporary_directories = tuple(temporary_directories)
         self._lock = threading.Lock()
+        self._stopping = threading.RLock()
         self._stopped = False
+        """Whether to stop; of what `stop` does nothing may be done yet."""
+        self._ended = False
+        self.companions = contextlib.ExitStack()
+        """What lives as long as the cluster: closed, the newest first, when it begins to stop."""
         self._failures: list[str] = []
         self._refusal: str | None = None
         claims = SlotClaims(slots.broker_capacity)
+        jobs = BrokerJobs(slots.spark_context)
+        self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
         self._racks = [
             Rack(
                 slots,
                 assignments,
                 claims=claims,
+                jobs=jobs,
                 job_group=f"sparklog-{name}",
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,
@@ -94,6 +104,11 @@ class SparkCluster:
         """Why the controller ended by itself, if it did."""
         return self._controller.failure
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has begun to stop it."""
+        return self._stopped
+
     def start(self) -> None:
         """Submit the racks' jobs and return when every broker is unfenced.
 
@@ -104,8 +119,9 @@ class SparkCluster:
             BrokerRefusedError: A broker ended for a reason that no other attempt changes.
             StartError: The brokers did not come up; what did is stopped again.
         """
-        atexit.register(self.stop)
+        _stop_at_exit(self)
         try:
+            self._context_guard.install()
             for rack in self._racks:
                 rack.start()
             self._decommissions.start()
@@ -116,17 +132,33 @@ class SparkCluster:
             raise
 
     def stop(self) -> None:
-        """Let every broker flush and leave, then end the controller. Idempotent, from any thread.
+        """Let every broker flush and leave, then end the controller; return when that is done.
 
-        Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, however many racks there are,
-        and however many do not leave.
+        Idempotent, from any thread; what an exception broke off, a second Ctrl-C for instance, the next call
+        does. Returns after `LEAVE_TIMEOUT_S` and `KILL_TIMEOUT_S` at the latest, however many racks there
+        are, and however many do not leave.
         """
         with self._lock:
-            if self._stopped:
-                return
             self._stopped = True
-        self._decommissions.stop()
-        self._tab.stop()
+        with self._stopping:
+            if self._ended:
+                return
+            try:
+                self.companions.close()
+            except Exception:  # of whatever it was; the brokers are to leave all the same
+                logger.exception("What accompanies the cluster did not end well")
+            self._decommissions.stop()
+            self._tab.stop()
+            self._end_racks()
+            self._controller.stop()
+            for directory in self._temporary_directories:
+                _wait_for_brokers(directory)
+                shutil.rmtree(directory, ignore_errors=True)
+            self._context_guard.remove()
+            _running.discard(self)
+            self._ended = True
+
+    def _end_racks(self) -> None:
         for rack in self._racks:
             rack.expect_end()
         if self._controller.cluster_id is None:
@@ -141,11 +173,6 @@ class SparkCluster:
                 rack.cancel()
             if late := _not_ended(late, KILL_TIMEOUT_S):
                 logger.error("Spark did not end the jobs of %s within %.0f s", _names(late), KILL_TIMEOUT_S)
-        self._controller.stop()
-        for directory in self._temporary_directories:
-            _wait_for_brokers(directory)
-            shutil.rmtree(directory, ignore_errors=True)
-        atexit.unregister(self.stop)
 
     def __enter__(self) -> Self:
         return self
@@ -204,6 +231,27 @@ class SparkCluster:
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
+
+
+_running: Final[set[SparkCluster]] = set()
+_registered: Final = threading.Event()
+
+
+def _stop_at_exit(cluster: SparkCluster) -> None:
+    """Have the cluster stop when the interpreter does, unless it has by then.
+
+    Before `atexit` comes to it: by then the threads are gone that the controller does its file work with
+    (concurrent.futures ends them, by this same function).
+    """
+    _running.add(cluster)
+    if not _registered.is_set():
+        _registered.set()
+        threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+
+
+def _stop_all() -> None:
+    for cluster in tuple(_running):
+        cluster.stop()
 
 
 def _wait_for_brokers(directory: Path) -> None:

@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 import sparklog
-from driver.spark.rack import is_stopped
+from driver.spark.calls import is_stopped
 from sparklog.errors import KafkaError
 
 logger = logging.getLogger(__name__)

@@ -113,6 +113,9 @@ def start(
 ) -> Cluster:
     """Turn the application of `spark` into a Kafka cluster; return when every broker is unfenced.
 
+    An application has one: called again with the same arguments, whatever session or thread it is from, it
+    returns that one.
+
     Args:
         spark: The session; its own tasks keep slots beside the brokers'. Or the context of an application
             that only serves: Spark SQL, which takes seconds to load, then stays out of it.
@@ -125,7 +128,8 @@ def start(
         config: Kafka's configuration keys, as a mapping or as the path of a properties file.
 
     Raises:
-        StartError: Something is missing; raised before a job is submitted where that can be known.
+        StartError: Something is missing, or another cluster runs; raised before a job is submitted where that
+            can be known.
         ConfigError: (sparklog.config) An unknown key or a malformed value.
     """
     cluster: Cluster = _side("driver")(

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from driver.spark.broker_tasks import running_tasks
+from driver.spark.calls import JVM_GONE, is_connection_lost
 from driver.spark.rack import Rack
 
 __all__ = ["DecommissionWatch"]
@@ -59,7 +59,10 @@ class DecommissionWatch:
             try:
                 for rack in self._racks:
                     self._look_at(rack)
-            except Py4JError as error:  # a context that is being stopped, or a JVM that is gone
+            except JVM_GONE as error:
+                if is_connection_lost(error):
+                    continue
+                # A context that is being stopped, or a JVM that is gone.
                 if not self._stopping.is_set():
                     logger.info("Executors are watched for decommission no more: %s", error)
                 return

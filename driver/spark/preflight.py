@@ -7,11 +7,13 @@ minutes, a directory that can't be written fails a task again and again.
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
+from driver.spark.calls import is_stopped
 from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
@@ -25,8 +27,33 @@ from sparklog.hosting import (
 
 logger = logging.getLogger(__name__)
 
-EXECUTOR_WAIT_S = 30.0
-"""How long executors may take to register; Spark's own wait for resources has the same default."""
+SLOT_WAIT_S = 30.0
+"""How long executors may take to register and tasks to end; Spark's own wait has the same default."""
+_OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
+_NOT_CORES = "(slots, not cores: a broker that waits takes no core)"
+
+
+def checked_context(spark: object) -> SparkContext:
+    """Return the context of what the user handed over: the session's, or his own.
+
+    Raises:
+        StartError: It is neither, a Spark Connect session, or stopped.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        raise StartError(
+            "this is a Spark Connect session, and the controller must run in its Spark driver, another "
+            "process: call sparklog.start in the application that serves Connect; from here its topics are "
+            "then read and written with format('sparklog')"
+        )
+    if not isinstance(spark, SparkSession | SparkContext):
+        raise StartError(f"start takes a SparkSession or a SparkContext, not {spark!r}")
+    context = spark if isinstance(spark, SparkContext) else spark.sparkContext
+    if is_stopped(context):
+        raise StartError(
+            "this Spark session is stopped: make another one (SparkSession.builder.getOrCreate()), and give "
+            "sparklog.start that"
+        )
+    return context
 
 
 def check_counts(racks: int, brokers_per_rack: int) -> None:
@@ -78,35 +105,58 @@ def check_directories(directories: Sequence[Path]) -> None:
 
 
 def check_slots(slots: BrokerSlots, broker_count: int) -> None:
-    """Check that all brokers fit at once, waiting for executors that are still registering.
+    """Check that all brokers fit at once beside what runs, waiting for executors and for tasks to end.
 
     Raises:
         TooFewTaskSlotsError: They don't.
     """
-    context = slots.spark_context
-    if is_local_mode(context):
-        capacity = slots.task_capacity()
-        if capacity < broker_count + 1:
-            raise TooFewTaskSlotsError(
-                f"{context.master} has {capacity} task slots; {broker_count} brokers and one ordinary task "
-                f"need {broker_count + 1}: use master local[{broker_count + 1}] or more (slots, not cores: "
-                "a broker that waits takes no core)"
-            )
+    if is_local_mode(slots.spark_context):
+        _check_local_slots(slots, broker_count)
         return
-    deadline = time.monotonic() + EXECUTOR_WAIT_S
-    while (capacity := slots.broker_capacity()) < broker_count:
-        if time.monotonic() > deadline:
+    if not _wait_until(lambda: slots.free_for_brokers() >= broker_count):
+        capacity, free = slots.broker_capacity(), slots.free_for_brokers()
+        needed = (
+            f"{broker_count} brokers need {broker_count} executors with {slots.cores_per_broker} core(s) each"
+        )
+        if capacity >= broker_count:
             raise TooFewTaskSlotsError(
-                f"{broker_count} brokers need {broker_count} executors with {slots.cores_per_broker} "
-                f"core(s) each, and {capacity} registered within {EXECUTOR_WAIT_S:.0f} s: start more "
-                "executors (spark.executor.instances, or more standalone workers), or fewer racks"
+                f"{needed}, and {free} are free of {capacity} after {SLOT_WAIT_S:.0f} s: {_OTHERS_TASKS}, "
+                "or start more executors"
             )
-        time.sleep(0.1)
+        raise TooFewTaskSlotsError(
+            f"{needed}, and {capacity} registered within {SLOT_WAIT_S:.0f} s: start more executors "
+            "(spark.executor.instances, or more standalone workers), or fewer racks"
+        )
     if slots.task_capacity() - broker_count * slots.cores_per_broker < 1:
         logger.warning(
             "The brokers take every core of this application; its own Spark jobs will not run until there is "
             "one more executor, or until brokers ask for a resource instead of cores (docs/deploy.md)"
         )
+
+
+def _check_local_slots(slots: BrokerSlots, broker_count: int) -> None:
+    master, capacity, wanted = slots.spark_context.master, slots.task_capacity(), broker_count + 1
+    needed = f"{broker_count} brokers and one ordinary task need {wanted}"
+    if capacity < wanted:
+        raise TooFewTaskSlotsError(
+            f"{master} has {capacity} task slots; {needed}: use master local[{wanted}] or more {_NOT_CORES}"
+        )
+    if not _wait_until(lambda: slots.free_for_brokers() >= wanted):
+        free = slots.free_for_brokers()
+        raise TooFewTaskSlotsError(
+            f"{master} has {capacity} task slots, of which {free} are free after {SLOT_WAIT_S:.0f} s; "
+            f"{needed}: {_OTHERS_TASKS}, or use master local[{capacity + wanted - free}] or more {_NOT_CORES}"
+        )
+
+
+def _wait_until(is_so: Callable[[], bool]) -> bool:
+    """Return whether it became so within `SLOT_WAIT_S`."""
+    deadline_s = time.monotonic() + SLOT_WAIT_S
+    while not is_so():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:

@@ -12,16 +12,17 @@ waits, a job in Spark's UI says so: one that asks for the same slots and does no
 
 import contextlib
 import logging
+import pickle
 import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark import InheritableThread, SparkContext
-from pyspark.util import _load_from_socket
+from pyspark import InheritableThread
 
+from driver.spark.broker_jobs import BrokerJobs
+from driver.spark.calls import JVM_GONE, answered, is_stopped
 from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
@@ -35,6 +36,8 @@ BACKOFF: Final = ExponentialBackoff(first_ms=100, max_ms=5_000)
 and again must not keep Spark's scheduler busy."""
 CALL_SITE: Final = "Kafka broker"
 """How the names of the brokers' stages begin, by which they are told from the users'."""
+_PYTHON_EXCEPTION: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
+_JAVA_CAUSE: Final = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 STEADY_S: Final = 10.0
 """A job that lived this long has served: whatever ends it is not part of a series of failures."""
 
@@ -48,6 +51,7 @@ class Rack:
         assignments: Sequence[BrokerAssignment],
         *,
         claims: SlotClaims,
+        jobs: BrokerJobs,
         job_group: str,
         on_failed: Callable[["Rack", str], None],
         on_refused: Callable[[str], None],
@@ -61,6 +65,7 @@ class Rack:
         """Why the attempt before this one ended."""
         self._slots = slots
         self._claims = claims
+        self._jobs = jobs
         self._on_failed = on_failed
         self._on_refused = on_refused
         self._on_ended = on_ended
@@ -77,13 +82,14 @@ class Rack:
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the supervisor to end; return whether it has."""
-        self._thread.join(timeout_s)
+        """Wait for the supervisor to end; return whether it has, or was never started."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
         """Have Spark kill what is left of the job, unless its application has ended anyway."""
-        with contextlib.suppress(Py4JError):
+        with contextlib.suppress(*JVM_GONE):
             if not is_stopped(self._slots.spark_context):
                 self._slots.spark_context.cancelJobGroup(self.job_group)
 
@@ -99,6 +105,7 @@ class Rack:
             self.attempt += 1
             submitted_s = time.monotonic()
             try:
+                self._forget_local_properties()
                 if not self._take_slots():
                     return
                 submitted_s = time.monotonic()
@@ -126,6 +133,12 @@ class Rack:
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)
 
+    def _forget_local_properties(self) -> None:
+        """Have none from whoever started the cluster: tags by which he cancels queries may be among them."""
+        context = self._slots.spark_context
+        java_virtual_machine: Any = context._jvm
+        context._jsc.sc().setLocalProperties(java_virtual_machine.java.util.Properties())
+
     def _take_slots(self) -> bool:
         """Return when there are slots for the rack, with them taken, or False when it is to end.
 
@@ -139,7 +152,9 @@ class Rack:
         logger.warning("%s waits for %s; the cluster goes on with the racks it has", self.name, what)
         description = f"{self._description} waits for {what}; the cluster goes on with the racks it has"
         call_site = f"{CALL_SITE} {self._brokers} ({self.name}) waits for {what}"
-        with waiting_job(self._slots, f"{self.job_group}-waiting", description, call_site, wanted):
+        with waiting_job(
+            self._slots, self._jobs, f"{self.job_group}-waiting", description, call_site, wanted
+        ):
             while not self._claims.take(wanted):
                 if self._stopping.wait(SLOT_POLL_S):
                     return False
@@ -167,10 +182,8 @@ class Rack:
         brokers_run = tasks.barrier().mapPartitions(run_brokers)
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
-        java_virtual_machine: Any = context._jvm
-        served = java_virtual_machine.PythonRDD.collectAndServe(brokers_run._jrdd.rdd())
-        with _load_from_socket(served, brokers_run._jrdd_deserializer) as ends:
-            return list(ends)
+        with self._jobs.running(brokers_run._jrdd.collectAsync) as future:
+            return [end for batch in answered(future.get) for end in pickle.loads(bytes(batch))]
 
 
 def failures_in_a_row(failures_before: int, lived_s: float) -> int:
@@ -182,17 +195,11 @@ def failures_in_a_row(failures_before: int, lived_s: float) -> int:
     return 1 if lived_s >= STEADY_S else failures_before + 1
 
 
-def is_stopped(spark_context: SparkContext) -> bool:
-    """Return whether the application has ended."""
-    java_context = spark_context._jsc
-    try:
-        return java_context is None or bool(java_context.sc().isStopped())
-    except Py4JNetworkError:  # there is no JVM any more
-        return True
-
-
 def _cause(error: Exception) -> str:
-    # The message holds the worker's traceback between Java's; its last exception says what went wrong.
+    # The message holds the worker's traceback between Java's; its last exception says what went wrong. Where
+    # there is none, because an executor was lost, Java's last cause does.
     text = str(error)
-    causes = re.findall(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", text, flags=re.MULTILINE)
-    return str(causes[-1]) if causes else text.partition("\n")[0]
+    for pattern in (_PYTHON_EXCEPTION, _JAVA_CAUSE):
+        if causes := pattern.findall(text):
+            return str(causes[-1])
+    return text.partition("\n")[0]

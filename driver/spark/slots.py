@@ -17,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 
+from driver.spark.broker_jobs import BrokerJobs
 from sparklog.hosting import TooFewTaskSlotsError
 
 BROKER_RESOURCE = "broker"
@@ -30,10 +31,30 @@ class BrokerSlots:
     profile: ResourceProfile | None
     """`None` in local mode, where every task takes one slot."""
     cores_per_broker: int
+    takes_resource: bool
+    """Whether a broker asks for the executor's resource of that name."""
 
     def broker_capacity(self) -> int:
         """Return how many brokers could run at once on the executors that are registered now."""
         return self._maximum_concurrent_tasks(self.profile)
+
+    def free_for_brokers(self) -> int:
+        """Return how many brokers could start now, beside the tasks that run, whoever they belong to."""
+        java_context: Any = self.spark_context._jsc.sc()
+        if self.profile is None:
+            running = java_context.taskScheduler().runningTasksByExecutors().valuesIterator()
+            return self.task_capacity() - sum(int(count) for count in _iterated(running))
+        backend = java_context.schedulerBackend()
+        free = 0
+        for executor in _iterated(backend.getExecutorIds().iterator()):
+            # As text: py4j takes Scala's decimals for integers. An executor that has just gone has none.
+            cores = backend.getExecutorAvailableCpus(executor).iterator().mkString("")
+            brokers = int(float(cores or 0)) // self.cores_per_broker
+            if self.takes_resource:
+                resource = backend.getExecutorAvailableResources(executor).get(BROKER_RESOURCE)
+                brokers = min(brokers, 0 if resource.isEmpty() else resource.get().availableAddrs().size())
+            free += brokers
+        return free
 
     def task_capacity(self) -> int:
         """Return how many ordinary tasks could run at once if there were no brokers."""
@@ -83,9 +104,12 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
         TooFewTaskSlotsError: Nothing says how many cores an executor has, so no task can ask for all.
     """
     if is_local_mode(spark_context):
-        return BrokerSlots(spark_context, profile=None, cores_per_broker=1)
+        return BrokerSlots(spark_context, profile=None, cores_per_broker=1, takes_resource=False)
     requests = TaskResourceRequests()
-    if spark_context.getConf().get(f"spark.executor.resource.{BROKER_RESOURCE}.amount") is not None:
+    takes_resource = (
+        spark_context.getConf().get(f"spark.executor.resource.{BROKER_RESOURCE}.amount") is not None
+    )
+    if takes_resource:
         cores = 1
         requests.cpus(cores).resource(BROKER_RESOURCE, 1)
     else:
@@ -95,12 +119,12 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
     # An RDD would register it; asking for capacity comes first.
     java_context: Any = spark_context._jsc.sc()
     java_context.resourceProfileManager().addResourceProfile(profile._java_resource_profile)
-    return BrokerSlots(spark_context, profile, cores_per_broker=cores)
+    return BrokerSlots(spark_context, profile, cores_per_broker=cores, takes_resource=takes_resource)
 
 
 @contextlib.contextmanager
 def waiting_job(
-    slots: BrokerSlots, job_group: str, description: str, call_site: str, wanted: int
+    slots: BrokerSlots, jobs: BrokerJobs, job_group: str, description: str, call_site: str, wanted: int
 ) -> Iterator[None]:
     """Have Spark's UI show a job that waits for `wanted` brokers' slots, for as long as the context lasts.
 
@@ -116,16 +140,21 @@ def waiting_job(
         tasks = tasks.withResources(slots.profile._java_resource_profile)
     context.setJobGroup(job_group, description)
     context._jsc.setCallSite(call_site)
-    waiting = tasks.countAsync()
-    try:
-        yield
-    finally:
-        waiting.cancel(True)
+    with jobs.running(tasks.countAsync) as waiting:
+        try:
+            yield
+        finally:
+            waiting.cancel(True)
 
 
 def is_local_mode(spark_context: SparkContext) -> bool:
     """Return whether tasks run in the driver's own JVM."""
     return re.match(r"local($|\[)", str(spark_context.master)) is not None
+
+
+def _iterated(java_iterator: Any) -> Iterator[Any]:
+    while java_iterator.hasNext():
+        yield java_iterator.next()
 
 
 def _executor_cores(spark_context: SparkContext) -> int:

@@ -23,6 +23,7 @@ from driver.controller.active_controller import ActiveController
 from driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from driver.controller.quorum.description import QuorumDescription
 from driver.controller.server import ControllerServer
+from driver.spark.calls import JVM_GONE, answered
 from driver.spark.janino import CompilationError, NoPlaceError
 from driver.spark.rack import Rack
 from driver.ui.broker_places import BrokerPlaces
@@ -114,8 +115,8 @@ class LogTab:
                     if queries is not None:
                         attached.callback(_quietly, queries.detach)
                     stages = self._attached(BrokerStages.attach, "The stages of brokers show no figures")
-                    self._serve(tab, queries, stages)
-            except Py4JError as error:
+                    answered(lambda: self._serve(tab, queries, stages))
+            except JVM_GONE as error:
                 if not self._stopping.is_set():
                     logger.info("The Log tab is refreshed no more: %s", error)
             except Exception:  # a thread that only shows: the cluster goes on

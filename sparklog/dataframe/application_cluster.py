@@ -8,29 +8,50 @@ reads it in a worker: anew for every query, so that a cluster is also found by s
 before it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext, SparkFiles
 
-__all__ = ["BOOTSTRAP_SERVERS_CONF", "announce", "announced_address", "write_address"]
+__all__ = ["BOOTSTRAP_SERVERS_CONF", "ApplicationAddress", "announce", "announced_address", "write_address"]
 
 BOOTSTRAP_SERVERS_CONF: Final = "spark.sparklog.bootstrap.servers"
 """Where a session says what its own cluster's address is."""
 _FILE_NAME: Final = "sparklog-bootstrap-servers"
+_STOPPED: Final = ""
+"""What the file says of a cluster that was stopped."""
 
 
-def announce(spark_context: SparkContext, bootstrap_servers: str) -> None:
+class ApplicationAddress(str):
+    """The address of the application's own cluster, which is its controller's; empty once it was stopped."""
+
+    __slots__ = ()
+
+
+@contextmanager
+def announce(spark_context: SparkContext, bootstrap_servers: str) -> Iterator[None]:
     """Say in the driver where queries of this application go unless they name another cluster.
 
-    Sessions show it as `spark.sparklog.bootstrap.servers`, for Kafka clients that run beside them.
+    Sessions show it as `spark.sparklog.bootstrap.servers`, for Kafka clients that run beside them. When the
+    context ends, queries are told that the cluster was stopped.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_address(Path(SparkFiles.getRootDirectory()), bootstrap_servers)
+    directory = Path(SparkFiles.getRootDirectory())
+    write_address(directory, bootstrap_servers)
     # The context's own configuration, not the copy that Python has: it is what sessions begin with.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
+    try:
+        yield
+    finally:
+        # Nobody is left to be told if the application has ended before.
+        with suppress(OSError, Py4JError, AttributeError):
+            write_address(directory, _STOPPED)
+            spark_context._jsc.sc().conf().remove(BOOTSTRAP_SERVERS_CONF)
 
 
 def write_address(directory: Path, bootstrap_servers: str) -> None:
@@ -45,13 +66,16 @@ def write_address(directory: Path, bootstrap_servers: str) -> None:
     unfinished.replace(path)
 
 
-def announced_address() -> str | None:
-    """Return the address of this application's cluster, in a process in which Spark makes data sources."""
+def announced_address() -> ApplicationAddress | None:
+    """Return the address of this application's cluster, in a process in which Spark makes data sources.
+
+    None if there never was one.
+    """
     directory = Path(SparkFiles.getRootDirectory())
     # The files of a Spark Connect session have a directory of their own, in the application's.
     for place in (directory, directory.parent):
         try:
-            return (place / _FILE_NAME).read_text()
+            return ApplicationAddress((place / _FILE_NAME).read_text())
         except FileNotFoundError:
             continue
     return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
+from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.records.codecs import Codec
 
@@ -138,6 +139,12 @@ class KafkaOptions:
             DataSourceOptionError: neither is there, or a value is malformed.
         """
         servers = self._settings.get(BOOTSTRAP_SERVERS, self._default_bootstrap_servers)
+        of_this_application = isinstance(servers, ApplicationAddress)
+        if of_this_application and not servers:
+            raise DataSourceOptionError(
+                "this application's cluster was stopped: sparklog.start(spark) starts one, or name another "
+                "with the option 'kafka.bootstrap.servers'"
+            )
         if servers is None:
             raise DataSourceOptionError(
                 "Option 'kafka.bootstrap.servers' must be specified: this session runs no cluster of its "
@@ -154,7 +161,7 @@ class KafkaOptions:
         defaults = ClientConfig(bootstrap_servers=bootstrap_servers)
         return ClientConfig(
             bootstrap_servers=bootstrap_servers,
-            of_this_application=BOOTSTRAP_SERVERS not in self._settings,
+            of_this_application=of_this_application,
             client_id=self._settings.get("client.id", defaults.client_id),
             request_timeout_ms=self._integer("request.timeout.ms", defaults.request_timeout_ms, 1),
             api_timeout_ms=self._integer("default.api.timeout.ms", defaults.api_timeout_ms, 1),

@@ -123,4 +123,6 @@ class SparklogDataSource(DataSource):
         """Return where a query goes that names no cluster."""
         from sparklog.dataframe.application_cluster import announced_address
 
-        return self.default_bootstrap_servers or announced_address()
+        if self.default_bootstrap_servers is not None:
+            return self.default_bootstrap_servers
+        return announced_address()

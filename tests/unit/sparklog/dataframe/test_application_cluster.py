@@ -6,7 +6,8 @@ import pytest
 from pyspark import SparkFiles
 
 from sparklog.dataframe.application_cluster import announced_address, write_address
-from sparklog.dataframe.options import ReadOptions
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.options import ReadOptions, WriteOptions
 from sparklog.dataframe.source import SparklogDataSource
 
 
@@ -51,5 +52,19 @@ def test_session_with_an_address_of_its_own_does_not_ask_for_the_applications(fi
 
     own = ReadOptions.parse({"subscribe": "t"}, Registered({})._default()).client
     assert own.bootstrap_servers == (("127.0.0.1", 2001),)
+    assert not own.of_this_application
     applications = ReadOptions.parse({"subscribe": "t"}, SparklogDataSource({})._default()).client
     assert applications.bootstrap_servers == (("127.0.0.1", 1001),)
+    assert applications.of_this_application, "so that its end is known from that of its controller"
+
+
+def test_application_whose_cluster_was_stopped_is_told_so_unless_it_names_another(files: Path) -> None:
+    """The address of the stopped one was asked for a minute, and then it was a timeout."""
+    write_address(files, "")
+    stopped = SparklogDataSource({})._default()
+    with pytest.raises(DataSourceOptionError, match="cluster was stopped"):
+        ReadOptions.parse({"subscribe": "t"}, stopped)
+    with pytest.raises(DataSourceOptionError, match="cluster was stopped"):
+        WriteOptions.parse({}, stopped)
+    other = {"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:3001"}
+    assert ReadOptions.parse(other, stopped).client.bootstrap_servers == (("127.0.0.1", 3001),)

@@ -1,0 +1,103 @@
+"""The one cluster of a Spark application, and what a second start makes of it.
+
+A notebook's cell is run twice, and two libraries in it start "the" cluster: whoever asks for what is running
+gets it, from whichever session or thread. Whoever asks for something else is told what differs. A second
+cluster would take slots that the application counts on, and the format `sparklog` can mean one cluster only.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkContext
+
+from driver.cluster import SparkCluster
+from sparklog.config import BrokerConfig
+from sparklog.config.broker import BROKER_KEYS
+from sparklog.hosting import StartError
+
+__all__ = ["RunningCluster", "Shape"]
+
+logger = logging.getLogger(__name__)
+
+_DIRECTORY_KEYS: Final = ("log.dir", "log.dirs")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a cluster is asked to be; two are alike however their configuration was written."""
+
+    racks: int
+    brokers_per_rack: int
+    config: BrokerConfig
+
+    def differences(self, running: "Shape") -> list[str]:
+        """Return each thing that `running` has otherwise, with both values."""
+        theirs = running._values()
+        return [
+            f"{name} is {_as_text(theirs[name])}, not {_as_text(mine)}"
+            for name, mine in self._values().items()
+            if mine != theirs[name]
+        ]
+
+    def _values(self) -> dict[str, object]:
+        directories = tuple(str(Path(directory).absolute()) for directory in self.config.data_directories)
+        return {
+            "racks": self.racks,
+            "brokers_per_rack": self.brokers_per_rack,
+            "log.dirs": directories,
+            **{name: self.config.value(name) for name in BROKER_KEYS if name not in _DIRECTORY_KEYS},
+        }
+
+
+class RunningCluster:
+    """The cluster of the application that this process drives, once one was started. For any thread."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._context: SparkContext | None = None
+        self._shape: Shape | None = None
+        self._cluster: SparkCluster | None = None
+
+    def get_or_start(
+        self, context: SparkContext, shape: Shape, start: Callable[[], SparkCluster]
+    ) -> SparkCluster:
+        """Return the context's cluster if it has this shape, and start one if there is none.
+
+        Whoever comes while another thread starts one waits for what comes of it.
+
+        Raises:
+            StartError: a cluster of another shape runs.
+            Exception: what `start` raises.
+        """
+        with self._starting:
+            cluster = self._cluster
+            if cluster is not None:
+                if self._context is context and not cluster.is_stopped and cluster.failure is None:
+                    self._check(cluster, shape)
+                    return cluster
+                if cluster.failure is not None:
+                    logger.warning("The cluster that ran here has failed: %s", cluster.failure)
+                cluster.stop()  # or wait until another thread has
+            self._cluster = start()
+            self._context, self._shape = context, shape
+            return self._cluster
+
+    def _check(self, cluster: SparkCluster, shape: Shape) -> None:
+        assert self._shape is not None, "a cluster that runs has one"
+        if differences := shape.differences(self._shape):
+            raise StartError(
+                f"this application runs another cluster already, at {cluster.bootstrap_servers}: "
+                f"{'; '.join(differences)}. Stop that one first, or ask for the same to get it"
+            )
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "not set" if value is None else str(value)

@@ -1,0 +1,122 @@
+"""Ctrl-C as a terminal and a notebook send it, and the ends of an application that stops nothing itself.
+
+In a process of its own, since a signal is one process's, and for what it prints.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.spark.applications import run_application
+
+APPLICATION = """
+import os
+import signal
+import sys
+import threading
+import time
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JNetworkError
+
+import sparklog
+from tests.cluster import wait_for
+from tests.spark.sessions import spark_session
+from tests.spark.test_application import listening_processes
+
+os.setpgid(0, 0)  # a terminal's Ctrl-C and a notebook's interrupt are for all of a process group
+produced, refused = [], []
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def produce(cluster, over):
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "retries": 0, "linger.ms": 0})
+    done = lambda error, _: (refused if error else produced).append(error)
+    while not over.wait(0.005):
+        producer.produce("t", b"v", on_delivery=done)
+        producer.poll(0)
+    producer.flush(30)
+
+
+def brokers(admin):
+    listed = admin.list_topics(timeout=10)
+    leaders = {(each.id, each.leader) for each in listed.topics["t"].partitions.values()}
+    return leaders, listening_processes({broker.port for broker in listed.brokers.values()})
+
+
+def interrupt(user_jobs):
+    wait_for(user_jobs, "the job runs")
+    time.sleep(0.5)  # for the main thread to wait for it, in the middle of a call of py4j's
+    os.killpg(0, signal.SIGINT)
+
+
+with spark_session("local[6]", spark_log_level="WARN") as spark:
+    context = spark.sparkContext
+    tracker, over = context.statusTracker(), threading.Event()
+    cluster = sparklog.start(spark)
+    say("-- started")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("t", 3, 3)])["t"].result(10)
+    wait_for(lambda: "t" in admin.list_topics(timeout=10).topics, "the broker that is asked knows the topic")
+    before = brokers(admin)
+
+    def user_jobs():
+        return sorted(tracker.getActiveJobsIds())[3:]
+
+    def linger():
+        user_jobs()
+        over.wait()
+
+    threading.Thread(target=produce, args=(cluster, over), daemon=True).start()
+    # py4j keeps a connection for each; an interrupt has it close all others by way of each.
+    for _ in range(4):
+        threading.Thread(target=linger, daemon=True).start()
+    pyspark_handler = signal.getsignal(signal.SIGINT)
+    # The second is what ipykernel has while it runs a cell: Spark is told nothing.
+    for handler in (pyspark_handler, signal.default_int_handler):
+        signal.signal(signal.SIGINT, handler)
+        threading.Thread(target=interrupt, args=(user_jobs,)).start()
+        try:
+            context.parallelize(range(2), 2).foreach(lambda _: time.sleep(120))
+        except (KeyboardInterrupt, Py4JNetworkError):  # PySpark's own calls may not survive it
+            say("-- interrupted")
+        if handler is not pyspark_handler:
+            context.cancelAllJobs()
+        wait_for(lambda: not user_jobs(), "the job is cancelled")
+        count = len(produced)
+        wait_for(lambda: len(produced) > count + 10, "records are acknowledged")
+        assert brokers(admin) == before
+    over.set()
+    assert refused == [], refused
+    assert spark.range(10).count() == 10
+    say("-- stopping")
+say("-- stopped")
+
+with spark_session("local[2]", spark_log_level="WARN") as spark:
+    try:
+        sparklog.start(spark, racks=1)
+        say("-- exiting")
+        sys.exit()
+    finally:
+        # Not even this: only the interpreter ends.
+        spark.stop = lambda: None
+"""
+NOISE = re.compile(r"WARN|ERROR|CRITICAL|Traceback|Exception")
+
+
+@pytest.mark.timeout(150)
+def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(tmp_path: Path) -> None:
+    """All replicas died when a notebook was interrupted, and whoever stopped Spark first read 160 lines."""
+    printed = run_application(APPLICATION, tmp_path).stderr
+    starting, _, running = printed.partition("-- started")
+    assert printed.count("-- interrupted") == 2
+    assert "failed, attempt" not in running
+    assert NOISE.findall(starting) == ["WARN"] * starting.count("WARNING: Using incubator modules"), starting
+    ending = running.partition("-- stopping")[2]
+    assert "-- exiting" in ending
+    assert NOISE.findall(ending) == [], ending

@@ -1,0 +1,137 @@
+"""What a notebook does to a cluster: cells that run twice, jobs that are cancelled, stops in every order."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import sparklog
+from driver.spark.preflight import check_slots
+from driver.spark.slots import broker_slots
+from sparklog.hosting import TooFewTaskSlotsError
+from tests.cluster import wait_for
+from tests.spark.sessions import spark_session
+from tests.spark.test_application import consume, listening_processes, produce
+
+SLOTS = 6
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """Room for three brokers and some tasks."""
+    with spark_session(f"local[{SLOTS}]") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def cluster(spark: SparkSession) -> Iterator[sparklog.Cluster]:
+    """A cluster that no test of this module stops; each ends it as it was."""
+    with sparklog.start(spark) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin.create_topics([NewTopic("events", 3, 3)])["events"].result(10)
+        produce(running.bootstrap_servers, "events", 10)
+        yield running
+
+
+def brokers(cluster: sparklog.Cluster) -> tuple[set[int], set[tuple[int, int]]]:
+    """Return the brokers' processes, and who leads which partition of `events`."""
+    listed = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10)
+    processes = listening_processes({broker.port for broker in listed.brokers.values()})
+    partitions = listed.topics["events"].partitions.values()
+    return processes, {(partition.id, partition.leader) for partition in partitions}
+
+
+def sleeping_job(spark: SparkSession, tasks: int) -> Callable[[], object]:
+    """Return what runs a job for longer than any test."""
+
+    def sleep(_: object) -> None:
+        time.sleep(120)
+
+    return lambda: spark.sparkContext.parallelize(range(tasks), tasks).foreach(sleep)
+
+
+def user_jobs(spark: SparkSession) -> list[int]:
+    """Return the active jobs beside those of the three racks."""
+    return sorted(spark.sparkContext.statusTracker().getActiveJobsIds())[3:]
+
+
+def test_second_start_gets_the_running_cluster(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """A cell that is run twice must not start another: it took the last slots, and the format meant it."""
+    assert sparklog.start(spark) is cluster
+    same = {"default.replication.factor": "3", "num.partitions": 1}
+    assert sparklog.start(spark.newSession(), racks=3, config=same) is cluster
+    assert sparklog.start(spark.sparkContext) is cluster
+    assert spark.range(10).count() == 10
+
+
+def test_second_start_of_something_else_is_refused_with_what_differs(
+    spark: SparkSession, cluster: sparklog.Cluster, tmp_path: Path
+) -> None:
+    """Whoever asks for directories must not get a cluster that removes its own."""
+    with pytest.raises(sparklog.StartError) as raised:
+        sparklog.start(spark, log_directories=tmp_path, config={"num.partitions": 8})
+    assert cluster.bootstrap_servers in str(raised.value)
+    assert f"log.dirs is not set, not {tmp_path}" in str(raised.value)
+    assert "num.partitions is 1, not 8" in str(raised.value)
+    assert "racks" not in str(raised.value)
+
+
+def test_cancelling_all_jobs_spares_the_brokers(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """By all jobs a user means his own: all replicas died at once, and nobody could write for seconds."""
+    before = brokers(cluster)
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(sleeping_job(spark, 2))
+        wait_for(lambda: user_jobs(spark), "the job runs")
+        spark.sparkContext.cancelAllJobs()
+        assert "cancelled" in str(running.exception(timeout=30))
+    assert brokers(cluster) == before
+    assert len(consume(cluster.bootstrap_servers, "events", 10, partitions=3)) == 10
+
+
+def test_job_that_was_only_just_submitted_is_cancelled_with_the_others(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """Spark's status store hears of a job a moment later; who asks it alone overlooks the newest."""
+    before = brokers(cluster)
+    context = spark.sparkContext
+    for _ in range(20):
+        job = context.parallelize(range(2), 2).map(lambda _: time.sleep(120))._jrdd.countAsync()
+        context.cancelAllJobs()
+        with pytest.raises(Exception, match="cancelled"):
+            job.get()
+    assert brokers(cluster) == before
+
+
+def test_interrupting_what_the_session_runs_spares_the_brokers(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """This is how Spark 4 wants it done; it goes by the tags of a session."""
+    before = brokers(cluster)
+
+    def sleep(batches: Iterator[object]) -> Iterator[object]:
+        for batch in batches:
+            time.sleep(120)
+            yield batch
+
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(spark.range(1).mapInArrow(sleep, "id long").collect)  # type: ignore[arg-type]
+        wait_for(lambda: user_jobs(spark), "the query runs")
+        wait_for(lambda: spark.interruptAll() or running.done(), "the query is interrupted")
+        assert "cancelled" in str(running.exception(timeout=30))
+    assert brokers(cluster) == before
+
+
+def test_start_beside_jobs_that_take_the_slots_is_refused_in_time(
+    spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is free counts, not what there is: brokers without slots would be waited for, for minutes."""
+    slots = broker_slots(spark.sparkContext)
+    wait_for(lambda: slots.free_for_brokers() == SLOTS - 3, "the tasks of other tests have ended")
+    check_slots(slots, SLOTS - 4)
+    monkeypatch.setattr("driver.spark.preflight.SLOT_WAIT_S", 0.2)
+    with pytest.raises(TooFewTaskSlotsError, match=rf"{SLOTS} task slots, of which 3 are free .*local\[7\]"):
+        check_slots(slots, SLOTS - 3)

@@ -1,0 +1,33 @@
+"""What a second start may differ in from the first: nothing but how it is written."""
+
+from pathlib import Path
+
+import pytest
+
+from driver.running_cluster import Shape
+from sparklog.config import BrokerConfig
+
+
+def shape(racks: int = 3, brokers_per_rack: int = 1, **config: str) -> Shape:
+    """Return what is asked for; keys have `_` for `.`."""
+    mapping = {name.replace("_", "."): value for name, value in config.items()}
+    return Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(mapping, racks=racks))
+
+
+def test_shapes_written_differently_are_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A default that is spelt out, a path that is relative and a key's other name mean the same."""
+    monkeypatch.chdir(tmp_path)
+    spelt_out = shape(default_replication_factor="3", num_partitions=" 1", auto_create_topics_enable="TRUE")
+    assert spelt_out.differences(shape()) == []
+    assert shape(log_dir="logs").differences(shape(log_dirs=f"{tmp_path}/logs")) == []
+
+
+def test_shapes_that_differ_say_in_what_and_how() -> None:
+    """Whoever is refused is told what to write instead."""
+    asked = shape(racks=4, log_dirs="/a,/b", auto_create_topics_enable="false")
+    assert asked.differences(shape(brokers_per_rack=2)) == [
+        "racks is 3, not 4",
+        "brokers_per_rack is 2, not 1",
+        "log.dirs is not set, not /a,/b",
+        "auto.create.topics.enable is true, not false",
+    ]
