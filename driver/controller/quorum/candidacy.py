@@ -39,7 +39,7 @@ from sparklog.types import SnapshotId
 __all__ = ["Candidacy"]
 
 TICK_MS: Final = 25
-PATIENCE_MS: Final = 2_000
+PATIENCE_MS: Final = 15_000
 """After how long it is said who is missing; said again as soon as that changes."""
 
 _Question = Callable[[AnnouncedBroker], Coroutine[Any, Any, Sequence[Effect]]]
