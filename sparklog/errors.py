@@ -5,9 +5,17 @@ the code) whose message says what was wrong, where, and what to do. Request hand
 and the message into their response; nothing else translates exceptions to codes.
 """
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError", "kafka_error"]
+__all__ = ["TIMESTAMPS_ARE_BOUNDED", "ErrorCode", "KafkaError", "kafka_error"]
+
+TIMESTAMPS_ARE_BOUNDED: Final = (
+    "which message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic allow now: write "
+    "milliseconds since 1970, or raise these"
+)
+"""How an INVALID_TIMESTAMP ends."""
 
 
 class KafkaError(Exception):

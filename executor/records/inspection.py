@@ -7,7 +7,7 @@ first and the latest timestamp. A leader calls this after `validate_produced`, w
 
 import numpy as np
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.records.batch import NO_TIMESTAMP, BatchHeader
 from sparklog.records.decode import OpenedBatch, locate_records
 from sparklog.records.fields import record_starts
@@ -56,7 +56,6 @@ def inspect_records(
         row = int(np.argmax(wrong))
         raise KafkaError(
             ErrorCode.invalid_timestamp,
-            f"record {row} has timestamp {timestamps[row]}, not within [{earliest_ms}, {latest_ms}], which "
-            "the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms allow now: write "
-            "milliseconds since 1970, or raise these",
+            f"record {row} has timestamp {timestamps[row]}, not within [{earliest_ms}, {latest_ms}], "
+            f"{TIMESTAMPS_ARE_BOUNDED}",
         )

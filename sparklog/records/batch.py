@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.records.codecs import Codec, codec_of
 from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
@@ -350,13 +350,9 @@ def validate_produced(
             and max_timestamp - now_ms <= timestamp_after_max_ms
             and (now_ms - base_timestamp <= timestamp_before_max_ms or base_timestamp == NO_TIMESTAMP)
         ):
-            raise KafkaError(
-                ErrorCode.invalid_timestamp,
-                f"timestamps from {base_timestamp} to {max_timestamp} are not in order or not within "
-                f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}], which the topic's "
-                "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow now: write "
-                "milliseconds since 1970, or raise these",
-            )
+            what = f"timestamps from {base_timestamp} to {max_timestamp} are not in order or not within"
+            allowed = f"[{now_ms - timestamp_before_max_ms}, {now_ms + timestamp_after_max_ms}]"
+            raise KafkaError(ErrorCode.invalid_timestamp, f"{what} {allowed}, {TIMESTAMPS_ARE_BOUNDED}")
     return header
 
 
