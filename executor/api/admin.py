@@ -19,12 +19,15 @@ from kio.schema.create_topics.v7 import CreateTopicsResponse
 from kio.schema.create_topics.v7.response import CreatableTopicResult
 from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 from kio.schema.delete_topics.v6.response import DeletableTopicResult
+from kio.schema.describe_quorum.v2 import DescribeQuorumResponse
 from kio.schema.elect_leaders.v2 import ElectLeadersResponse
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsResponse
 from kio.schema.incremental_alter_configs.v1.response import (
     AlterConfigsResourceResponse as IncrementalAlterConfigsResourceResponse,
 )
 from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsResponse
+from kio.schema.unregister_broker.v0 import UnregisterBrokerResponse
+from kio.schema.update_features.v2 import UpdateFeaturesResponse
 
 from executor.control.forwarding import Forwarder
 from sparklog.errors import ErrorCode, KafkaError
@@ -156,6 +159,18 @@ def _refuse_list_reassignments(body: Any, error_code: ErrorCode, message: str) -
     )
 
 
+def _refuse_describe_quorum(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return DescribeQuorumResponse(error_code=error_code, error_message=message, topics=(), nodes=())
+
+
+def _refuse_update_features(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return unthrottled(UpdateFeaturesResponse, error_code=error_code, error_message=message)
+
+
+def _refuse_unregister_broker(body: Any, error_code: ErrorCode, message: str) -> Any:
+    return unthrottled(UnregisterBrokerResponse, error_code=error_code, error_message=message)
+
+
 _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.CREATE_TOPICS: _refuse_create_topics,
     ApiKey.DELETE_TOPICS: _refuse_delete_topics,
@@ -166,6 +181,9 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _refuse_alter_client_quotas,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _refuse_alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _refuse_list_reassignments,
+    ApiKey.DESCRIBE_QUORUM: _refuse_describe_quorum,
+    ApiKey.UPDATE_FEATURES: _refuse_update_features,
+    ApiKey.UNREGISTER_BROKER: _refuse_unregister_broker,
 }
 
 FORWARDED_APIS: Final = frozenset(_REFUSALS)

@@ -6,69 +6,22 @@ was hit. Chance comes from the scene's seed only. What one signal does to one br
 """
 
 import contextlib
-import itertools
-import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import psutil
 
 from benchmarks.faults import FAULTS as SIGNALS
-from tests.chaos.application import BROKERS, Application
+from tests.chaos.application import BROKERS
 from tests.chaos.disks import Disk
-from tests.chaos.view import View, broker_processes
+from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
+from tests.chaos.scene import Scene, Strike, Struck
 
-SIGHT_TIMEOUT_S: Final = 30.0
-POLL_S: Final = 0.05
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Struck:
-    """What a fault did."""
-
-    description: str
-    brokers: frozenset[int]
-    """Who was hit."""
-    is_replaced: bool
-    """Whether these brokers are other processes afterwards."""
-    over_s: float
-    """When the damage ended, on the monotonic clock; how long a broker takes to be back counts from here."""
-
-
-@dataclass(slots=True)
-class Scene:
-    """What faults act upon."""
-
-    application: Application
-    view: View
-    chance: random.Random
-    disks: Mapping[int, Disk]
-    freeze_s: float
-    """How long a frozen process is frozen, unless somebody ends it."""
-    broken_disk_s: float
-    """How long a disk stays full, read-only or without power."""
-    turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
-    """Whose turn it is to be stopped, rolling."""
-
-    def brokers(self) -> tuple[dict[int, psutil.Process], tuple[int, ...]]:
-        """Return the brokers' processes and the leaders of all partitions, when all brokers are there."""
-        deadline_s = time.monotonic() + SIGHT_TIMEOUT_S
-        while True:
-            sight = self.view.look()
-            processes = broker_processes(sight)
-            if len(processes) == BROKERS and sight.leaders:
-                return processes, sight.leaders
-            if time.monotonic() > deadline_s:
-                raise RuntimeError(f"not all brokers are there: {sight}")
-            time.sleep(POLL_S)
-
-
-Strike: TypeAlias = Callable[[Scene], Struck]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +161,19 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "all-brokers": Fault("SIGKILL of all brokers", _all_brokers, bound_s=15.0),
     "driver-jvm": Fault("SIGKILL of the driver's JVM", _driver_jvm, bound_s=25.0),
     "driver-python": Fault("SIGKILL of the driver's Python", _driver_python, bound_s=25.0),
+    "move-target": Fault(
+        "SIGKILL of a broker to which partitions are moved",
+        while_moved("a broker that is being added", kill_target),
+        bound_s=0.5,
+    ),
+    "move-source": Fault(
+        "SIGKILL of a broker from which partitions are moved", while_moved("a source", kill_source)
+    ),
+    "move-driver": Fault(
+        "SIGKILL of the driver's JVM while partitions are moved",
+        while_moved("the driver's JVM", kill_driver),
+        bound_s=25.0,
+    ),
     "power-cut": Fault("power cut of a leader's machine", _cut_power, bound_s=1.0, needs_disks=True),
     "full-disk": Fault("full disk", _break_disk("full", Disk.fill, Disk.empty), needs_disks=True),
     "read-only": Fault(

@@ -24,12 +24,13 @@ from benchmarks.probe import Probe
 from sparklog.wire.machine.stalls import LongestStall, longest_stall
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
-from tests.chaos.faults import FAULTS, Scene
+from tests.chaos.faults import FAULTS
 from tests.chaos.ledger import Ledger
 from tests.chaos.observations import Observation, Session
 from tests.chaos.picture import Mark, Timeline
 from tests.chaos.reading import Reader, read_everything
 from tests.chaos.reaper import Reaper
+from tests.chaos.scene import Scene
 from tests.chaos.view import Sight, View, broker_processes
 
 TOPIC: Final = "chaos"

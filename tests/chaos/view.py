@@ -32,7 +32,7 @@ class View:
     """A client that asks for the metadata of one topic."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, replicas: int) -> None:
-        self._topic = topic
+        self.topic: Final = topic
         self._partitions = partitions
         self._replicas = replicas
         self._admin = AdminClient(
@@ -42,20 +42,20 @@ class View:
     def create_topic(self) -> None:
         """Create the topic; a record in it is acknowledged by all replicas but one at least."""
         topic = NewTopic(
-            self._topic,
+            self.topic,
             self._partitions,
             self._replicas,
             config={"min.insync.replicas": str(self._replicas - 1)},
         )
-        self._admin.create_topics([topic])[self._topic].result(CREATE_TIMEOUT_S)
+        self._admin.create_topics([topic])[self.topic].result(CREATE_TIMEOUT_S)
 
     def look(self) -> Sight:
         """Ask, and return `NOTHING` if nobody answers in time."""
         try:
-            metadata = self._admin.list_topics(self._topic, timeout=ASK_TIMEOUT_S)
+            metadata = self._admin.list_topics(self.topic, timeout=ASK_TIMEOUT_S)
         except KafkaException:  # asked of a broker that is just being killed, or of none
             return NOTHING
-        partitions = [partition for _, partition in sorted(metadata.topics[self._topic].partitions.items())]
+        partitions = [partition for _, partition in sorted(metadata.topics[self.topic].partitions.items())]
         return Sight(
             ports={broker.id: broker.port for broker in metadata.brokers.values()},
             leaders=tuple(partition.leader for partition in partitions),

@@ -19,7 +19,7 @@ from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas
 from sparklog.wire.requests import Deferred, Request, Throttled
-from sparklog.wire.versions import upgrade_in_steps
+from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["ChangeHandlers"]
 
@@ -76,6 +76,14 @@ class ChangeHandlers:
         now_ms = monotonic_ms()
         of_client = self._mutations.of(request.principal.name, request.client_id or "", now_ms)
         return MutationQuota(of_client, strict=request.api_version >= strict_since, now_ms=now_ms)
+
+    def handle_over_decisions(self, request: Request) -> Deferred:
+        """Decide about what a client asks for, which may take more than one decision."""
+        deferred, body = Deferred(), upgrade(request.body)
+        self._commit_queue.submit_parts(
+            lambda: self._controller.handle(body, monotonic_ms()), deferred.complete
+        )
+        return deferred
 
     def create_topics(self, names: Iterable[str]) -> None:
         """Create those of the topics that are not being created yet."""

@@ -37,7 +37,6 @@ _FROM_BROKERS: Final = (
     ApiKey.BROKER_REGISTRATION,
     ApiKey.BROKER_HEARTBEAT,
     ApiKey.ENVELOPE,
-    ApiKey.DESCRIBE_QUORUM,
     ApiKey.FETCH_SNAPSHOT,
 )
 """What clients do not ask of brokers, so that `CLIENT_VERSIONS` does not name it."""
@@ -98,6 +97,8 @@ def controller_handlers(
         ApiKey.ALTER_CLIENT_QUOTAS: changes.handle,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: changes.handle,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: queries.reassignments,
+        ApiKey.UNREGISTER_BROKER: changes.handle_over_decisions,
+        ApiKey.UPDATE_FEATURES: changes.handle,
         ApiKey.METADATA: queries.metadata,
         ApiKey.DESCRIBE_CLUSTER: queries.cluster,
         ApiKey.DESCRIBE_CONFIGS: queries.configs,

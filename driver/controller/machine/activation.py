@@ -18,7 +18,7 @@ from sparklog.metadata.schemas import (
     ResourceType,
 )
 
-__all__ = ["bootstrap_records"]
+__all__ = ["bootstrap_records", "min_in_sync_replicas_records"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ def bootstrap_records(image: MetadataImage, config: BrokerConfig) -> list[Metada
             FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()
         ]
     if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0:
-        records += _min_in_sync_replicas(image, str(config.min_insync_replicas))
+        records += min_in_sync_replicas_records(image, str(config.min_insync_replicas))
     return records
 
 
-def _min_in_sync_replicas(image: MetadataImage, configured: str) -> list[MetadataRecord]:
+def min_in_sync_replicas_records(image: MetadataImage, configured: str) -> list[MetadataRecord]:
     """Return what notes the cluster's min.insync.replicas, for the next driver to compare with its own."""
     noted = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
     if noted == configured:

@@ -28,6 +28,8 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from driver.controller.machine import fencing
 from driver.controller.machine.activation import bootstrap_records
@@ -49,6 +51,8 @@ from driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
 from driver.controller.machine.topic_index import TopicIndex
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
+from driver.controller.machine.unregister_broker import unregister_broker
+from driver.controller.machine.update_features import update_features
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.schemas import MetadataRecord
@@ -251,6 +255,8 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         AllocateProducerIdsRequest: _timeless(allocate_producer_ids),
         InitProducerIdRequest: _timeless(init_producer_id),
         ElectLeadersRequest: _timeless(elect_leaders),
+        UnregisterBrokerRequest: _timeless(unregister_broker),
+        UpdateFeaturesRequest: _timeless(update_features),
     }
 )
 """The requests that `Controller.handle` decides about, besides these:"""

@@ -1,0 +1,139 @@
+"""UpdateFeatures: the cluster's feature levels are raised, or lowered where nothing is lost by it.
+
+The rules this module keeps:
+
+- A level is one that the controller and every registered broker serve. A broker that is away counts: it could
+  not come back otherwise (`broker_registration`).
+- Lowering says so, and is refused where it would take something away that somebody needs.
+- All updates of a request are made, or none.
+
+There is one metadata.version here, that of Kafka 4.3: it can be neither raised nor lowered. Eligible leader
+replicas (KIP-966) can be turned off and on. Off, they are forgotten, which a partition all of whose in-sync
+replicas are away cannot afford: it would never have a leader again.
+
+Source: Kafka's FeatureControlManager; KIP-584, KIP-778.
+"""
+
+import logging
+from collections import Counter
+from enum import IntEnum
+
+from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
+from kio.schema.update_features.v2.response import UpdateFeaturesResponse
+
+from driver.controller.machine.activation import min_in_sync_replicas_records
+from driver.controller.machine.cluster_state import ClusterState
+from driver.controller.machine.decision import Decision
+from driver.controller.machine.eligible_replicas import forget_eligible_replicas
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, SUPPORTED_FEATURES
+from sparklog.metadata.schemas import FeatureLevelRecord, MetadataRecord
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["update_features"]
+
+logger = logging.getLogger(__name__)
+
+
+class UpgradeType(IntEnum):
+    """What a client allows."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> Decision:
+    """Answer UpdateFeatures."""
+    records: list[MetadataRecord] = []
+    error_code, message = ErrorCode.none, None
+    try:
+        repeated = [name for name, times in Counter(_names(request)).items() if times > 1]
+        if repeated:
+            raise KafkaError(ErrorCode.invalid_request, f"Feature {repeated[0]} is named more than once.")
+        for update in request.feature_updates:
+            records += _decide(cluster, update)
+    except KafkaError as error:
+        records, error_code, message = [], error.error_code, error.message
+        logger.info("UpdateFeatures is refused: %s", error)
+    return Decision(
+        [] if request.validate_only else records,
+        unthrottled(UpdateFeaturesResponse, error_code=error_code, error_message=message),
+    )
+
+
+def _names(request: UpdateFeaturesRequest) -> list[str]:
+    return [update.feature for update in request.feature_updates]
+
+
+def _decide(cluster: ClusterState, update: FeatureUpdateKey) -> list[MetadataRecord]:
+    name, level = update.feature, update.max_version_level
+    present = cluster.image.features.get(name, 0)
+    _check_upgrade_type(update, present)
+    _check_supported(cluster, update)
+    if level == present:
+        return []
+    records: list[MetadataRecord] = []
+    if name == ELIGIBLE_LEADER_REPLICAS_FEATURE:
+        records += _without_eligible_replicas(cluster, update) if level == 0 else _with_them(cluster)
+    logger.warning("Feature %s goes from level %d to %d", name, present, level)
+    return [FeatureLevelRecord(name=name, feature_level=level), *records]
+
+
+def _check_upgrade_type(update: FeatureUpdateKey, present: int) -> None:
+    try:
+        upgrade_type = UpgradeType(update.upgrade_type)
+    except ValueError:
+        raise _invalid(update, "The controller does not support the given upgrade type.") from None
+    level = update.max_version_level
+    if level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    if level < present and upgrade_type is UpgradeType.UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade.",
+        )
+    if level > present and upgrade_type is not UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+
+
+def _check_supported(cluster: ClusterState, update: FeatureUpdateKey) -> None:
+    name, level = update.feature, update.max_version_level
+    ranges = {"Local controller": SUPPORTED_FEATURES.get(name)}
+    for broker_id, registration in cluster.image.brokers.items():
+        served = dict(registration.features).get(name)
+        ranges[f"Broker {broker_id}"] = None if served is None else (served.min_level, served.max_level)
+    for who, levels in ranges.items():
+        lowest, highest = levels or (0, 0)
+        if level != 0 and levels is None:
+            raise _invalid(update, f"{who} does not support this feature.")
+        if not lowest <= level <= highest:
+            raise _invalid(update, f"{who} only supports versions {lowest}-{highest}")
+
+
+def _with_them(cluster: ClusterState) -> list[MetadataRecord]:
+    return min_in_sync_replicas_records(cluster.image, str(cluster.config.min_insync_replicas))
+
+
+def _without_eligible_replicas(cluster: ClusterState, update: FeatureUpdateKey) -> list[MetadataRecord]:
+    topics = cluster.image.topics.by_id
+    waiting = [
+        key
+        for key in cluster.topic_index.leaderless
+        if not topics[key.topic_id].partitions[key.partition].isr
+    ]
+    if waiting:
+        raise _invalid(
+            update,
+            f"{len(waiting)} partitions have no replica in sync, and wait for one that is eligible to lead; "
+            f"{topics[waiting[0].topic_id].name}-{waiting[0].partition} is one of them.",
+        )
+    return forget_eligible_replicas(topics.values())
+
+
+def _invalid(update: FeatureUpdateKey, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.invalid_update_version,
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}",
+    )
