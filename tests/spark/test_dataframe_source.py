@@ -326,6 +326,12 @@ def test_wrong_write_fails_and_says_how(
         spark.sql(f"SELECT {columns}").write.format("sparklog").options(**options).mode(mode).save()
 
 
+def test_save_without_a_mode_is_refused_by_spark_with_the_one_to_use(spark: SparkSession) -> None:
+    """Nothing a source in Python can change; when this fails, docs/coming-from-kafka.md may say less."""
+    with pytest.raises(AnalysisException, match='"Append"'):
+        spark.range(1).selectExpr("'v' AS value").write.format("sparklog").option("topic", "t").save()
+
+
 def test_table_with_options_is_refused_when_it_is_made(spark: SparkSession, topic: str) -> None:
     """Spark would take the statement, drop the options, and have every query fail."""
     with pytest.raises(AnalysisException, match=r"give them with each query.*CREATE TEMPORARY VIEW"):
