@@ -22,7 +22,7 @@ from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
 from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
-from driver.ui.log_tab import LogTab
+from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
@@ -85,7 +85,7 @@ class SparkCluster:
         ]
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
-        self._tab = LogTab(slots.spark_context, config, controller, self._racks)
+        self._tab = TabThread(slots.spark_context, config, controller, self._racks)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -1,5 +1,4 @@
-"""The tab's thread: once a second it gathers what is known, makes a status of it, and puts it into Spark's
-UI.
+"""What the tab's thread does: once a second it makes a status of what is known, and puts it into Spark's UI.
 
 Nobody waits for it. It begins beside a start that is over, reads the committed image that nobody changes,
 asks the controller's loop one short question a second, and whatever it can't find out is left out. What is
@@ -16,23 +15,24 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark import InheritableThread, SparkContext
+from pyspark import SparkContext
 
 from driver.controller.active_controller import ActiveController
 from driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from driver.controller.quorum.description import QuorumDescription
 from driver.controller.server import ControllerServer
-from driver.spark.calls import JVM_GONE, answered
+from driver.spark.calls import JVM_GONE
 from driver.spark.janino import CompilationError, NoPlaceError
 from driver.spark.rack import Rack
 from driver.ui.broker_places import BrokerPlaces
 from driver.ui.broker_stages import BrokerStages
+from driver.ui.machine.broker_figures import FigureReader
 from driver.ui.machine.events import CommittedImage, EventLog
 from driver.ui.machine.history import SAMPLE_MS, History
 from driver.ui.machine.samples import chart_figures
-from driver.ui.machine.status import ControllerStatus, Event, QueryStatus, Status, VoterStatus, as_json
+from driver.ui.machine.status import ControllerStatus, Event, Status, VoterStatus, as_json
 from driver.ui.machine.status_maker import Observation, make_status
+from driver.ui.machine.throttles import Throttles
 from driver.ui.machine.topic_health import TopicHealth
 from driver.ui.pages.html import Html
 from driver.ui.pages.overview import Overview
@@ -50,9 +50,6 @@ from sparklog.types import BrokerId
 __all__ = ["LogTab"]
 
 REFRESH_S: Final = 1.0
-DETACH_WITHIN_S: Final = 2.0
-MAX_IMAGES_BEHIND: Final = 200
-"""Images that are not looked at yet; of more than these in a second, events may be missing."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +58,7 @@ Part = TypeVar("Part")
 
 
 class LogTab:
-    """The tab of one cluster, from `start` to `stop`."""
+    """The tab of one cluster; belongs to one thread, but for `wake`. Order: `attach`, `serve`, `close`."""
 
     def __init__(
         self,
@@ -69,69 +66,78 @@ class LogTab:
         config: BrokerConfig,
         controller: ControllerServer,
         racks: Sequence[Rack],
+        image: MetadataImage,
+        committed: deque[tuple[MetadataImage, Mapping[BrokerId, str]]],
     ) -> None:
+        """Tell what happens from `image` on; into `committed` another thread puts what comes after it."""
         self._context = context
-        self._config = config
         self._controller = controller
+        self._committed = committed
         self._places = BrokerPlaces(context, racks)
-        self._committed: deque[CommittedImage] = deque(maxlen=MAX_IMAGES_BEHIND)
-        self._events = EventLog(controller.image)
+        self._events = EventLog(image)
         self._health = TopicHealth(lambda own: _min_insync_replicas(config, own))
+        self._figures = FigureReader()
+        self._throttles = Throttles()
+        self._topic_pages = TopicPages(config, controller.bootstrap_servers)
         self._overview = Overview()
         self._history = History()
         self._sampled_ms: int | None = None
-        self._stopping = threading.Event()
         self._tab: SparkTab | None = None
-        self._thread = InheritableThread(target=self._run, name="sparklog tab", daemon=True)
+        self._queries: QueryListener | None = None
+        self._stages: BrokerStages | None = None
+        self._attached = contextlib.ExitStack()
 
-    def start(self) -> None:
-        """Begin; returns at once."""
-        # Before Spark's part is there, so that nothing is missed that happens meanwhile.
-        self._events = EventLog(self._controller.image)
-        self._controller.subscribe(self._note_image)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Have what was put into Spark taken away; waits a moment for that."""
-        self._stopping.set()
-        tab = self._tab
-        if tab is not None:
-            with contextlib.suppress(Py4JError):  # the application has ended, and its UI with it
-                tab.wake()
-        if self._thread.is_alive():
-            self._thread.join(DETACH_WITHIN_S)
-
-    def _run(self) -> None:
-        bar = None
-        with contextlib.ExitStack() as attached:
-            try:
-                bar = self._attached(UsersProgressBar.attach, "The console's progress bar shows brokers too")
-                if bar is not None:
-                    attached.callback(_quietly, bar.detach)
-                tab = self._tab = self._attached(SparkTab.attach, "Spark's UI has no Log tab")
-                if tab is not None:
-                    attached.callback(_quietly, tab.detach)
-                    queries = self._attached(QueryListener.attach, "The Log tab shows no streaming queries")
-                    if queries is not None:
-                        attached.callback(_quietly, queries.detach)
-                    stages = self._attached(BrokerStages.attach, "The stages of brokers show no figures")
-                    answered(lambda: self._serve(tab, queries, stages))
-            except JVM_GONE as error:
-                if not self._stopping.is_set():
-                    logger.info("The Log tab is refreshed no more: %s", error)
-            except Exception:  # a thread that only shows: the cluster goes on
-                logger.exception("The Log tab is refreshed no more")
-            self._controller.unsubscribe(self._note_image)
-            self._committed.clear()
-            if bar is not None:
-                self._stopping.wait()
-
-    def _attached(self, attach: Callable[[SparkContext], Part], without: str) -> Part | None:
-        """Put something into Spark; None if this application has no place for it.
+    def attach(self) -> bool:
+        """Put into Spark what there is a place for; return whether there is one for the tab.
 
         Raises:
             Py4JError: the application ends.
         """
+        bar = self._put(UsersProgressBar.attach, "The console's progress bar shows brokers too")
+        if bar is not None:
+            self._attached.callback(_quietly, bar.detach)
+        self._tab = self._put(SparkTab.attach, "Spark's UI has no Log tab")
+        if self._tab is None:
+            return False
+        self._attached.callback(_quietly, self._tab.detach)
+        self._queries = self._put(QueryListener.attach, "The Log tab shows no streaming queries")
+        if self._queries is not None:
+            self._attached.callback(_quietly, self._queries.detach)
+        self._stages = self._put(BrokerStages.attach, "The stages of brokers show no figures")
+        return True
+
+    def serve(self, stopping: threading.Event) -> None:
+        """Refresh the overview once a second, and make the pages that somebody looks at; may be called again.
+
+        Raises:
+            Py4JError: the application ends.
+        """
+        assert self._tab is not None, "attach comes first"
+        while not stopping.is_set():
+            began_s = time.monotonic()
+            self._refresh(self._tab)
+            while (left_s := began_s + REFRESH_S - time.monotonic()) > 0 and not stopping.is_set():
+                asked = self._tab.next_asked(left_s)
+                if asked is not None:
+                    html, data = self._page(asked)
+                    self._tab.put(asked, html, _json(data))
+
+    def wake(self) -> None:
+        """Have `serve` look at once whether it is to stop; from any thread.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        tab = self._tab
+        if tab is not None:
+            tab.wake()
+
+    def close(self) -> None:
+        """Take away what was put into Spark."""
+        self._attached.close()
+        self._topic_pages.close()
+
+    def _put(self, attach: Callable[[SparkContext], Part], without: str) -> Part | None:
         try:
             return attach(self._context)
         except NoPlaceError as error:
@@ -140,43 +146,29 @@ class LogTab:
             logger.info("%s: %s", without, error)
         return None
 
-    def _serve(self, tab: SparkTab, queries: QueryListener | None, stages: BrokerStages | None) -> None:
-        topic_pages = TopicPages(self._config, self._controller.bootstrap_servers)
-        try:
-            while not self._stopping.is_set():
-                began_s = time.monotonic()
-                self._refresh(tab, queries, stages)
-                while (left_s := began_s + REFRESH_S - time.monotonic()) > 0 and not self._stopping.is_set():
-                    asked = tab.next_asked(left_s)
-                    if asked is not None:
-                        html, data = self._page(asked, topic_pages)
-                        tab.put(asked, html, _json(data))
-        finally:
-            topic_pages.close()
-
-    def _note_image(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        self._committed.append(CommittedImage(image, departure_reasons))
-
-    def _refresh(self, tab: SparkTab, queries: QueryListener | None, stages: BrokerStages | None) -> None:
-        status = self._status(() if queries is None else queries.queries())
+    def _refresh(self, tab: SparkTab) -> None:
+        status = self._status()
         now_ms = monotonic_ms()
         if self._sampled_ms is None or now_ms - self._sampled_ms >= SAMPLE_MS:
             self._sampled_ms = now_ms
             self._history.sample(chart_figures(status))
-        if stages is not None:
-            stages.show(status.brokers, now_ms)
+        if self._stages is not None:
+            self._stages.show(status.brokers, now_ms)
         shown = Shown(status, self._history.charts)
         tab.put(OVERVIEW, self._overview.render(shown), _json(status))
 
-    def _status(self, queries: tuple[QueryStatus, ...]) -> Status:
+    def _status(self) -> Status:
         now_ms = wall_clock_ms()
         # The order matters: the image that is looked at is not older than the last event.
-        images = [self._committed.popleft() for _ in range(len(self._committed))]
+        images = [CommittedImage(*self._committed.popleft()) for _ in range(len(self._committed))]
         image = images[-1].image if images else self._controller.image
         self._health.look_at(image)
         for reason, rack in self._places.look():
             self._events.note(Event(at_ms=now_ms, kind="restarted", subject=rack, reason=reason))
         self._events.committed(images, now_ms)
+        figures = self._figures.read(self._controller.broker_metrics.latest(), now_ms)
+        for event in self._throttles.look(figures, now_ms):
+            self._events.note(event)
         quorum = self._controller.ask(ActiveController.describe_quorum, REFRESH_S)
         observation = Observation(
             taken_ms=now_ms,
@@ -186,19 +178,19 @@ class LogTab:
             image=image,
             controller=None if quorum is None else _controller_status(quorum),
             places=self._places.places,
-            figures={},
-            queries=queries,
+            figures=figures,
+            queries=() if self._queries is None else self._queries.queries(),
         )
         return make_status(observation, self._health, self._events)
 
-    def _page(self, asked: AskedPage, topic_pages: TopicPages) -> tuple[Html, Any]:
+    def _page(self, asked: AskedPage) -> tuple[Html, Any]:
         if asked.kind == "topics":
             return topics_page(self._health, asked.page)
-        return topic_pages.page(self._controller.image, asked.name, asked.page)
+        return self._topic_pages.page(self._controller.image, asked.name, asked.page)
 
 
 def _quietly(detach: Callable[[], None]) -> None:
-    with contextlib.suppress(Py4JError):  # the application has ended, and what was put into it
+    with contextlib.suppress(*JVM_GONE):  # the application has ended, and what was put into it
         detach()
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from driver.monitoring.broker_metrics import ReceivedMetrics
 from driver.ui.machine.status import BrokerFigures, RequestFigures
-from sparklog.metrics.names import COUNT, QUANTILES, MetricName
+from sparklog.metrics.names import COUNT, MEAN, QUANTILES, MetricName
 from sparklog.types import BrokerId, TimestampMs
 
 __all__ = ["FigureReader"]
@@ -65,7 +65,12 @@ def _figures(before: ReceivedMetrics | None, now: ReceivedMetrics) -> BrokerFigu
         bytes_out_per_s=_rate(before, now, [_all_topics("BytesOutPerSec")]),
         records_in_per_s=_rate(before, now, [_all_topics("MessagesInPerSec")]),
         requests=tuple(
-            RequestFigures(api=api, requests_per_s=per_s, p99_ms=_p99_ms(now, api))
+            RequestFigures(
+                api=api,
+                requests_per_s=per_s,
+                p99_ms=now.values.get(_of_requests("TotalTimeMs", api, _P99)),
+                throttle_ms_per_s=_throttle_ms_per_s(before, now, api),
+            )
             for api, names in sorted(requests.items())
             if (per_s := _rate(before, now, names))
         ),
@@ -79,10 +84,21 @@ def _all_topics(name: str) -> MetricName:
     return MetricName("kafka.server", "BrokerTopicMetrics", name, (), COUNT)
 
 
-def _p99_ms(now: ReceivedMetrics, api: str) -> float | None:
-    return now.values.get(
-        MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", (("request", api),), _P99)
+def _of_requests(name: str, api: str, attribute: str) -> MetricName:
+    return MetricName("kafka.network", "RequestMetrics", name, (("request", api),), attribute)
+
+
+def _throttle_ms_per_s(before: ReceivedMetrics | None, now: ReceivedMetrics, api: str) -> float:
+    if before is None:
+        return 0.0
+    mean, count = _of_requests("ThrottleTimeMs", api, MEAN), _of_requests("ThrottleTimeMs", api, COUNT)
+    total_before_ms, total_ms = (
+        report.values.get(mean, 0.0) * report.values.get(count, 0.0) for report in (before, now)
     )
+    # A broker that was started again has told nobody to hold back before.
+    more_ms = total_ms - total_before_ms if total_ms >= total_before_ms else total_ms
+    # Means are rounded, so that of nothing new a trifle may seem to be.
+    return more_ms * 1_000 / (now.received_at_ms - before.received_at_ms) if more_ms >= 1 else 0.0
 
 
 def _rate(before: ReceivedMetrics | None, now: ReceivedMetrics, names: Iterable[MetricName]) -> float | None:

@@ -94,6 +94,8 @@ class RequestFigures:
     api: str
     requests_per_s: float
     p99_ms: float | None
+    throttle_ms_per_s: float = 0.0
+    """For how long clients were told to hold back, all of them together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ __all__ = ["BROKERS"]
 
 _COLUMNS = (
     "Broker", "State", "Rack", "Where", "Leads", "Holds", "In sync",
-    "In", "Out", "Records in", "Requests", "p99", "Log", "Free", "Loop lag", "Restarts",
+    "In", "Out", "Records in", "Requests", "Produce p99", "Fetch p99", "Log", "Free", "Loop lag", "Restarts",
 )  # fmt: skip
 _COLOURS = {
     BrokerState.SERVING: "text-bg-success",
@@ -33,7 +33,7 @@ def _render(brokers: tuple[BrokerStatus, ...]) -> Html:
 def _row(broker: BrokerStatus) -> list[Cell]:
     figures = broker.figures or _NOT_MEASURED
     requests = figures.requests
-    slowest = max((each.p99_ms for each in requests if each.p99_ms is not None), default=None)
+    p99_ms = {each.api: each.p99_ms for each in requests}
     return [
         right(broker.node_id),
         plain(element("span", broker.state, class_=f"badge {_COLOURS[broker.state]}")),
@@ -45,8 +45,9 @@ def _row(broker: BrokerStatus) -> list[Cell]:
         right(size_rate(figures.bytes_in_per_s)),
         right(size_rate(figures.bytes_out_per_s)),
         right(rate(figures.records_in_per_s)),
-        right(rate(sum(each.requests_per_s for each in requests) if requests else None)),
-        right(element("span", duration(slowest), title=_by_api(figures))),
+        right(element("span", _request_rate(figures), title=_by_api(figures))),
+        right(duration(p99_ms.get("Produce"))),
+        right(duration(p99_ms.get("FetchConsumer"))),
         right(size(figures.log_size_bytes)),
         right(size(figures.free_bytes)),
         right(duration(figures.loop_lag_ms)),
@@ -69,6 +70,11 @@ def _place(broker: BrokerStatus) -> Content:
     for name, url in task.logs:
         links += [", ", link_to(url, name)]
     return joined(links)
+
+
+def _request_rate(figures: BrokerFigures) -> str:
+    requests = figures.requests
+    return rate(sum(each.requests_per_s for each in requests) if requests else None)
 
 
 def _by_api(figures: BrokerFigures) -> str:

@@ -3,7 +3,7 @@
 from driver.monitoring.broker_metrics import ReceivedMetrics
 from driver.ui.machine.broker_figures import MAX_AGE_MS, FigureReader
 from driver.ui.machine.status import BrokerFigures, RequestFigures
-from sparklog.metrics.names import COUNT, VALUE, MetricName
+from sparklog.metrics.names import COUNT, MEAN, VALUE, MetricName
 
 BYTES_IN = MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", (), COUNT)
 BYTES_IN_OF_A_TOPIC = BYTES_IN._replace(tags=(("topic", "a"),))
@@ -70,3 +70,15 @@ def test_silent_and_forgotten_brokers_have_no_figures() -> None:
     latest = {1: ReceivedMetrics(0, {BYTES_IN: 1.0})}
     assert reader.read(latest, MAX_AGE_MS + 1) == {}
     assert reader.read({}, 0) == {}
+
+
+def test_time_that_clients_are_told_to_hold_back_is_what_two_reports_differ_by() -> None:
+    """The mean since the start of a broker hides what began a minute ago."""
+    reader = FigureReader()
+    mean, count = (p99("Produce")._replace(name="ThrottleTimeMs", attribute=each) for each in (MEAN, COUNT))
+    asked = requests("Produce", "12")
+    reader.read({1: ReceivedMetrics(0, {asked: 1.0, mean: 2.0, count: 100.0})}, 0)
+    figures = reader.read({1: ReceivedMetrics(2_000, {asked: 9.0, mean: 3.0, count: 200.0})}, 2_000)
+    assert figures[1].requests[0].throttle_ms_per_s == 200.0
+    figures = reader.read({1: ReceivedMetrics(4_000, {asked: 11.0, mean: 3.0, count: 200.0})}, 4_000)
+    assert figures[1].requests[0].throttle_ms_per_s == 0.0

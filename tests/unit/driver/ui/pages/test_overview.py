@@ -91,6 +91,7 @@ def test_status_as_json_is_what_the_page_shows() -> None:
         "api": "Produce",
         "requests_per_s": 250.0,
         "p99_ms": 12.5,
+        "throttle_ms_per_s": 0.0,
     }
     assert data["partitions"]["troubled"][0]["replicas"] == [1, 0, 2]
     assert data["queries"][0]["name"] == EVIL

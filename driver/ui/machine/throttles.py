@@ -1,0 +1,44 @@
+"""When brokers begin to hold clients back, and when they do no more.
+
+A broker that throttles does so in every report for as long as somebody asks too much: what somebody looks for
+is when that began, how much it was, and when it ended.
+"""
+
+from collections.abc import Mapping
+
+from driver.ui.machine.status import BrokerFigures, Event
+from sparklog.types import BrokerId, TimestampMs
+
+__all__ = ["Throttles"]
+
+
+class Throttles:
+    """Which brokers hold back the clients of which API."""
+
+    def __init__(self) -> None:
+        self._throttled: set[tuple[BrokerId, str]] = set()
+
+    def look(self, figures: Mapping[BrokerId, BrokerFigures], now_ms: TimestampMs) -> list[Event]:
+        """Return what has begun or ended since the last look."""
+        told_ms = {
+            (broker_id, each.api): each.throttle_ms_per_s
+            for broker_id, of_broker in figures.items()
+            for each in of_broker.requests
+            if each.throttle_ms_per_s
+        }
+        events = [
+            Event(
+                at_ms=now_ms,
+                kind="throttled",
+                subject=f"{api} of broker {broker_id}",
+                reason=f"clients are over their quotas: told to hold back for {of_it:,.0f} ms a second",
+            )
+            for (broker_id, api), of_it in sorted(told_ms.items())
+            if (broker_id, api) not in self._throttled
+        ]
+        events += [
+            Event(at_ms=now_ms, kind="not throttled", subject=f"{api} of broker {broker_id}", reason="")
+            for broker_id, api in sorted(self._throttled - told_ms.keys())
+        ]
+        self._throttled = set(told_ms)
+        return events
