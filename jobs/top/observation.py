@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
-from kio.schema.metadata.v12.request import MetadataRequest
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
 from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
-from sparklog.client.offsets import SpecialOffset, list_offsets
+from sparklog.client.offsets import SpecialOffset
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
@@ -20,6 +20,7 @@ from sparklog.wire.blocking import BlockingChannel
 __all__ = ["BrokerRow", "ClusterWatch", "Overview", "QuorumRow", "TopicRow", "Troubled"]
 
 TIMEOUT_MS: Final = 3_000
+_CONSUMER: Final = -1
 
 
 class BrokerRow(NamedTuple):
@@ -107,26 +108,22 @@ class ClusterWatch:
             KafkaError: nobody answers at the addresses that are known.
         """
         with self._bootstrap_channel() as channel:
-            # Brokers that are fenced are named only since Kafka 4.0; older ones name the others.
+            # Brokers that are fenced are named since Kafka 4.0 only.
             channel.negotiate()
             cluster = channel.request(
                 DescribeClusterRequest(
                     include_cluster_authorized_operations=False, include_fenced_brokers=True
                 )
             )
-            metadata = channel.request(
-                MetadataRequest(
-                    topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-                )
-            )
             quorum = _quorum(channel)
+        metadata = self._client.metadata()
         leaders = {
             TopicPartition(topic.name, each.partition_index): each.leader_id
             for topic in metadata.topics
             for each in topic.partitions
             if each.leader_id >= 0
         }
-        look = self._offsets(leaders)
+        look = _Look(monotonic_ms(), _high_watermarks(self._client, leaders))
         directories = describe_log_dirs(self._client, [broker.node_id for broker in metadata.brokers], None)
         overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders)
         self._before = look
@@ -146,14 +143,36 @@ class ClusterWatch:
         assert failure is not None, "there is at least one address"
         raise failure
 
-    def _offsets(self, leaders: Mapping[TopicPartition, BrokerId]) -> _Look:
+
+def _high_watermarks(
+    client: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask all leaders at once, and once: what is not answered is found out by the next look."""
+    wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
+    for (topic, partition), leader in leaders.items():
+        latest = ListOffsetsPartition(partition_index=partition, timestamp=int(SpecialOffset.LATEST))
+        wanted.setdefault(leader, {}).setdefault(topic, []).append(latest)
+    asked, found = [], {}
+    for broker_id, topics in wanted.items():
+        named = tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items())
         try:
-            self._client.topics()
-            listed = list_offsets(self._client, dict.fromkeys(leaders, SpecialOffset.LATEST))
-        except KafkaError:  # a leader has gone since, and the next look finds another one
-            listed = {}
-        offsets = {each: found.offset for each, found in listed.items() if found.offset is not None}
-        return _Look(monotonic_ms(), offsets)
+            client.channel(broker_id).send(
+                ListOffsetsRequest(replica_id=_CONSUMER, isolation_level=0, topics=named)
+            )
+            asked.append(broker_id)
+        except KafkaError:
+            client.disconnect(broker_id)
+    for broker_id in asked:
+        try:
+            answer = client.channel(broker_id).receive()
+        except KafkaError:
+            client.disconnect(broker_id)
+            continue
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if each.error_code is ErrorCode.none and each.offset >= 0:
+                    found[TopicPartition(topic.name, each.partition_index)] = each.offset
+    return found
 
 
 def _quorum(channel: BlockingChannel) -> Any:

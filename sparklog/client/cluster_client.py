@@ -72,6 +72,14 @@ class ClusterClient:
         """Brokers whose connection was closed for a failure, and that have not been connected to since."""
         self._random = random.Random()
 
+    def metadata(self) -> MetadataResponse:
+        """Return all that a broker tells of the cluster, asking one anew; addresses are known from now on.
+
+        Raises:
+            ApiTimeoutError: no broker answered within `api_timeout_ms`.
+        """
+        return self.retry("asking for the metadata", lambda: self._ask_any_broker(None, create=False))
+
     def topics(self) -> Mapping[str, Topic]:
         """Return all topics, internal ones included, asking a broker anew.
 
