@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,6 +21,7 @@ from sparklog.hosting import (
     TooFewTaskSlotsError,
 )
 from sparklog.storage.meta_properties import read_meta_properties, write_meta_properties
+from tests.spark.processes import listening_processes
 from tests.spark.sessions import spark_session
 
 RECORDS = 500
@@ -32,15 +32,6 @@ def spark() -> Iterator[SparkSession]:
     """A session with room for three brokers and some tasks, and a UI."""
     with spark_session("local[6]", spark_ui_enabled="true", spark_ui_port="0") as session:
         yield session
-
-
-def listening_processes(ports: set[int]) -> set[int]:
-    """Return the processes that listen on any of `ports`."""
-    return {
-        connection.pid
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port in ports
-    }
 
 
 def temporary_directory(cluster: sparklog.Cluster) -> Path:

@@ -1,0 +1,326 @@
+"""The Log tab of a running application: what it shows, in a real browser too, and what it leaves alone."""
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import sparklog
+from driver.ui.pages.html import UI_ROOT_MARK, Html
+from driver.ui.spark_tab import OVERVIEW, AskedPage, SparkTab
+from tests.spark.browser import Browser, browser
+from tests.spark.processes import listening_processes
+from tests.spark.sessions import spark_session
+
+TIMEOUT_S: Final = 60.0
+RECORDS: Final = 300
+EVIL: Final = "<img src=x onerror=alert(1)> & 'reads'"
+PROXY_PATH: Final = "/gateway/application-1"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with spark_session(
+        "local[6]", spark_ui_enabled="true", spark_ui_port="0", spark_ui_showConsoleProgress="true"
+    ) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def cluster(spark: SparkSession) -> Iterator[sparklog.Cluster]:
+    """A cluster with a topic of 300 records and one of 250 partitions."""
+    with sparklog.start(spark) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        topics = [NewTopic("flights", 3, 3, config={"min.insync.replicas": "2"}), NewTopic("wide", 250, 1)]
+        for created in admin.create_topics(topics).values():
+            created.result(TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(RECORDS):
+            producer.produce("flights", b"record", partition=number % 3)
+        assert producer.flush(TIMEOUT_S) == 0
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def query(spark: SparkSession, cluster: sparklog.Cluster) -> Iterator[StreamingQuery]:
+    """A query that reads the topic, under a name with markup in it."""
+    rows = spark.readStream.format("sparklog").option("subscribe", "flights").load()
+    query = rows.writeStream.format("noop").queryName(EVIL).trigger(processingTime="1 second").start()
+    yield query
+    query.stop()
+
+
+@pytest.fixture(scope="module")
+def window(cluster: sparklog.Cluster) -> Iterator[Browser]:
+    with browser() as window:
+        yield window
+
+
+def address(spark: SparkSession) -> str:
+    """Return the UI's address, on loopback whatever it is said to be."""
+    return f"http://127.0.0.1:{spark.sparkContext.uiWebUrl.rpartition(':')[2]}"
+
+
+def fetched(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+        return str(response.read().decode())
+
+
+def fetched_json(url: str) -> Any:
+    return json.loads(fetched(url))
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Return what the condition gives as soon as that is true."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+    return result
+
+
+def is_attached(spark: SparkSession) -> bool:
+    """Return whether the UI has the tab, in its bar and as a page."""
+    in_bar = 'href="/log/"' in fetched(f"{address(spark)}/executors/")
+    assert in_bar == ('id="sparklog"' in fetched(f"{address(spark)}/log/"))
+    return in_bar
+
+
+def overview(spark: SparkSession, key: str) -> Any:
+    """Return the overview's JSON once something is in it."""
+    return until(lambda: (found := fetched_json(f"{address(spark)}/log/json/")).get(key) and found)
+
+
+def test_tab_that_python_leaves_alone_holds_no_page_up_and_says_so(spark: SparkSession) -> None:
+    """Somebody looks when the driver's Python stands still: every page must come all the same, and say so."""
+    tab = SparkTab.attach(spark.sparkContext, old_ms=300)
+    try:
+        assert "There are no figures yet" in fetched(f"{address(spark)}/log/")
+        tab.put(OVERVIEW, Html(f'<a href="{UI_ROOT_MARK}/log/">here</a>'), '{"a":1}')
+        assert '<a href="/log/">here</a>' in fetched(f"{address(spark)}/log/")
+        assert fetched_json(f"{address(spark)}/log/json/") == {"a": 1}
+        until(lambda: "s old: the driver's Python" in fetched(f"{address(spark)}/log/"))
+        began_s = time.monotonic()
+        assert "There are no figures yet" in fetched(f"{address(spark)}/log/topic/?name=a&page=3")
+        assert time.monotonic() - began_s < TIMEOUT_S / 2
+        assert tab.next_asked(0.01) in (AskedPage("topic", "a", 3), None)
+    finally:
+        tab.detach()
+    assert not is_attached(spark)
+
+
+def test_overview_shows_brokers_where_spark_runs_them(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """From a broker to its executor's page and to its stage is one click."""
+    status = overview(spark, "brokers")
+    until(lambda: all(broker["task"] for broker in fetched_json(f"{address(spark)}/log/json/")["brokers"]))
+    status = fetched_json(f"{address(spark)}/log/json/")
+    assert status["cluster_id"] == cluster.cluster_id
+    assert [(each["node_id"], each["state"], each["rack"]) for each in status["brokers"]] == [
+        (0, "in service", "rack-0"),
+        (1, "in service", "rack-1"),
+        (2, "in service", "rack-2"),
+    ]
+    assert [each["task"]["executor_id"] for each in status["brokers"]] == ["driver"] * 3
+    assert [each["is_voter"] for each in status["controller"]["voters"]] == [True] * 3
+    assert "/executors/" in fetched(f"{address(spark)}/log/")
+
+
+def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """Whether records arrive is seen without another tool."""
+    url = f"{address(spark)}/log/topic/json/?name=flights"
+    until(lambda: (found := fetched_json(url)) and all(each["size_bytes"] for each in found["partitions"]))
+    topic = fetched_json(url)
+    assert [each["high_watermark"] for each in topic["partitions"]] == [RECORDS // 3] * 3
+    assert [each["log_start_offset"] for each in topic["partitions"]] == [0] * 3
+    assert [len(each["isr"]) for each in topic["partitions"]] == [3] * 3
+    assert topic["settings"]["min.insync.replicas"] == "2"
+    last = fetched_json(f"{address(spark)}/log/topic/json/?name=wide&page=3")
+    assert [each["partition"] for each in last["partitions"]] == list(range(200, 250))
+
+
+def test_progress_bar_and_status_see_what_they_should(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """The bar shows three stages at most: the brokers' would hide the user's own for ever."""
+    context: Any = spark.sparkContext._jsc
+    until(lambda: context.sc().statusStore().activeStages().isEmpty())
+    assert len(spark.sparkContext.statusTracker().getActiveStageIds()) == 3
+    stages = f"{address(spark)}/api/v1/applications/{spark.sparkContext.applicationId}/stages?status=active"
+    assert len(fetched_json(stages)) == 3
+
+
+def test_broker_s_stage_shows_figures(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """Whoever comes by Spark's own pages finds the broker, not a task that never ends."""
+    stage = until(lambda: overview(spark, "brokers")["brokers"][0]["task"])["stage_id"]
+    api = f"{address(spark)}/api/v1/applications/{spark.sparkContext.applicationId}"
+
+    def figures() -> dict[str, str]:
+        updates = fetched_json(f"{api}/stages/{stage}/0?details=false")["accumulatorUpdates"]
+        return {update["name"]: update["value"] for update in updates}
+
+    until(lambda: figures().get("broker 0: state") == "in service")
+    assert int(figures()["broker 0: partitions led"]) > 0
+
+
+def test_streaming_query_of_any_session_is_shown_with_its_lag(
+    spark: SparkSession, query: StreamingQuery
+) -> None:
+    """Lag is why somebody looks; the name is the query's, whatever is in it."""
+    (shown,) = overview(spark, "queries")["queries"]
+    assert (shown["name"], shown["failure"]) == (EVIL, None)
+    assert [(each["description"], each["lag"]) for each in shown["sources"]] == [("flights", 0)]
+
+
+def test_pages_fit_the_window_and_keep_the_policy(
+    spark: SparkSession, query: StreamingQuery, window: Browser
+) -> None:
+    """A page that scrolls sideways, or whose script is blocked, is found out before a user does."""
+    overview(spark, "queries")
+    for page in ("", "topics/", "topic/?name=flights", "topic/?name=wide&page=2"):
+        window.open(f"{address(spark)}/log/{page}")
+        window.wait("return document.querySelectorAll('#sparklog table').length > 0")
+        for width in (1280, 800):
+            window.resize(width, 900)
+            # Spark's own bar of tabs is wider than 800 pixels, with this tab or without it.
+            content, visible = window.run(
+                "const content = document.getElementById('sparklog');"
+                "const right = content.getBoundingClientRect().left + content.scrollWidth;"
+                "return [right, document.documentElement.clientWidth]"
+            )
+            assert content <= visible, (page, width)
+    assert window.console() == []
+
+
+def test_charts_and_markup_in_names_are_what_they_should_be(
+    spark: SparkSession, query: StreamingQuery, window: Browser
+) -> None:
+    """A name is text: an image in it would be loaded, and its handler run."""
+    overview(spark, "queries")
+    window.open(f"{address(spark)}/log/")
+    window.wait("return document.querySelectorAll('#sl-charts svg polyline').length > 0")
+    assert window.run("return document.querySelectorAll('#sparklog img, #sparklog script').length") == 0
+    window.wait(f"return document.getElementById('sl-queries').innerText.includes({json.dumps(EVIL)})")
+
+
+def test_page_is_refreshed_by_itself(spark: SparkSession, cluster: sparklog.Cluster, window: Browser) -> None:
+    """Somebody who watches a restart must not press a key each second."""
+    overview(spark, "brokers")
+    window.open(f"{address(spark)}/log/")
+    window.run("window.first = document.getElementById('sparklog')")
+    window.wait("return document.getElementById('sparklog') !== window.first")
+    assert window.console() == []
+
+
+def test_page_is_dark_and_light_as_spark_s_own(
+    spark: SparkSession, cluster: sparklog.Cluster, window: Browser
+) -> None:
+    """Text that can't be read against its background is found out by its contrast."""
+    overview(spark, "brokers")
+    seen = {}
+    for theme in ("dark", "light"):
+        window.prefer(theme)
+        window.open(f"{address(spark)}/log/")
+        seen[theme] = window.run(
+            "const of = (e, what) => getComputedStyle(e)[what].match(/[0-9.]+/g).slice(0, 3).map(Number);"
+            "const sum = (c) => c[0] + c[1] + c[2];"
+            "const cell = document.querySelector('#sl-brokers td:nth-child(3)');"
+            "const text = document.querySelector('#sl-charts svg text');"
+            "const body = sum(of(document.body, 'backgroundColor'));"
+            "return [body, sum(of(cell, 'color')), sum(of(text, 'fill'))]"
+        )
+    for theme, (background, cell, text) in seen.items():
+        assert abs(background - cell) > 300, theme
+        assert abs(background - text) > 150, theme
+    assert seen["dark"][0] < seen["light"][0]
+
+
+def test_links_lead_through_a_proxy_that_has_the_ui_under_a_path(
+    spark: SparkSession, cluster: sparklog.Cluster, window: Browser
+) -> None:
+    """YARN, Knox and notebooks' servers have it so; a link without the path leads somewhere else."""
+    overview(spark, "brokers")
+    with proxy(address(spark)) as proxied:
+        window.open(f"{proxied}{PROXY_PATH}/log/")
+        paths = window.run(
+            "return [...document.querySelectorAll('#sparklog a')].map(a => new URL(a.href).pathname)"
+        )
+        assert {path for path in paths if not path.startswith(f"{PROXY_PATH}/")} == set()
+        window.run(
+            "[...document.querySelectorAll('#sl-topics a')].find(a => a.innerText == 'flights').click()"
+        )
+        window.wait(
+            "return location.pathname.endsWith('/log/topic/') && document.getElementById('sl-settings')"
+        )
+        assert window.run("return location.pathname") == f"{PROXY_PATH}/log/topic/"
+
+
+def test_killed_broker_is_told_with_what_followed_and_why(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """After a bad night the list says what came first, and for which reason."""
+    listener = overview(spark, "brokers")["brokers"][2]["listener"]
+    (process,) = listening_processes({int(listener.rpartition(":")[2])})
+    os.kill(process, signal.SIGKILL)
+
+    def told() -> dict[str, str]:
+        events = fetched_json(f"{address(spark)}/log/json/")["events"]
+        return {event["kind"]: event["reason"] for event in events}  # of each kind the first
+
+    until(lambda: {"fenced", "election", "ISR shrinks", "restarted", "unfenced"} <= told().keys())
+    assert told()["fenced"] == "its process has ended"
+    assert told()["election"].endswith("broker 2 is fenced, its process has ended")
+    assert told()["restarted"]
+    until(lambda: fetched_json(f"{address(spark)}/log/json/")["brokers"][2]["task"])
+    assert fetched_json(f"{address(spark)}/log/json/")["brokers"][2]["restarts"] == 1
+
+
+def test_tab_goes_with_the_cluster(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """The last test of the module: a notebook goes on without the cluster, and without dead links."""
+    assert is_attached(spark)
+    cluster.stop()
+    assert not is_attached(spark)
+
+
+@contextlib.contextmanager
+def proxy(target: str) -> Iterator[str]:
+    """Yield the address of a server that has `target` below a path, and tells it so as Knox does."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not self.path.startswith(PROXY_PATH):
+                self.send_error(404)
+                return
+            request = urllib.request.Request(target + self.path.removeprefix(PROXY_PATH))
+            request.add_header("X-Forwarded-Context", PROXY_PATH)
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                body = response.read()
+                self.send_response(response.status)
+                for name in ("Content-Type", "Content-Security-Policy"):
+                    if (value := response.headers.get(name)) is not None:
+                        self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
