@@ -116,7 +116,7 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
     """Start Apache Kafka: three combined controllers and brokers, 1 GB heaps."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-kafka-")))
-        ports = _free_ports(2 * BROKERS)
+        ports = free_ports(2 * BROKERS)
         voters = ",".join(f"{node}@127.0.0.1:{ports[BROKERS + node]}" for node in range(BROKERS))
         cluster_id = "benchmarkAAAAAAAAAAAAA"
         for node in range(BROKERS):
@@ -175,7 +175,8 @@ def _is_executor(process: psutil.Process) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for free in sockets:

@@ -248,8 +248,12 @@ class Log:
             state.write_epochs()
         return True
 
-    def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
+    def delete_old_segments(
+        self, now_ms: TimestampMs, high_watermark: Offset, *, only_below_start: bool = False
+    ) -> int:
         """Drop segments by retention time, size and log start offset; return how many.
+
+        A follower drops `only_below_start`, or else its log would begin above its leader's.
 
         Their files are `delete_files_due`'s: it renames them with `.deleted`, and unlinks them after
         `file.delete.delay.ms`.
@@ -270,6 +274,7 @@ class Log:
             log_end_offset=state.log_end_offset,
             high_watermark=high_watermark,
             now_ms=now_ms,
+            only_below_start=only_below_start,
         )
         if count == len(segments.all):
             state.roll(state.log_end_offset, now_ms)

@@ -58,6 +58,10 @@ class HostedReplica(Protocol):
         """Up to where records are known here to be committed."""
 
     @property
+    def leader(self) -> object | None:
+        """The machine of the partition's leader, if this is it."""
+
+    @property
     def settings(self) -> FlushSettings:
         """Of its topic."""
 

@@ -1,14 +1,26 @@
 """Retention: segments leave a log by age, by its size and by its start (Kafka's "kafka-log-retention").
 
-It decides on the loop, for it changes logs; their files go by `file_deletion`.
+It decides on the loop, for it changes logs; their files go by `file_deletion`. Rules kept:
+
+- What goes by age and size the leader decides. A follower is told of the new start by its next fetch and
+  drops what lies below; so it never begins above its leader, and whoever leads next has all that the last one
+  had.
+- A record from the future keeps its segment, and all behind it, until its time has come: that is said, with
+  the topic's name, once for each segment that does so.
 """
+
+import logging
+from weakref import WeakKeyDictionary
 
 from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import Offset
 
 __all__ = ["RetentionJob"]
+
+logger = logging.getLogger(__name__)
 
 
 class RetentionJob:
@@ -20,6 +32,8 @@ class RetentionJob:
     def __init__(self, logs: HostedLogs, interval_ms: int) -> None:
         self.interval_ms = interval_ms
         self._logs = logs
+        self._warned_of: WeakKeyDictionary[HostedReplica, Offset] = WeakKeyDictionary()
+        """The oldest segments that were from the future when they were looked at last."""
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         """Drop what the topics' retention lets go."""
@@ -28,12 +42,31 @@ class RetentionJob:
             for replica in part:
                 if replica in self._logs:
                     _let_go_of_old(replica, wall_ms)
+                    self._warn_of_future(replica, wall_ms)
+
+    def _warn_of_future(self, replica: HostedReplica, wall_ms: int) -> None:
+        log = replica.log
+        oldest = log.segments.all[0]
+        ahead_ms = oldest.max_timestamp_ms - wall_ms
+        if not log.config.deletes or log.config.retention_ms is None or ahead_ms <= 0 or replica.offline:
+            return
+        if self._warned_of.get(replica) != oldest.base_offset:
+            self._warned_of[replica] = oldest.base_offset
+            logger.warning(
+                "%s has records from the future: its oldest segment, which begins at offset %d, and those "
+                "behind it stay %d s longer than retention.ms says (see message.timestamp.after.max.ms)",
+                replica.topic_partition,
+                oldest.base_offset,
+                ahead_ms // 1000,
+            )
 
 
 def _let_go_of_old(replica: HostedReplica, wall_ms: int) -> None:
     start_before = replica.log.log_start_offset
     try:
-        replica.log.delete_old_segments(wall_ms, replica.high_watermark)
+        replica.log.delete_old_segments(
+            wall_ms, replica.high_watermark, only_below_start=replica.leader is None
+        )
     except (KafkaError, OSError) as error:
         replica.fail_if_storage(error)
         return

@@ -19,8 +19,12 @@ def count_deletable(
     log_end_offset: Offset,
     high_watermark: Offset,
     now_ms: TimestampMs,
+    only_below_start: bool = False,
 ) -> int:
-    """Return how many of `segments`, from the first on, are to be deleted."""
+    """Return how many of `segments`, from the first on, are to be deleted.
+
+    `only_below_start` is for who must not decide by age and size itself.
+    """
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     excess_bytes = 0
     if config.retention_bytes is not None:
@@ -28,9 +32,10 @@ def count_deletable(
     for count, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         is_active = count == len(segments) - 1
         below_start = not is_active and end_offset <= log_start_offset
-        over_size = config.deletes and 0 < segment.size_bytes <= excess_bytes
+        decides = config.deletes and not only_below_start
+        over_size = decides and 0 < segment.size_bytes <= excess_bytes
         over_age = (
-            config.deletes
+            decides
             and config.retention_ms is not None
             and now_ms - segment.largest_timestamp() > config.retention_ms
         )
