@@ -20,6 +20,7 @@ _COUNTS: Final = {
     server.UNDER_REPLICATED: "under replicated",
     server.UNDER_MIN_ISR: "under min ISR",
     server.AT_MIN_ISR: "at min ISR",
+    server.REASSIGNING: "reassigning",
     server.OFFLINE_REPLICA_COUNT: "offline",
 }
 
@@ -36,7 +37,6 @@ class PartitionCounts(RoleListener[Replica]):
         """Yield what there is to tell; a source of a registry."""
         for metric, what in _COUNTS.items():
             yield Sample(metric.of(), Kind.GAUGE, self._counts[what])
-        yield Sample(server.REASSIGNING.of(), Kind.GAUGE, 0)
 
     def became_leader(self, replica: Replica) -> None:
         """Count it."""
@@ -77,8 +77,10 @@ def _how_it_is(replica: Replica) -> tuple[str, ...]:
     if leader is None:
         return ()
     how = ["led"]
-    if len(leader.isr) < len(leader.replicas):
+    if len(leader.isr) < leader.replication_factor:
         how.append("under replicated")
+    if replica.is_reassigning:
+        how.append("reassigning")
     if leader.is_under_min_isr:
         how.append("under min ISR")
     elif len(leader.isr) == leader.effective_min_insync_replicas:

@@ -76,6 +76,8 @@ class Replica:
         self.leader_id: BrokerId | None = None
         self.leader_epoch: LeaderEpoch | None = None
         self.partition_epoch: PartitionEpoch | None = None
+        self.is_reassigning = False
+        """Whether this replica leads a partition that is on its way to other brokers."""
         self.offline = False
         self.suspended = False
         """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
@@ -114,6 +116,7 @@ class Replica:
         """Be the leader that `registration` says, or go on being it, under `settings` of the same image."""
         now_ms = self._host.now_ms()
         self._adopt(settings)
+        self.is_reassigning = registration.is_reassigning
         if self._leading is not None and self.leader_epoch == registration.leader_epoch:
             self._leading.partition_changed(registration, settings, now_ms)
             self.low_watermark_moved()

@@ -106,9 +106,10 @@ class PartitionLeader:
     log_end_offset: Offset = field(init=False)
     followers: dict[BrokerId, FollowerProgress] = field(init=False)
     maximal_isr: frozenset[BrokerId] = field(init=False)
+    replication_factor: int = field(init=False)
+    """How many replicas there are, those that are being added not counted."""
     _pending: _Pending | None = field(init=False, default=None)
     _directories: Mapping[BrokerId, UUID | None] = field(init=False)
-    _replication_factor: int = field(init=False)
 
     def __post_init__(
         self, directories: tuple[UUID | None, ...], adding_replicas: tuple[BrokerId, ...]
@@ -129,7 +130,7 @@ class PartitionLeader:
         Replicas that are being added count when they are there to stay: a topic with fewer than
         min.insync.replicas of them would take nothing, otherwise, while it is moved or gets more.
         """
-        return min(self.min_insync_replicas, self._replication_factor)
+        return min(self.min_insync_replicas, self.replication_factor)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -298,7 +299,7 @@ class PartitionLeader:
 
     def _assign(self, replicas: tuple[BrokerId, ...], adding: tuple[BrokerId, ...], now_ms: int) -> None:
         self.replicas = replicas
-        self._replication_factor = sum(broker_id not in adding for broker_id in replicas)
+        self.replication_factor = sum(broker_id not in adding for broker_id in replicas)
         self.followers = {
             broker_id: self.followers.get(broker_id)
             # Who is in sync gets the time a follower has to show itself; who is not must fetch first.

@@ -1,8 +1,10 @@
 """How many partitions lack replicas: what an operator's first alarm is made of."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sparklog.errors import ErrorCode
+from sparklog.metadata.schemas import PartitionChangeRecord
 from sparklog.metrics import server
 from sparklog.metrics.names import Metric
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -18,6 +20,7 @@ def counts(brokers: Brokers, broker_id: int) -> Mapping[str | None, float]:
         server.UNDER_REPLICATED,
         server.UNDER_MIN_ISR,
         server.AT_MIN_ISR,
+        server.REASSIGNING,
         server.OFFLINE_REPLICA_COUNT,
     )
     return {metric.name: values[metric.of()] for metric in metrics if values[metric.of()]}
@@ -53,6 +56,26 @@ async def test_partition_under_min_isr_is_counted_until_it_is_asked_for_less(bro
     replica = brokers.replica(0, topic_id)
     replica.go_offline()
     assert counts(brokers, 0) == {"PartitionCount": 1, "OfflineReplicaCount": 1}
+
+
+@with_brokers(count=2, config={"replica.lag.time.max.ms": "60000"})
+async def test_partition_that_is_moved_is_counted_as_that_and_not_as_under_replicated(
+    brokers: Brokers,
+) -> None:
+    """An operator who moves partitions must not be paged for it, and wants to see how many are left."""
+    topic_id = await brokers.create_topic("t", [(0,)], {"min.insync.replicas": "2"})
+    brokers.refuse_proposals = ErrorCode.operation_not_attempted
+    whole = {"LeaderCount": 1, "PartitionCount": 1, "AtMinIsrPartitionCount": 1}
+    assert counts(brokers, 0) == whole
+    change = PartitionChangeRecord(
+        partition_id=0, topic_id=topic_id, replicas=(1, 0), adding_replicas=(1,), removing_replicas=(0,)
+    )
+    await brokers.commit(change)
+    assert counts(brokers, 0) == {**whole, "ReassigningPartitions": 1}
+    await brokers.commit(
+        replace(change, replicas=(0,), leader=0, isr=(0,), adding_replicas=(), removing_replicas=())
+    )
+    assert counts(brokers, 0) == whole
 
 
 @with_brokers(count=2)
