@@ -16,7 +16,7 @@ from uuid import UUID
 
 from executor.metadata.machine.quorum_voter import ElectionState
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers, stamp
+from sparklog.records.batch import STAMP, STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers
 from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.leader_epochs import LeaderEpochs
@@ -74,7 +74,7 @@ class MemoryLog:
                     outcome.base_offset, outcome.last_offset, None, self.log_start_offset, duplicate=True
                 )
         base_offset = self.log_end_offset
-        batch = stamp(base_offset, leader_epoch, header) + bytes(records[STAMP_BYTES:])
+        batch = STAMP.pack(base_offset, header.batch_length, leader_epoch) + bytes(records[STAMP_BYTES:])
         final = header._replace(base_offset=base_offset, partition_leader_epoch=leader_epoch)
         self._append(batch, final, now_ms)
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
