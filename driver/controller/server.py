@@ -204,6 +204,9 @@ class ControllerServer:
 
         None if this driver does not lead, or the loop does not come to it within `timeout_s`.
         """
+        running = self._running
+        if running is None or running.active_controller is None:
+            return None
         answer: Future[Answer] = Future()
         self._call(lambda active: answer.set_result(question(active)))
         try:

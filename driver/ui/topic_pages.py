@@ -1,20 +1,18 @@
 """The page of a topic, put together when somebody looks: committed metadata, leaders' offsets, settings."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from driver.ui.machine.topic_health import trouble_of
+from driver.ui.machine.topic_settings import topic_settings
 from driver.ui.pages.html import Html
 from driver.ui.pages.topic import (
     PartitionFigures,
-    Setting,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
 )
 from driver.ui.partition_figures import PartitionSampler
-from sparklog.config import TOPIC_KEYS, BrokerConfig
-from sparklog.config.topic import topic_config
+from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 
 __all__ = ["TopicPages"]
@@ -44,7 +42,7 @@ class TopicPages:
             remark = "Not every leader answers; offsets and sizes are " + (
                 "unknown." if age_ms is None else f"{age_ms / 1_000:.0f} s old."
             )
-        settings = _settings(self._config, image.topic_configs(name))
+        settings = topic_settings(self._config, image, name)
         minimum = int(next(each.value for each in settings if each.name == "min.insync.replicas"))
         html = topic_page(
             topic,
@@ -67,13 +65,6 @@ class TopicPages:
     def close(self) -> None:
         """Ask brokers nothing any more."""
         self._sampler.close()
-
-
-def _settings(config: BrokerConfig, own: Mapping[str, str]) -> list[Setting]:
-    values = topic_config(config, own)
-    keys = sorted(TOPIC_KEYS.values(), key=lambda key: (key.name not in own, key.name))
-    keys = [key for key in keys if not key.name.startswith("internal.")]
-    return [Setting(key.name, key.format(values.value(key.name)) or "", key.name in own) for key in keys]
 
 
 def _as_data(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from driver.ui.machine.topic_health import trouble_of
+from driver.ui.machine.topic_settings import Setting
 from driver.ui.pages.figures import count, rate, size
 from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
 from driver.ui.pages.sections.partitions import trouble_badge
@@ -11,7 +12,7 @@ from driver.ui.pages.tables import PAGE_ROWS, Cell, numbers, pages_of, paging, p
 from sparklog.metadata.image import PartitionRegistration, TopicImage
 from sparklog.types import Offset
 
-__all__ = ["PartitionFigures", "Setting", "partitions_of_page", "topic_page", "unknown_topic_page"]
+__all__ = ["PartitionFigures", "partitions_of_page", "topic_page", "unknown_topic_page"]
 
 _COLUMNS = (
     "Partition", "", "Leader", "Epoch", "Replicas", "In sync", "Eligible (ELR)", "Last known ELR",
@@ -26,14 +27,6 @@ class PartitionFigures(NamedTuple):
     high_watermark: Offset | None = None
     size_bytes: int | None = None
     records_in_per_s: float | None = None
-
-
-class Setting(NamedTuple):
-    """A topic's configuration key: its value, and whether the topic sets it itself."""
-
-    name: str
-    value: str
-    is_own: bool
 
 
 def partitions_of_page(topic: TopicImage, page: int) -> list[int]:

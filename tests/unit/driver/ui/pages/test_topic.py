@@ -5,11 +5,11 @@ from uuid import UUID
 
 from driver.ui.machine.status import Trouble
 from driver.ui.machine.topic_health import TopicHealth
+from driver.ui.machine.topic_settings import Setting
 from driver.ui.pages.html import UI_ROOT_MARK
 from driver.ui.pages.sections.partitions import trouble_badge
 from driver.ui.pages.topic import (
     PartitionFigures,
-    Setting,
     partitions_of_page,
     topic_page,
     unknown_topic_page,
