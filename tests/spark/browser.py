@@ -110,6 +110,7 @@ def _session(driver: str, chromium: str, profile: str) -> str:
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
+            "--hide-scrollbars",
             f"--user-data-dir={profile}/chromium",
         ],
     }

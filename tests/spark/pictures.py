@@ -13,6 +13,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from PIL import Image
 
 import sparklog
 from tests.spark.browser import Browser, browser
@@ -31,9 +32,9 @@ def main() -> None:
         with sparklog.start(spark) as cluster, browser() as window:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
             topics = [
-                NewTopic("flights", 12, 3, config={"min.insync.replicas": "2", "retention.ms": "86400000"}),
-                NewTopic("orders", 6, 3, config={"min.insync.replicas": "2"}),
-                NewTopic("payments", 6, 3),
+                NewTopic("flights", 6, 3, config={"min.insync.replicas": "2", "retention.ms": "86400000"}),
+                NewTopic("orders", 3, 3, config={"min.insync.replicas": "2"}),
+                NewTopic("payments", 3, 3),
             ]
             for created in admin.create_topics(topics).values():
                 created.result(30)
@@ -82,6 +83,9 @@ def take(window: Browser, path: Path, until: str) -> None:
     window.run("document.querySelectorAll('.scroll-btn-container, footer').forEach(e => e.remove())")
     window.resize(WIDTH, int(height))
     window.picture(path)
+    with Image.open(path) as picture:
+        # A page has few colours; a repository keeps every picture for ever.
+        picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from driver.ui.pages.tables import Cell, numbers, plain, right, section, table
 
 __all__ = ["PARTITIONS", "trouble_badge"]
 
+_MAX_SHOWN = 20
+"""So many that the brokers can still be seen."""
 _COLOURS = {
     Trouble.OFFLINE: "text-bg-danger",
     Trouble.UNDER_MIN_ISR: "text-bg-danger",
@@ -40,12 +42,12 @@ def _render(shows: tuple[PartitionsStatus, int, str | None]) -> Html:
         parts.append(
             table(
                 ("Partition", "", "Leader", "Replicas", "In sync", "Eligible"),
-                [_row(each) for each in partitions.troubled],
+                [_row(each) for each in partitions.troubled[:_MAX_SHOWN]],
                 empty="",
             )
         )
         hidden = partitions.offline + partitions.under_min_isr + partitions.under_replicated
-        hidden -= len(partitions.troubled)
+        hidden -= min(_MAX_SHOWN, len(partitions.troubled))
         if hidden:
             parts.append(element("p", f"and {count(hidden)} more; the topics' pages have them all"))
     return section("Partitions", *parts, id_="sl-partitions")

@@ -95,3 +95,13 @@ def test_status_as_json_is_what_the_page_shows() -> None:
     }
     assert data["partitions"]["troubled"][0]["replicas"] == [1, 0, 2]
     assert data["queries"][0]["name"] == EVIL
+
+
+def test_many_partitions_in_trouble_leave_room_for_the_brokers() -> None:
+    """One dead broker of three is a third of all partitions, and the first thing to see is the broker."""
+    (one,) = STATUS.partitions.troubled
+    many = replace(STATUS.partitions, under_replicated=5_000, troubled=(one,) * 100)
+    page = Overview().render(Shown(replace(STATUS, partitions=many), {}))
+    section = page[page.index('id="sl-partitions"') : page.index('id="sl-brokers"')]
+    assert section.count("<tr>") == 1 + 20
+    assert "and 4,981 more" in section
