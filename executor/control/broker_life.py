@@ -14,7 +14,15 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.control.machine.broker_lifecycle import (
+    LINK_POLL_MS,
+    Ask,
+    BrokerIdentity,
+    BrokerLifecycle,
+    BrokerState,
+    Leave,
+    Wait,
+)
 from executor.loop.concurrency import until_first_ends
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
@@ -28,8 +36,6 @@ from sparklog.types import BrokerEpoch, BrokerId
 
 __all__ = ["BrokerLife"]
 
-POLL_MS: Final = 100
-"""How often a broker looks at the clock while it waits for something else."""
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)
@@ -169,42 +175,38 @@ class BrokerLife:
         while True:
             now_ms = monotonic_ms()
             self._wake.clear()
-            if self.stop_reason is not None:
-                lifecycle.stop_asked(now_ms)
-            lifecycle.tick(now_ms)
-            lifecycle.controller_gone(link.unreachable_ms, refused=link.is_refused)
+            step = lifecycle.step(
+                now_ms,
+                stop_asked=self.stop_reason is not None,
+                is_connected=link.is_connected,
+                unreachable_ms=link.unreachable_ms,
+                is_refused=link.is_refused,
+            )
             self.enter(lifecycle.state)
-            if lifecycle.state is BrokerState.SHUTTING_DOWN:
-                return
-            if not link.is_connected:
-                await self._pause(POLL_MS)
-            elif lifecycle.due_ms > now_ms:
-                await self._pause(min(lifecycle.due_ms - now_ms, POLL_MS))
-            elif await self._ask(lifecycle, link) and lifecycle.broker_epoch is not None:
-                await on_registered(lifecycle.broker_epoch)
+            match step:
+                case Leave():
+                    return
+                case Wait(until_ms):
+                    # The link may be lost meanwhile, which wakes nobody.
+                    await self._pause(min(until_ms - now_ms, LINK_POLL_MS))
+                case Ask(request):
+                    was_registered = lifecycle.broker_epoch is not None
+                    await self._ask(lifecycle, link, request)
+                    if lifecycle.broker_epoch is not None and not was_registered:
+                        logger.info("Registered with broker epoch %d", lifecycle.broker_epoch)
+                        await on_registered(lifecycle.broker_epoch)
 
     async def _pause(self, pause_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), pause_ms / 1000)
 
-    async def _ask(self, lifecycle: BrokerLifecycle, link: ControllerLink) -> bool:
-        """Register or beat; return whether this was the registration."""
-        request, is_registered = lifecycle.next_request(monotonic_ms()), lifecycle.broker_epoch is not None
+    async def _ask(self, lifecycle: BrokerLifecycle, link: ControllerLink, request: Any) -> None:
+        response = None
         try:
             response = await link.request(request, self._config.controller_quorum_request_timeout_ms)
         except ControllerUnreachableError as error:
             logger.warning("%s", error)
-            lifecycle.request_failed(monotonic_ms())
-            return False
-        if is_registered:
-            lifecycle.heartbeat_answered(
-                response.error_code, response.is_fenced, response.should_shut_down, monotonic_ms()
-            )
-            return False
-        lifecycle.registration_answered(response.error_code, response.broker_epoch, monotonic_ms())
-        if lifecycle.broker_epoch is not None:
-            logger.info("Registered with broker epoch %d", lifecycle.broker_epoch)
-        return lifecycle.broker_epoch is not None
+        lifecycle.answered(response, monotonic_ms())
 
     def wake(self) -> None:
         """There may be something to tell the controller."""

@@ -1,8 +1,8 @@
 """A broker's process: production lifecycle, image, roles and replicas, and the loops that join them.
 
-It mirrors the shells `executor.control.broker_life` and `executor.metadata.follower`: the same steps in the
-same order, without asyncio. What it does with the metadata is `executor.partitions.roles` itself, over the
-logs of a simulated disk.
+Its life is the steps of `BrokerLifecycle`, which the shell `executor.control.broker_life` takes as well, and
+what it does with the metadata is `executor.partitions.roles` itself, over the logs of a simulated disk. It
+mirrors the shell `executor.metadata.follower`: the same steps in the same order, without asyncio.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,13 @@ from uuid import UUID
 from kio.schema.fetch.v17.request import FetchRequest
 
 from driver.controller.machine.unclean_recovery import LogQuestion
-from executor.control.machine.broker_lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
+from executor.control.machine.broker_lifecycle import (
+    Ask,
+    BrokerIdentity,
+    BrokerLifecycle,
+    Leave,
+    Wait,
+)
 from executor.logs.machine.upkeep_schedule import UpkeepSchedule
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.lease import Lease
@@ -47,7 +53,6 @@ if TYPE_CHECKING:
 
 LISTENER: Final = "PLAINTEXT"
 REPLICAS_TICK_MS: Final = 200
-LIFECYCLE_POLL_MS: Final = 100
 LOADING_MS: Final = 300
 """How long a log takes to make out its producers after it was cut."""
 CHECKPOINT_TICKS: Final = 12
@@ -231,46 +236,37 @@ class BrokerProcess(Process):
             self._live()
 
     def _live(self) -> None:
-        now_ms, lifecycle = self.now_ms, self.known_lifecycle
-        if self._stop_asked:
-            lifecycle.stop_asked(now_ms)
-        lifecycle.tick(now_ms)
-        lost_at_ms = self._link.lost_at_ms
-        lifecycle.controller_gone(0 if lost_at_ms is None else now_ms - lost_at_ms)
-        if lifecycle.state is BrokerState.SHUTTING_DOWN:
-            self._leave()
-            return
         if self._asking:
             return
-        if not self._link.is_connected:
-            self._link.connect()
-            self._live_at(now_ms + LIFECYCLE_POLL_MS)
-        elif lifecycle.due_ms > now_ms:
-            self._live_at(lifecycle.due_ms)
-        else:
-            self._asking = True
-            is_registration = lifecycle.broker_epoch is None
-            self._link.request(
-                lifecycle.next_request(now_ms),
-                self._config.controller_quorum_request_timeout_ms,
-                lambda response: self._controller_answered(response, is_registration=is_registration),
-            )
+        now_ms, lifecycle, lost_at_ms = self.now_ms, self.known_lifecycle, self._link.lost_at_ms
+        step = lifecycle.step(
+            now_ms,
+            stop_asked=self._stop_asked,
+            is_connected=self._link.is_connected,
+            unreachable_ms=0 if lost_at_ms is None else now_ms - lost_at_ms,
+            is_refused=False,
+        )
+        match step:
+            case Leave():
+                self._leave()
+            case Wait(until_ms):
+                if not self._link.is_connected:
+                    self._link.connect()
+                self._live_at(until_ms)
+            case Ask(request):
+                self._asking = True
+                timeout_ms = self._config.controller_quorum_request_timeout_ms
+                self._link.request(request, timeout_ms, self._controller_answered)
 
-    def _controller_answered(self, response: Any, *, is_registration: bool) -> None:
+    def _controller_answered(self, response: Any) -> None:
         self._asking = False
-        now_ms, lifecycle = self.now_ms, self.known_lifecycle
-        if response is None:
-            lifecycle.request_failed(now_ms)
-        elif is_registration:
-            lifecycle.registration_answered(response.error_code, response.broker_epoch, now_ms)
-            if lifecycle.broker_epoch is not None:
-                self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
-                self.disk.running_broker_epoch = lifecycle.broker_epoch
-                self.publishing.go_on()
-        else:
-            lifecycle.heartbeat_answered(
-                response.error_code, response.is_fenced, response.should_shut_down, now_ms
-            )
+        lifecycle = self.known_lifecycle
+        was_registered = lifecycle.broker_epoch is not None
+        lifecycle.answered(response, self.now_ms)
+        if lifecycle.broker_epoch is not None and not was_registered:
+            self.world.tell(None, f"{self.name} registered with broker epoch {lifecycle.broker_epoch}")
+            self.disk.running_broker_epoch = lifecycle.broker_epoch
+            self.publishing.go_on()
         self._live()
 
     def _leave(self) -> None:

@@ -1,9 +1,8 @@
 """A broker's life as the controller knows it: registration, heartbeats, fencing, controlled shutdown.
 
-A pure machine. Its caller sends what `next_request` returns once `due_ms` is reached, one request at a
-time, and reports the answer (`registration_answered`, `heartbeat_answered`) or that none came
-(`request_failed`); it reports what the broker has applied of the metadata log with `metadata_applied`, and
-acts on `state` after every call. Rules kept:
+A pure machine. Its caller takes one `step` after the other, at once when something has happened, or else when
+the time of the last one has come, and reports what came of a request with `answered`; it reports what the
+broker has applied of the metadata log with `metadata_applied`. Rules kept:
 
 - Nothing is said to be ready before the broker has applied the record of its own registration: only from
   there on does it know everything that was decided before it came.
@@ -21,7 +20,7 @@ Source: Kafka's BrokerLifecycleManager; KIP-631, KIP-841 (controlled shutdown), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
@@ -34,16 +33,22 @@ from sparklog.metadata.registrations import FeatureRange
 from sparklog.types import BrokerEpoch, BrokerId, Offset, or_minus_one
 
 __all__ = [
+    "LINK_POLL_MS",
+    "Ask",
     "BrokerDiskError",
     "BrokerIdentity",
     "BrokerLifecycle",
     "BrokerReplacedError",
     "BrokerState",
+    "Leave",
     "RegistrationRefusedError",
+    "Wait",
 ]
 
 RETRY_MS: Final = 100
 """Pause after a refused or lost request; connecting itself backs off in the controller link."""
+LINK_POLL_MS: Final = 100
+"""How often it is looked whether the controller is reached again."""
 SHUTDOWN_POLL_MS: Final = 50
 """Pause between two heartbeats of a broker that waits for leave to go."""
 
@@ -94,6 +99,22 @@ class BrokerIdentity:
     """From the marker of a clean shutdown; None after a crash, or with a new directory."""
 
 
+class Leave(NamedTuple):
+    """Shut down."""
+
+
+class Wait(NamedTuple):
+    """Nothing is to be done before then, unless something happens."""
+
+    until_ms: int
+
+
+class Ask(NamedTuple):
+    """Send a request, and pass what comes of it to `answered` before the next step."""
+
+    request: Any
+
+
 class BrokerLifecycle:
     """One incarnation of a broker, from its first registration to the end."""
 
@@ -138,6 +159,39 @@ class BrokerLifecycle:
         self._lease_start_ms: int | None = None
         self._lease_renewed_ms: int | None = None
         """When a lease that had run out was renewed; None once newer metadata has been applied."""
+
+    def step(
+        self,
+        now_ms: int,
+        *,
+        stop_asked: bool,
+        is_connected: bool,
+        unreachable_ms: int,
+        is_refused: bool,
+    ) -> Leave | Wait | Ask:
+        """Return what to do now, as far as it is known whether to stop and how the controller is reached."""
+        if stop_asked:
+            self.stop_asked(now_ms)
+        self.tick(now_ms)
+        self.controller_gone(unreachable_ms, refused=is_refused)
+        if self.state is BrokerState.SHUTTING_DOWN:
+            return Leave()
+        if not is_connected:
+            return Wait(now_ms + LINK_POLL_MS)
+        if self.due_ms > now_ms:
+            return Wait(self.due_ms)
+        return Ask(self.next_request(now_ms))
+
+    def answered(self, response: Any, now_ms: int) -> None:
+        """Take in the answer to the request of the last step; None if there was none."""
+        if response is None:
+            self.request_failed(now_ms)
+        elif self.broker_epoch is None:
+            self.registration_answered(response.error_code, response.broker_epoch, now_ms)
+        else:
+            self.heartbeat_answered(
+                response.error_code, response.is_fenced, response.should_shut_down, now_ms
+            )
 
     def next_request(self, now_ms: int) -> Any:
         """Return the registration or heartbeat to send now, a kio entity of the newest version."""
