@@ -162,8 +162,10 @@ class SparkCluster:
         for rack in self._racks:
             rack.expect_end()
         if self._controller.cluster_id is None:
-            # Nobody leads, so nobody can be told to leave: brokers go when the controller is gone.
+            # Nobody leads, so nobody can be told to leave, and nobody has anything to write before.
             self._controller.stop()
+            for rack in self._racks:
+                rack.cancel()
         self._controller.shut_down_brokers()
         if late := _not_ended(self._racks, LEAVE_TIMEOUT_S):
             logger.warning(

@@ -54,6 +54,20 @@ def test_stopped_cluster_is_told_of_at_once_and_starts_that_race_make_one_new(tm
         sparklog.start(spark, racks=1)
 
 
+def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a controller nobody tells them to leave; what has not served yet has nothing to flush."""
+    monkeypatch.setattr("driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
+    with ThreadPoolExecutor(1) as starter:
+        with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
+            starting = starter.submit(sparklog.start, spark, racks=1)
+            tracker = spark.sparkContext.statusTracker()
+            wait_for(tracker.getActiveJobsIds, "the broker's job runs")
+        with pytest.raises(sparklog.StartError, match="stopped before it was up"):
+            starting.result(timeout=60)
+
+
 def test_session_stopped_before_its_cluster_takes_the_cluster_along() -> None:
     """A notebook that only calls spark.stop() must not leave ports, processes or files."""
     # A JVM keeps the properties of the session that launched it, which the test before this one may have.
