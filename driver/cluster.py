@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from driver.controller.server import ControllerServer
+from driver.interpreter_exit import forget_at_exit, stop_at_exit
 from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
@@ -119,7 +120,7 @@ class SparkCluster:
             BrokerRefusedError: A broker ended for a reason that no other attempt changes.
             StartError: The brokers did not come up; what did is stopped again.
         """
-        _stop_at_exit(self)
+        stop_at_exit(self)
         try:
             self._context_guard.install()
             for rack in self._racks:
@@ -155,7 +156,7 @@ class SparkCluster:
                 _wait_for_brokers(directory)
                 shutil.rmtree(directory, ignore_errors=True)
             self._context_guard.remove()
-            _running.discard(self)
+            forget_at_exit(self)
             self._ended = True
 
     def _end_racks(self) -> None:
@@ -233,27 +234,6 @@ class SparkCluster:
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
-
-
-_running: Final[set[SparkCluster]] = set()
-_registered: Final = threading.Event()
-
-
-def _stop_at_exit(cluster: SparkCluster) -> None:
-    """Have the cluster stop when the interpreter does, unless it has by then.
-
-    Before `atexit` comes to it: by then the threads are gone that the controller does its file work with
-    (concurrent.futures ends them, by this same function).
-    """
-    _running.add(cluster)
-    if not _registered.is_set():
-        _registered.set()
-        threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
-
-
-def _stop_all() -> None:
-    for cluster in tuple(_running):
-        cluster.stop()
 
 
 def _wait_for_brokers(directory: Path) -> None:

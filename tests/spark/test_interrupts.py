@@ -11,6 +11,7 @@ import pytest
 from tests.spark.applications import run_application
 
 APPLICATION = """
+import logging
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes
 
+logging.basicConfig()
 os.setpgid(0, 0)  # a terminal's Ctrl-C and a notebook's interrupt are for all of a process group
 produced, refused = [], []
 
@@ -106,7 +108,17 @@ with spark_session("local[2]", spark_log_level="WARN") as spark:
         # Not even this: only the interpreter ends.
         spark.stop = lambda: None
 """
-NOISE = re.compile(r"WARN|ERROR|CRITICAL|Traceback|Exception")
+NOISE = re.compile(r"^(\S+ )?(WARN|WARNING|ERROR|CRITICAL)[ :]|Traceback|Exception")
+
+
+def noise(printed: str) -> list[str]:
+    """Return the lines that somebody would wonder about, without those that say how loaded the machine is."""
+    expected = ("incubator modules", "loop_lag")
+    return [
+        line
+        for line in printed.splitlines()
+        if NOISE.search(line) and not any(each in line for each in expected)
+    ]
 
 
 @pytest.mark.timeout(150)
@@ -116,7 +128,7 @@ def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(tmp_path: Path
     starting, _, running = printed.partition("-- started")
     assert printed.count("-- interrupted") == 2
     assert "failed, attempt" not in running
-    assert NOISE.findall(starting) == ["WARN"] * starting.count("WARNING: Using incubator modules"), starting
+    assert noise(starting) == []
     ending = running.partition("-- stopping")[2]
     assert "-- exiting" in ending
-    assert NOISE.findall(ending) == [], ending
+    assert noise(ending) == []
