@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import sparklog
@@ -23,13 +24,14 @@ SLOTS = 6
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Room for three brokers and some tasks."""
-    with spark_session(f"local[{SLOTS}]") as session:
+    # A JVM keeps the properties of the session that launched it, which another test may have.
+    with spark_session(f"local[{SLOTS}]", spark_dynamicAllocation_enabled="false") as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 def cluster(spark: SparkSession) -> Iterator[sparklog.Cluster]:
-    """A cluster that no test of this module stops; each ends it as it was."""
+    """A cluster that only the last test of this module stops; each other one leaves it as it was."""
     with sparklog.start(spark) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
         admin.create_topics([NewTopic("events", 3, 3)])["events"].result(10)
@@ -135,3 +137,29 @@ def test_start_beside_jobs_that_take_the_slots_is_refused_in_time(
     monkeypatch.setattr("driver.spark.preflight.SLOT_WAIT_S", 0.2)
     with pytest.raises(TooFewTaskSlotsError, match=rf"{SLOTS} task slots, of which 3 are free .*local\[7\]"):
         check_slots(slots, SLOTS - 3)
+
+
+def test_stopped_cluster_is_told_of_at_once_and_starts_that_race_make_one_new(
+    spark: SparkSession, cluster: sparklog.Cluster, tmp_path: Path
+) -> None:
+    """The format named the dead address, and queries failed after a minute, for a timeout."""
+    stopped = "this application's cluster was stopped"
+    read = spark.read.format("sparklog").option("subscribe", "events").load()
+    stream = spark.readStream.format("sparklog").option("subscribe", "events").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    wait_for(lambda: query.lastProgress is not None, "the query runs")
+    cluster.stop()
+    with pytest.raises(StreamingQueryException, match=stopped):
+        query.awaitTermination(30)
+    with pytest.raises(AnalysisException, match=stopped):
+        read.collect()
+    with pytest.raises(AnalysisException, match=stopped) as refused:
+        spark.read.format("sparklog").option("subscribe", "events").load()
+    assert "Traceback" not in str(refused.value)
+    with pytest.raises(AnalysisException, match=stopped):
+        read.write.format("sparklog").option("topic", "events").mode("append").save()
+    with ThreadPoolExecutor(2) as starters:
+        second, third = starters.map(lambda _: sparklog.start(spark, racks=1), range(2))
+    assert second is third is not cluster
+    with second:
+        assert "value" in spark.read.format("sparklog").option("subscribe", "events").load().columns
