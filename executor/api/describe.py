@@ -10,6 +10,7 @@ from sparklog.answers.describe_client_quotas import (
 from sparklog.answers.describe_cluster import describe_cluster_response
 from sparklog.answers.describe_configs import describe_configs_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
+from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
@@ -65,6 +66,11 @@ class DescribeHandlers:
     def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""
         return describe_user_scram_credentials_response(request.body)
+
+    def config_resources(self, request: Request) -> Steps:
+        """Answer ListConfigResources."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from list_config_resources_response(self._image(), body, request.api_version))
 
     def configs(self, request: Request) -> Steps:
         """Answer DescribeConfigs for topics and for this broker; clients ask each broker about itself."""

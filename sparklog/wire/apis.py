@@ -152,6 +152,7 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: SupportedVersions(0, 2),
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: SupportedVersions(0, 0),
         ApiKey.PUSH_TELEMETRY: SupportedVersions(0, 0),
+        ApiKey.LIST_CONFIG_RESOURCES: SupportedVersions(0, 1),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: SupportedVersions(0, 0),
     }
 )

@@ -132,6 +132,7 @@ def test_admin_clients_tell_brokers_and_hear_that_nobody_has_credentials(cluster
             [PythonConfigResource(PythonConfigResourceType.BROKER, "1")]
         ).values()
         assert "1" in shown
+        assert python_admin.list_config_resources([PythonConfigResourceType.BROKER])
     finally:
         python_admin.close()
 

@@ -14,6 +14,7 @@ from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
     refuse_topic_partitions,
 )
+from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, topics_to_create
 from sparklog.answers.whole_metadata import WholeMetadata
@@ -80,6 +81,11 @@ class QueryHandlers:
         """Answer DescribeConfigs."""
         body = yield from upgrade_in_steps(request.body)
         return (yield from describe_configs_response(self._image(), self._config, body))
+
+    def config_resources(self, request: Request) -> Steps:
+        """Answer ListConfigResources."""
+        body = yield from upgrade_in_steps(request.body)
+        return (yield from list_config_resources_response(self._image(), body, request.api_version))
 
     def client_quotas(self, request: Request) -> Steps:
         """Answer DescribeClientQuotas."""

@@ -102,6 +102,7 @@ def controller_handlers(
         ApiKey.METADATA: queries.metadata,
         ApiKey.DESCRIBE_CLUSTER: queries.cluster,
         ApiKey.DESCRIBE_CONFIGS: queries.configs,
+        ApiKey.LIST_CONFIG_RESOURCES: queries.config_resources,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: queries.client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: queries.user_scram_credentials,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,

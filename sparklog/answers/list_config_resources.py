@@ -1,0 +1,60 @@
+"""What has a configuration that can be described: answers to ListConfigResources.
+
+Topics and brokers are all listed, whether they were told anything or not; groups and client metrics only
+where they were. Version 0 is about client metrics alone.
+
+Source: Kafka's KafkaApis.handleListConfigResources; KIP-1000, KIP-1142.
+"""
+
+from collections.abc import Generator, Iterable
+from typing import Any, Final
+
+from kio.schema.list_config_resources.v1.response import ConfigResource, ListConfigResourcesResponse
+
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.schemas import ResourceType
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["list_config_resources_response"]
+
+_LISTED: Final = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
+
+
+def list_config_resources_response(
+    image: MetadataImage, request: Any, request_version: int
+) -> Generator[None, None, ListConfigResourcesResponse]:
+    """Return the answer to a ListConfigResourcesRequest of version 1; yield after each resource."""
+    if request_version == 0:
+        asked: Iterable[int] = (ResourceType.CLIENT_METRICS,)
+    else:
+        asked = dict.fromkeys(request.resource_types) or _LISTED
+    resources = []
+    for resource_type in asked:
+        yield
+        if resource_type not in _LISTED:
+            return unthrottled(
+                ListConfigResourcesResponse, error_code=ErrorCode.unsupported_version, config_resources=()
+            )
+        for name in _names(image, resource_type):
+            resources.append(ConfigResource(resource_name=name, resource_type=resource_type))
+            yield
+    return unthrottled(
+        ListConfigResourcesResponse, error_code=ErrorCode.none, config_resources=tuple(resources)
+    )
+
+
+def _names(image: MetadataImage, resource_type: int) -> list[str]:
+    match resource_type:
+        case ResourceType.TOPIC:
+            return sorted(image.topics.by_name)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(broker_id) for broker_id in sorted(image.brokers)]
+        case _:
+            return sorted(name for kind, name in image.configs if kind == resource_type)
