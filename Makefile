@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check serve bench bench-failover simulate chaos package lock clean quick-start
+.PHONY: help demo test check serve bench bench-cleaning bench-failover simulate chaos package lock clean quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -46,6 +46,9 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 
 bench: quick-start  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
+
+bench-cleaning:  ## compact a log, here and in Apache Kafka
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.cleaning
 
 bench-failover: quick-start  ## kill brokers under a producer, of ours and of Apache Kafka
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.failover

@@ -18,6 +18,7 @@ from sparklog.storage.files import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_GAPS_MARKER,
+    SEGMENT_SUFFIXES,
     offset_file,
     storage_errors,
     sync_directory,
@@ -25,7 +26,6 @@ from sparklog.storage.files import (
 from sparklog.storage.log_state import LogState
 from sparklog.storage.machine.segment_groups import SealedSegment
 from sparklog.storage.segment import Segment
-from sparklog.storage.segment_files import files_of
 from sparklog.storage.segment_list import number_of
 from sparklog.storage.segment_recovery import indexes_are_sound
 from sparklog.types import Offset, TimestampMs
@@ -149,19 +149,20 @@ class LogCleaning:
         if state.truncations.begun == truncations:
             state.cleaned_offset = up_to_offset
 
+    def remove_unwanted(self, groups: Sequence[CleanedGroup]) -> None:
+        """Remove the files of what was cleaned for nothing. Blocks.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        directory = self._state.directory
+        with storage_errors(f"remove what was cleaned for nothing in {directory}"):
+            for group in groups:
+                for suffix in SEGMENT_SUFFIXES:
+                    path = offset_file(directory, group.base_offset, suffix + CLEANED_SUFFIX)
+                    path.unlink(missing_ok=True)
+
     def is_gone(self, group: CleanedGroup) -> bool:
         """Whether none of the segments is in the log any more that a group was made of."""
         bases = {segment.base_offset for segment in self._state.segments.all}
         return bases.isdisjoint(group.sources)
-
-
-def remove_unwanted(segments: Sequence[Segment]) -> None:
-    """Remove the files of segments that were cleaned for nothing.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
-    for segment in segments:
-        segment.release()
-        for path in files_of(segment):
-            path.unlink(missing_ok=True)

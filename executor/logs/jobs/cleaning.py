@@ -24,9 +24,8 @@ from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import KafkaError
 from sparklog.storage.cleaning.request import CleaningOutcome
 from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
-from sparklog.storage.log_cleaning import CleaningLimits, remove_unwanted
+from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
-from sparklog.storage.segment import Segment
 
 __all__ = ["CleaningJob"]
 
@@ -126,25 +125,24 @@ class CleaningJob:
             outcome.bytes_read,
             outcome.bytes_written,
         )
-        cleaned: list[Segment] = []
+        unwanted = list(outcome.groups)
         try:
-            for group in outcome.groups:
-                segment = await self._logs.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
-                cleaned.append(segment)
+            cleaned = [
+                await self._logs.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
+                for group in outcome.groups
+            ]
             is_taken = replica in self._logs
-            for group in outcome.groups if is_taken else ():
-                if cleaning.replace(group, cleaned[0], truncations, wall_clock_ms()):
-                    cleaned.pop(0)
+            for group, segment in zip(outcome.groups, cleaned, strict=True) if is_taken else ():
+                if cleaning.replace(group, segment, truncations, wall_clock_ms()):
+                    unwanted.remove(group)
                 elif not cleaning.is_gone(group):
                     # A tombstone behind it must not go before what it stands against.
                     is_taken = False
                     break
-                else:
-                    cleaned.append(cleaned.pop(0))
             await self._logs.beside_loop(cleaning.rename_files)
         finally:
-            if cleaned:
-                await self._logs.beside_loop(partial(remove_unwanted, cleaned))
+            if unwanted:
+                await self._logs.beside_loop(partial(cleaning.remove_unwanted, unwanted))
         if not is_taken:
             return None
         cleaning.note_cleaned(outcome.cleaned_up_to, truncations)

@@ -204,6 +204,22 @@ def test_tombstones_of_a_batch_that_the_buffer_has_no_room_for_wait_together(tmp
     assert [record.key for record in records_from(log, 0) if record.value is None] == [b"a", b"b", b"c"]
 
 
+def test_time_is_looked_up_past_batches_of_which_only_the_header_is_left(tmp_path: Path) -> None:
+    """ListOffsets must name a record that is there, not the place of one that was."""
+    log = open_log(tmp_path / "t-0")
+    for number, key in enumerate((b"a", b"b", b"a", b"b")):
+        record = SimpleRecord(key, b"value", (), START_MS + 10 * (3 - number))
+        batch = build_batch([record], producer_id=number, producer_epoch=0, base_sequence=0)
+        log.append_as_leader(batch, read_header(batch), 0, START_MS)
+    log.roll(START_MS)
+    clean_round(log, START_MS)
+    assert [record.offset for record in records_from(log, 0)] == [2, 3]
+    found = log.offset_for_timestamp(START_MS + 5, log.log_end_offset)
+    assert found is not None
+    assert (found.offset, found.timestamp_ms) == (2, START_MS + 10)
+    assert log.offset_for_timestamp(START_MS + 25, log.log_end_offset) is None
+
+
 def test_reader_of_a_segment_that_is_replaced_reads_on_undisturbed(tmp_path: Path) -> None:
     """A response that is being sent keeps the bytes it has announced."""
     log = open_log(tmp_path / "t-0")
@@ -237,6 +253,8 @@ def test_what_was_cleaned_is_not_taken_over_by_a_log_that_has_changed(tmp_path: 
         case "closed":
             log.close()
     assert not log.cleaning.replace(group, segment, truncations, START_MS)
+    log.cleaning.remove_unwanted(outcome.groups)
+    assert list((tmp_path / "t-0").glob("*.cleaned")) == []
 
 
 @contextmanager
