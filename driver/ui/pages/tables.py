@@ -9,6 +9,7 @@ __all__ = ["PAGE_ROWS", "Cell", "numbers", "pages_of", "paging", "plain", "right
 
 PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""
+_FIGURE: Final = "text-end text-nowrap"
 
 
 class Cell(NamedTuple):
@@ -25,7 +26,7 @@ def plain(content: Content) -> Cell:
 
 def right(content: Content) -> Cell:
     """Return a cell of a figure."""
-    return Cell(content, "text-end text-nowrap")
+    return Cell(content, _FIGURE)
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -46,7 +47,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str)
     """Return a table; it scrolls by itself where it is wider than the page."""
     if not rows:
         return element("p", empty, class_="text-secondary")
-    head = element("thead", element("tr", *(element("th", column, scope="col") for column in columns)))
+    headings = (
+        # A wide heading may take two lines, above figures that do not.
+        element("th", column, scope="col", class_="text-end" if cell.class_ == _FIGURE else None)
+        for column, cell in zip(columns, rows[0], strict=True)
+    )
+    head = element("thead", element("tr", *headings))
     body = element(
         "tbody",
         *(element("tr", *(element("td", content, class_=class_) for content, class_ in row)) for row in rows),
