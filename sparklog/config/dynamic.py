@@ -61,8 +61,17 @@ def check_dynamic(config: BrokerConfig, changes: Mapping[str, str | None]) -> No
         topic_config(
             replace(config, **_parsed((name, text) for name, text in changes.items() if text is not None)), {}
         )
+        _check_somebody_may_connect(changes)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, error.message) from error
+
+
+def _check_somebody_may_connect(changes: Mapping[str, str | None]) -> None:
+    """Refuse what nobody could take back, because no connection would be taken any more."""
+    for name in ("max.connections", "max.connections.per.ip"):
+        text = changes.get(name)
+        if text is not None and BROKER_KEYS[name].parse(text) == 0:
+            raise ConfigError(name, text, "nobody could connect to change it again; expected at least 1")
 
 
 def with_dynamic(
