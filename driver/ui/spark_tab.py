@@ -19,16 +19,31 @@ _CLASS: Final = "sparklog.ui.LogTab"
 
 
 class AskedPage(NamedTuple):
-    """A page that somebody looks at: which kind, of what, and how far in."""
+    """A page of the tab, by the key that Java made of its address.
 
-    kind: str
-    name: str = ""
-    page: int = 1
+    >>> asked = AskedPage("topic\\nflights\\n007")
+    >>> asked.kind, asked.name, asked.page
+    ('topic', 'flights', 7)
+    """
+
+    key: str
+    """The kind of page, a name and a page's number, parted by line ends, as somebody typed them."""
 
     @property
-    def key(self) -> str:
-        """What Java knows it by."""
-        return "" if not self.kind else f"{self.kind}\n{self.name}\n{self.page if self.page > 1 else ''}"
+    def kind(self) -> str:
+        """Which of the tab's pages: "topics", "topic", or the overview, which has no name."""
+        return self.key.partition("\n")[0]
+
+    @property
+    def name(self) -> str:
+        """Of what; "" for nothing."""
+        return (*self.key.split("\n"), "")[1]
+
+    @property
+    def page(self) -> int:
+        """How far in; 1 for what is no number."""
+        number = self.key.rpartition("\n")[2]
+        return int(number) if number.isascii() and number.isdigit() else 1
 
 
 OVERVIEW: Final = AskedPage("")
@@ -69,8 +84,7 @@ class SparkTab:
         key = self._java.next(max(1, int(timeout_s * 1000)))
         if not key:
             return None
-        kind, name, number = key.split("\n")
-        return AskedPage(kind, name, int(number) if number.isascii() and number.isdigit() else 1)
+        return AskedPage(key)
 
     def wake(self) -> None:
         """Have who waits in `next_asked` wait no more; from any thread.

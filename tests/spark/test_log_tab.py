@@ -115,7 +115,7 @@ def test_tab_that_python_leaves_alone_holds_no_page_up_and_says_so(spark: SparkS
         began_s = time.monotonic()
         assert "There are no figures yet" in fetched(f"{address(spark)}/log/topic/?name=a&page=3")
         assert time.monotonic() - began_s < TIMEOUT_S / 2
-        assert tab.next_asked(0.01) in (AskedPage("topic", "a", 3), None)
+        assert tab.next_asked(0.01) in (AskedPage("topic\na\n3"), None)
     finally:
         tab.detach()
     assert not is_attached(spark)
@@ -148,6 +148,9 @@ def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
     assert [each["log_start_offset"] for each in topic["partitions"]] == [0] * 3
     assert [len(each["isr"]) for each in topic["partitions"]] == [3] * 3
     assert topic["settings"]["min.insync.replicas"] == "2"
+    # Each page under whatever number somebody types.
+    assert len(fetched_json(f"{address(spark)}/log/topics/json/?page=1")) == 2
+    assert fetched_json(f"{address(spark)}/log/topics/json/?page=x")[1]["name"] == "wide"
     last = fetched_json(f"{address(spark)}/log/topic/json/?name=wide&page=3")
     assert [each["partition"] for each in last["partitions"]] == list(range(200, 250))
 
