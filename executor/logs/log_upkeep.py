@@ -120,6 +120,7 @@ class LogUpkeep:
                 _limits(config, self._cleaners.count),
                 cleaner_checkpoint,
                 config.log_cleaner_backoff_ms,
+                metrics,
             ),
         )
         self._scheduler = UpkeepScheduler(jobs, directories)

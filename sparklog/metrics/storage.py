@@ -1,4 +1,5 @@
-"""Metrics of logs and their directories. Source: Kafka's LogFlushStats, LogManager and UnifiedLog."""
+"""Metrics of logs and their directories. Source: Kafka's LogFlushStats, LogManager,
+LogCleanerManager and UnifiedLog."""
 
 from typing import Final
 
@@ -33,6 +34,28 @@ LOG_START_OFFSET: Final = Metric(
 LOG_END_OFFSET: Final = Metric(
     "kafka.log", "Log", "LogEndOffset", Kind.GAUGE, "The offset of the next record.", _PARTITION
 )
+UNCLEANABLE_PARTITIONS: Final = Metric(
+    "kafka.log",
+    "LogCleanerManager",
+    "uncleanable-partitions-count",
+    Kind.GAUGE,
+    "Compacted logs in the directory that could not be cleaned; the broker's log says why.",
+    _DIRECTORY,
+)
+MAX_DIRTY_PERCENT: Final = Metric(
+    "kafka.log",
+    "LogCleanerManager",
+    "max-dirty-percent",
+    Kind.GAUGE,
+    "What part of the dirtiest compacted log has not been cleaned yet.",
+)
+CLEANER_LAST_RUN: Final = Metric(
+    "kafka.log",
+    "LogCleanerManager",
+    "time-since-last-run-ms",
+    Kind.GAUGE,
+    "How long ago the cleaner looked for dirty logs last.",
+)
 DIRECTORY_FREE: Final = Metric(
     "sparklog",
     "LogDirectory",
@@ -58,6 +81,9 @@ METRICS: Final = (
     LOG_SEGMENTS,
     LOG_START_OFFSET,
     LOG_END_OFFSET,
+    UNCLEANABLE_PARTITIONS,
+    MAX_DIRTY_PERCENT,
+    CLEANER_LAST_RUN,
     DIRECTORY_FREE,
     DIRECTORY_LOGS,
 )

@@ -7,6 +7,7 @@ it has; how far a log is clean is written down after its directory says so.
 
 import asyncio
 import logging
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 
@@ -22,6 +23,8 @@ from executor.logs.machine.cleaner_schedule import (
 )
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import KafkaError
+from sparklog.metrics import storage
+from sparklog.metrics.registry import MetricRegistry
 from sparklog.storage.cleaning.request import CleaningOutcome
 from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
 from sparklog.storage.log_cleaning import CleaningLimits
@@ -45,16 +48,34 @@ class CleaningJob:
         limits: CleaningLimits,
         checkpoint: CleanerCheckpoint,
         interval_ms: int,
+        metrics: MetricRegistry,
     ) -> None:
         self.interval_ms = interval_ms
-        self.schedule = CleanerSchedule()
+        self._schedules: defaultdict[LogDirectory, CleanerSchedule] = defaultdict(CleanerSchedule)
+        self._looked_ms: int | None = None
         self._logs = logs
         self._processes = processes
         self._limits = limits
         self._checkpoint = checkpoint
+        self._metrics = metrics
+        metrics.gauge(storage.MAX_DIRTY_PERCENT, self._max_dirty_percent)
+        metrics.gauge(storage.CLEANER_LAST_RUN, self._since_looked_ms)
+
+    def _max_dirty_percent(self) -> float:
+        return max((100 * schedule.highest_dirty_ratio for schedule in self._schedules.values()), default=0.0)
+
+    def _since_looked_ms(self) -> float | None:
+        return None if self._looked_ms is None else monotonic_ms() - self._looked_ms
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         """Clean logs until none is dirty enough."""
+        if directory not in self._schedules:
+            schedule = self._schedules[directory]
+            self._metrics.gauge(
+                storage.UNCLEANABLE_PARTITIONS,
+                lambda: len(schedule.set_aside),
+                logDirectory=str(directory.path),
+            )
         await asyncio.gather(*(self._clean_logs(directory) for _ in range(self._processes.count)))
 
     async def _clean_logs(self, directory: LogDirectory) -> None:
@@ -69,7 +90,7 @@ class CleaningJob:
                     replica = await self._choose(directory)
         finally:
             if replica is not None:
-                self.schedule.ended(replica.topic_partition)
+                self._schedules[directory].ended(replica.topic_partition)
 
     async def _choose(self, directory: LogDirectory) -> HostedReplica | None:
         """Return the replica whose log is cleaned next, None for none."""
@@ -82,10 +103,13 @@ class CleaningJob:
                     await self._logs.beside_loop(partial(_load_first_timestamps, replica))
         wall_ms = wall_clock_ms()
         here = {replica.topic_partition: replica for replica in compacted if replica in self._logs}
-        if self._logs.is_stopping or not here:
+        if self._logs.is_stopping:
             return None
-        chosen = self.schedule.choose(
-            (_facts(replica) for replica in here.values() if _has_something(replica)), wall_ms, monotonic_ms()
+        self._looked_ms = monotonic_ms()
+        chosen = self._schedules[directory].choose(
+            (_facts(replica) for replica in here.values() if _has_something(replica)),
+            wall_ms,
+            self._looked_ms,
         )
         return None if chosen is None else here[chosen.topic_partition]
 
@@ -103,9 +127,9 @@ class CleaningJob:
                     break
         except (CleaningFailedError, KafkaError, OSError, ValueError) as error:
             if replica in self._logs and not self._logs.is_stopping:
-                self._failed(replica, error)
+                self._failed(replica, self._schedules[directory], error)
                 return
-        self.schedule.ended(topic_partition)
+        self._schedules[directory].ended(topic_partition)
 
     async def _clean_once(
         self, process: CleanerProcess, replica: HostedReplica, part: Cleanable
@@ -148,8 +172,8 @@ class CleaningJob:
         cleaning.note_cleaned(outcome.cleaned_up_to, truncations)
         return outcome
 
-    def _failed(self, replica: HostedReplica, error: Exception) -> None:
-        aside = self.schedule.failed(replica.topic_partition, str(error), monotonic_ms())
+    def _failed(self, replica: HostedReplica, schedule: CleanerSchedule, error: Exception) -> None:
+        aside = schedule.failed(replica.topic_partition, str(error), monotonic_ms())
         logger.warning(
             "%s cannot be cleaned, and is tried again in %d s: %s",
             replica.topic_partition,

@@ -107,20 +107,23 @@ def cleanable_part(log: LogFacts, wall_ms: TimestampMs) -> Cleanable:
 
 
 class CleanerSchedule:
-    """The cleanings of one broker."""
+    """The cleanings of one directory."""
 
     def __init__(self) -> None:
         self.set_aside: dict[TopicPartition, SetAside] = {}
         """The logs that could not be cleaned."""
+        self.highest_dirty_ratio = 0.0
+        """Of the logs that `choose` was last asked about."""
         self._under_way: set[TopicPartition] = set()
 
     def choose(self, logs: Iterable[LogFacts], wall_ms: TimestampMs, now_ms: int) -> Cleanable | None:
         """Return what is to be cleaned next, which from now on is under way; None for nothing."""
-        due = [
-            part
-            for part in (cleanable_part(log, wall_ms) for log in logs if self._may_be_cleaned(log, now_ms))
-            if part.is_due
-        ]
+        known = list(logs)
+        for gone in self.set_aside.keys() - {log.topic_partition for log in known}:
+            del self.set_aside[gone]
+        parts = [cleanable_part(log, wall_ms) for log in known if self._may_be_cleaned(log, now_ms)]
+        self.highest_dirty_ratio = max((part.dirty_ratio for part in parts), default=0.0)
+        due = [part for part in parts if part.is_due]
         chosen = max(due, key=lambda part: part.dirty_ratio, default=None)
         if chosen is not None:
             self._under_way.add(chosen.topic_partition)

@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from sparklog.errors import ErrorCode
+from sparklog.metrics import storage
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets, write_offsets
 from sparklog.storage.log import Log
@@ -120,6 +121,10 @@ async def test_log_that_cannot_be_cleaned_is_set_aside_and_others_are_cleaned(br
     await clean(brokers, other)
     assert log.cleaned_offset is None
     assert not brokers.replica(0, topic_id).offline
+    tags = {"logDirectory": str(directory_of(brokers))}
+    figures = brokers.brokers[0].replicas.metrics.snapshot(0)
+    assert figures[storage.UNCLEANABLE_PARTITIONS.of(**tags)] == 1
+    assert figures[storage.MAX_DIRTY_PERCENT.of()] < 50
     assert list(log.directory.glob("*.cleaned")) == []
 
 

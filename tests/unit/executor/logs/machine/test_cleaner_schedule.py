@@ -110,3 +110,12 @@ def test_log_that_cannot_be_cleaned_is_left_alone_ever_longer() -> None:
     assert schedule.choose([log()], NOW_MS, now_ms) is not None
     schedule.ended(TopicPartition("t", 0))
     assert schedule.set_aside == {}
+
+
+def test_log_that_is_gone_is_set_aside_no_more() -> None:
+    """A topic that was deleted must not count as one that cannot be cleaned."""
+    schedule = CleanerSchedule()
+    schedule.failed(TopicPartition("t", 0), "damaged", 0)
+    schedule.choose([log("u", cleaned_offset=20)], NOW_MS, 0)
+    assert schedule.set_aside == {}
+    assert schedule.highest_dirty_ratio == 1 / 3
