@@ -11,13 +11,15 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.server import ControllerServer
 from driver.interpreter_exit import forget_at_exit, stop_at_exit
+from driver.monitoring.spark_metrics import SparkMetrics
 from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.context_guard import ContextGuard
 from driver.spark.decommission import DecommissionWatch
@@ -28,6 +30,7 @@ from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.storage import DirectoryLockedError, LogDirectory
+from sparklog.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,9 @@ class SparkCluster:
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
         self._tab = TabThread(slots.spark_context, config, controller, self._racks)
+        self._metrics = SparkMetrics(
+            slots.spark_context, controller.broker_metrics, CONTROLLER_ID, self._restarts
+        )
 
     @property
     def bootstrap_servers(self) -> str:
@@ -128,6 +134,7 @@ class SparkCluster:
             self._decommissions.start()
             self._wait_until_unfenced()
             self._tab.start()
+            self._metrics.start()
         except BaseException:
             self.stop()
             raise
@@ -150,6 +157,7 @@ class SparkCluster:
                 logger.exception("What accompanies the cluster did not end well")
             self._decommissions.stop()
             self._tab.stop()
+            self._metrics.stop()
             self._end_racks()
             self._controller.stop()
             for directory in self._temporary_directories:
@@ -219,6 +227,14 @@ class SparkCluster:
         # All of them, since the rack's job ends with the first of its brokers.
         for assignment in rack.assignments:
             self._controller.shut_down_broker(assignment.node_id, f"executor {executor} is decommissioned")
+
+    def _restarts(self) -> Mapping[BrokerId, int]:
+        """Return how often each broker was started again."""
+        return {
+            assignment.node_id: max(0, rack.attempt - 1)
+            for rack in self._racks
+            for assignment in rack.assignments
+        }
 
     def _broker_refused(self, refusal: str) -> None:
         logger.error("Refused: %s", refusal)

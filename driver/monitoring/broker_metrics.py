@@ -2,7 +2,7 @@
 
 The controller's own are there too, under its node id. One thread writes, any may read: `latest` returns a
 mapping that nobody changes any more. A node that is silent keeps its last figures, by their time to be told
-from new ones, until it is forgotten.
+from new ones.
 """
 
 import threading
@@ -39,10 +39,3 @@ class BrokerMetrics:
         """Take a node's figures in."""
         with self._lock:
             self._latest = MappingProxyType({**self._latest, node_id: ReceivedMetrics(now_ms, values)})
-
-    def forget(self, node_id: BrokerId) -> None:
-        """The node is no longer one of the cluster's."""
-        with self._lock:
-            self._latest = MappingProxyType(
-                {id_: kept for id_, kept in self._latest.items() if id_ != node_id}
-            )

@@ -60,6 +60,11 @@ class Histogram:
         self._read_count = -1
         self._summary = Summary(0, 0.0, (0.0,) * len(QUANTILES))
 
+    @property
+    def reads_anew_ms(self) -> int:
+        """Until when reading it tells the same, if nothing is recorded."""
+        return 0 if self._window_ends_ms is None else self._window_ends_ms
+
     def record(self, value: float) -> None:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1

@@ -1,7 +1,7 @@
 """Where one process keeps its instruments, and from where all of them are read at once.
 
-Whoever measures asks for an instrument once and keeps it: a `Meter`'s count is a plain number that the hot
-path adds to. A gauge is a function that is called when figures are read, so it must not search through
+Whoever measures keeps plain numbers, which the hot path adds to, and tells them as a source, or asks once for
+a histogram. A gauge is a function that is called when figures are read, so it must not search through
 anything long. What comes and goes with topics or connections is told by a source, which bounds itself.
 Belongs to one event loop; nothing is locked.
 """
@@ -12,20 +12,7 @@ from typing import NamedTuple, TypeAlias
 from sparklog.metrics.histogram import Histogram, Summary
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, Kind, Metric, MetricName
 
-__all__ = ["Meter", "MetricRegistry", "Sample", "Source", "figures"]
-
-
-class Meter:
-    """How often something has happened, or how much of it there was, since the process began."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def mark(self, count: int = 1) -> None:
-        """Add."""
-        self.count += count
+__all__ = ["MetricRegistry", "Sample", "Source", "figures"]
 
 
 class Sample(NamedTuple):
@@ -46,14 +33,8 @@ class MetricRegistry:
 
     def __init__(self) -> None:
         self._gauges: dict[MetricName, Callable[[], float | None]] = {}
-        self._meters: dict[MetricName, Meter] = {}
         self._histograms: dict[MetricName, Histogram] = {}
         self._sources: list[Source] = []
-
-    def meter(self, metric: Metric, **tags: str) -> Meter:
-        """Return the meter of that name, always the same."""
-        assert metric.kind is Kind.METER
-        return self._meters.setdefault(metric.of(**tags), Meter())
 
     def histogram(
         self, metric: Metric, bounds: tuple[float, ...], unit: float = 1.0, **tags: str
@@ -77,7 +58,7 @@ class MetricRegistry:
 
     def read(self, now_ms: int) -> list[Sample]:
         """Return everything as it is at `now_ms` of the monotonic clock."""
-        samples = [Sample(name, Kind.METER, meter.count) for name, meter in self._meters.items()]
+        samples: list[Sample] = []
         for name, read in self._gauges.items():
             value = read()
             if value is not None:

@@ -21,8 +21,7 @@ Source: opentelemetry-proto 1.x, metrics.proto; the tests read it with that libr
 
 import struct
 from collections.abc import Sequence
-from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.metrics.histogram import Summary
 from sparklog.metrics.names import QUANTILES, Kind, MetricName
@@ -37,61 +36,68 @@ _QUANTILE_BYTES: Final = 18
 _KIND_FIELDS: Final = {Kind.GAUGE: 5, Kind.METER: 7, Kind.HISTOGRAM: 11}
 
 
+class _Form(NamedTuple):
+    """What is always the same of one sample."""
+
+    scope: bytes
+    family: bytes
+    """The name of the metric, and the number of the field that has its points: alike in all of one family."""
+    head: bytes
+    """What stands before a data point's times and values."""
+    tail: bytes
+    """What stands behind the last point of the family."""
+
+
 class MetricsEncoder:
     """Writes the samples of one process."""
 
     def __init__(self, started_at_ms: int) -> None:
         """What is summed up was begun at `started_at_ms`, by the wall clock."""
         self._start_ns = started_at_ms * 1_000_000
-        self._heads: dict[MetricName, bytes] = {}
-        """What stands before a data point's times and values."""
-        self._families: dict[MetricName, tuple[bytes, bytes]] = {}
-        """What tells the scope and the name of a metric."""
+        self._forms: dict[MetricName, _Form] = {}
 
     def encode(self, samples: Sequence[Sample], now_ms: int) -> bytes:
         """Return a MetricsData with the samples as they are at `now_ms` of the wall clock."""
         now_ns = now_ms * 1_000_000
-        start_ns, heads = self._start_ns, self._heads
-        if len(heads) > 4 * len(samples) + 1000:  # topics come and go
-            heads.clear()
-        scopes: dict[bytes, list[bytes]] = {}
-        for (kind, family), members in groupby(samples, key=_family):
-            points: list[bytes] = []
-            for name, _, value in members:
-                head = heads.get(name)
-                if head is None:
-                    head = heads[name] = _head(name, kind)
-                points.append(head)
-                if isinstance(value, Summary):
-                    points.append(_summary(value, start_ns, now_ns))
-                else:
-                    points.append(_POINT.pack(0x11, start_ns, 0x19, now_ns, 0x21, value))
-            if kind is Kind.METER:
-                points.append(_CUMULATIVE_MONOTONIC)
-            known = self._families.get(family)
-            if known is None:
-                known = self._families[family] = _scope_and_name(family)
-            scope, name_field = known
-            metric = name_field + _field(_KIND_FIELDS[kind], b"".join(points))
-            scopes.setdefault(scope, []).append(_field(2, metric))
-        return _field(1, b"".join(_field(2, scope + b"".join(metrics)) for scope, metrics in scopes.items()))
+        start_ns, forms = self._start_ns, self._forms
+        if len(forms) > 4 * len(samples) + 1000:  # topics come and go
+            forms.clear()
+        scopes: dict[bytes, dict[bytes, list[bytes]]] = {}
+        tails: dict[bytes, bytes] = {}
+        for name, kind, value in samples:
+            form = forms.get(name)
+            if form is None:
+                form = forms[name] = _form(name, kind)
+            families = scopes.get(form.scope)
+            if families is None:
+                families = scopes[form.scope] = {}
+            points = families.get(form.family)
+            if points is None:
+                points = families[form.family] = []
+                tails[form.family] = form.tail
+            points.append(form.head)
+            if isinstance(value, Summary):
+                points.append(_summary(value, start_ns, now_ns))
+            else:
+                points.append(_POINT.pack(0x11, start_ns, 0x19, now_ns, 0x21, value))
+        written: list[bytes] = []
+        for scope, families in scopes.items():
+            metrics = [scope]
+            for family, points in families.items():
+                points.append(tails[family])
+                content = b"".join(points)
+                metrics.append(_field(2, family + _varint(len(content)) + content))
+            written.append(_field(2, b"".join(metrics)))
+        return _field(1, b"".join(written))
 
 
-def _family(sample: Sample) -> tuple[Kind, MetricName]:
-    name = sample.name
-    return sample.kind, MetricName(name.group, name.type, name.name, (), name.attribute)
-
-
-def _scope_and_name(family: MetricName) -> tuple[bytes, bytes]:
-    scope = f"{family.group}:type={family.type}"
-    name = family.attribute if family.name is None else family.name
-    return _field(1, _text(1, scope)), _text(1, name)
-
-
-def _head(name: MetricName, kind: Kind) -> bytes:
+def _form(name: MetricName, kind: Kind) -> _Form:
+    scope = _field(1, _text(1, f"{name.group}:type={name.type}"))
+    family = _text(1, name.name or name.attribute) + _varint(_KIND_FIELDS[kind] << 3 | 2)
     attributes = b"".join(_field(7, _text(1, key) + _field(2, _text(1, value))) for key, value in name.tags)
     size = len(attributes) + (_SUMMARY.size if kind is Kind.HISTOGRAM else _POINT.size)
-    return b"\x0a" + _varint(size) + attributes
+    head = b"\x0a" + _varint(size) + attributes
+    return _Form(scope, family, head, _CUMULATIVE_MONOTONIC if kind is Kind.METER else b"")
 
 
 def _summary(summary: Summary, start_ns: int, now_ns: int) -> bytes:

@@ -11,7 +11,7 @@ produce. All of this is in every request's way: adding to lists and numbers is a
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode
@@ -33,7 +33,11 @@ class ApiMetrics:
         "_bytes_counts",
         "_histograms",
         "_local_counts",
+        "_names",
         "_remote_counts",
+        "_told",
+        "_told_count",
+        "_told_until_ms",
         "_total_bytes",
         "_total_counts",
         "errors",
@@ -75,6 +79,10 @@ class ApiMetrics:
             network.RESPONSE_QUEUE_TIME: self.response_queue_time,
             network.REQUEST_BYTES: sizes,
         }
+        self._names = {metric: metric.of(request=name) for metric in self._histograms}
+        self._told: Sequence[Sample] = ()
+        self._told_count = 0
+        self._told_until_ms = 0
 
     @property
     def count(self) -> int:
@@ -114,21 +122,29 @@ class ApiMetrics:
         if throttle_s:
             self.throttle_time.record(throttle_s)
 
-    def samples(self, now_ms: int) -> Iterator[Sample]:
-        """Yield what there is to tell."""
-        name, count = self.name, self.count
-        for version, answered in self.versions.items():
-            yield Sample(network.REQUESTS.of(request=name, version=str(version)), Kind.METER, answered)
+    def samples(self, now_ms: int) -> Sequence[Sample]:
+        """Return what there is to tell: what was told before, if nothing has come since."""
+        count = self.count
+        if count == self._told_count and now_ms < self._told_until_ms:
+            return self._told
+        name = self.name
+        told = [
+            Sample(network.REQUESTS.of(request=name, version=str(version)), Kind.METER, answered)
+            for version, answered in self.versions.items()
+        ]
         for code, times in self.errors.items():
             error = "NONE" if code is ErrorCode.none else code.name.upper()
-            yield Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times)
+            told.append(Sample(network.ERRORS.of(request=name, error=error), Kind.METER, times))
         histograms = self._histograms
         histograms[network.TOTAL_TIME].total = self.total_s
         histograms[network.LOCAL_TIME].total = self.local_s
         histograms[network.REMOTE_TIME].total = self.remote_s
         histograms[network.REQUEST_BYTES].total = self._total_bytes
         for metric, histogram in histograms.items():
-            yield Sample(metric.of(request=name), Kind.HISTOGRAM, histogram.read(now_ms, count))
+            told.append(Sample(self._names[metric], Kind.HISTOGRAM, histogram.read(now_ms, count)))
+        self._told, self._told_count = told, count
+        self._told_until_ms = min(histogram.reads_anew_ms for histogram in histograms.values())
+        return told
 
 
 class RequestMetrics:

@@ -16,5 +16,3 @@ def test_broker_metrics_keep_the_newest_figures_of_each_node() -> None:
         0: ReceivedMetrics(2000, {BYTES_IN: 2}),
         1: ReceivedMetrics(2001, {BYTES_IN: 5}),
     }
-    metrics.forget(0)
-    assert list(metrics.latest()) == [1]

@@ -1,4 +1,4 @@
-"""Brokers' figures on their way to the driver: brokers as processes."""
+"""Brokers' and clients' figures on their way to the driver: brokers as processes."""
 
 import time
 from functools import partial
@@ -6,16 +6,25 @@ from functools import partial
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.server import ControllerServer
+from sparklog.errors import ErrorCode
 from sparklog.metrics import controller as controller_names
 from sparklog.metrics import network, process, server
 from sparklog.metrics.names import MetricName
+from sparklog.records.codecs import Codec
+from sparklog.telemetry.requests import CLIENTS
+from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 
 PARTITIONS = 4
 RECORDS = 500
+RESTART_S = 60.0
+"""A new process, on a machine that runs other tests beside this one."""
 
 
 def value(controller: ControllerServer, node_id: int, name: MetricName) -> float | None:
@@ -35,8 +44,14 @@ def has_newer_figures(controller: ControllerServer, node_id: int, than_ms: int) 
     return received is not None and received.received_at_ms > than_ms
 
 
-def test_figures_of_brokers_reach_the_driver_and_go_on_after_a_restart() -> None:
-    """What is shown is what was written, and a broker that comes again is heard again."""
+CLIENTS_FIGURE = MetricsData()
+_metric = CLIENTS_FIGURE.resource_metrics.add().scope_metrics.add().metrics.add()
+_metric.name = "org.apache.kafka.producer.connection.count"
+_metric.gauge.data_points.add(as_double=3)
+
+
+def test_figures_of_brokers_and_clients_reach_the_driver_and_go_on_after_a_restart() -> None:
+    """What is shown is what was written; clients' comes through a broker; who restarts is heard again."""
     with LocalCluster(brokers=2) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_topics([NewTopic("t", PARTITIONS, 2)])["t"].result(10)
@@ -64,8 +79,27 @@ def test_figures_of_brokers_reach_the_driver_and_go_on_after_a_restart() -> None
         assert latest[controller_names.GLOBAL_PARTITIONS.of()] == PARTITIONS
         assert latest[controller_names.OFFLINE_PARTITIONS.of()] == 0
 
+        with BlockingChannel(*cluster.address(0), "client") as channel:
+            subscribed = channel.request(GetTelemetrySubscriptionsRequest(client_instance_id=None))
+            assert subscribed.requested_metrics == CLIENTS.metrics
+            pushed = channel.request(
+                PushTelemetryRequest(
+                    client_instance_id=subscribed.client_instance_id,
+                    subscription_id=subscribed.subscription_id,
+                    terminating=False,
+                    compression_type=int(Codec.NONE),
+                    metrics=CLIENTS_FIGURE.SerializeToString(),
+                )
+            )
+            assert pushed.error_code is ErrorCode.none
+        latest_of_clients = cluster.controller.client_metrics.latest
+        wait_for(lambda: subscribed.client_instance_id in latest_of_clients(), "the client's figures")
+        assert latest_of_clients()[subscribed.client_instance_id].values == {
+            MetricName("client", "org.apache.kafka.producer.connection.count", None): 3
+        }
+
         cluster.kill(1)
         cluster.launch(1)
         restarted_ms = int(time.time() * 1000)
         newer = partial(has_newer_figures, cluster.controller, 1, restarted_ms)
-        wait_for(newer, "the figures of the broker that was started again")
+        wait_for(newer, "the figures of the broker that was started again", RESTART_S)

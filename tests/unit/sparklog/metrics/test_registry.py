@@ -10,8 +10,7 @@ EPOCH = Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, "Epoch.", (), "
 def test_registry_reads_instruments_gauges_and_sources_out_together() -> None:
     """What is sent to the driver is everything, each figure under one name."""
     registry = MetricRegistry()
-    registry.meter(BYTES_IN).mark(3)
-    registry.meter(BYTES_IN).mark(4)
+    registry.add_source(lambda now_ms: [Sample(BYTES_IN.of(), Kind.METER, 7)])
     registry.histogram(TOTAL_TIME, SECONDS, 1000, request="Fetch").record(0.002)
     registry.gauge(EPOCH, lambda: 7)
     registry.add_source(lambda now_ms: [Sample(BYTES_IN.of(topic="t"), Kind.METER, now_ms)])

@@ -1,0 +1,113 @@
+"""The cluster's figures in Spark's metrics system, so that every sink that is configured gets them.
+
+Python writes, Java reads: once a second all figures go over in one call, as text, for a call for each figure
+would take longer than a second. If it cannot be compiled, one line says so, and the cluster goes on.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+
+from driver.monitoring import java
+from driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
+from driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
+from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
+from sparklog.clocks import wall_clock_ms
+from sparklog.metrics import process
+from sparklog.types import BrokerId
+
+__all__ = ["PROMETHEUS_PATH", "SparkMetrics"]
+
+PROMETHEUS_PATH: Final = "/log/metrics"
+"""Of Spark's UI."""
+REFRESH_S: Final = 1.0
+FORGET_AFTER_MS: Final = 60_000
+"""For so long a silent node's last figures are told; its age says that they are old."""
+STOP_WITHIN_S: Final = 2.0
+_CLASS: Final = "sparklog.metrics.ClusterFigures"
+
+logger = logging.getLogger(__name__)
+
+
+class SparkMetrics:
+    """The figures of one cluster in one application, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        kept: BrokerMetrics,
+        controller_id: BrokerId,
+        restarts: Callable[[], Mapping[BrokerId, int]],
+    ) -> None:
+        """`restarts` says how often each broker was started again."""
+        self._context = context
+        self._kept = kept
+        self._controller_id = controller_id
+        self._restarts = restarts
+        self._rates = Rates()
+        self._stopping = threading.Event()
+        self._thread = InheritableThread(target=self._run, name="sparklog metrics", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take everything out of Spark again; waits a moment for that."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            figures = self._attached()
+            try:
+                while not self._stopping.wait(REFRESH_S):
+                    self._put(figures)
+            finally:
+                with contextlib.suppress(Py4JError, OSError):
+                    figures.detach()
+        except CompilationError as error:
+            logger.warning("Spark's metrics system has none of the cluster's figures: %s", error)
+        except (Py4JError, OSError, NoPlaceError) as error:  # the application ends, or its JVM is gone
+            if not self._stopping.is_set():
+                logger.info("Spark's metrics system gets no more figures: %s", error)
+
+    def _attached(self) -> Any:
+        source = files(java).joinpath("ClusterFigures.java").read_text()
+        java_context: Any = self._context._jsc
+        if java_context is None:
+            raise NoPlaceError("the application has ended")
+        user_interface = java_context.sc().ui()
+        figures = instance_of(
+            self._context,
+            compiled(self._context, _CLASS, source),
+            None if user_interface.isEmpty() else user_interface.get(),
+        )
+        figures.attach()
+        return figures
+
+    def _put(self, figures: Any) -> None:
+        now_ms = wall_clock_ms()
+        restarts = self._restarts()
+        latest: dict[str, ReceivedMetrics] = {}
+        lines: list[str] = []
+        for node_id, received in self._kept.latest().items():
+            if now_ms - received.received_at_ms > FORGET_AFTER_MS:
+                self._rates.forget([node_id])
+                continue
+            values = dict(received.values)
+            if node_id in restarts:
+                values[process.RESTARTS.of()] = restarts[node_id]
+            node = CONTROLLER if node_id == self._controller_id else str(node_id)
+            latest[node] = ReceivedMetrics(received.received_at_ms, values)
+            values = self._rates.add_to(node_id, latest[node])
+            values[process.SAMPLE_AGE.of()] = max(0, now_ms - received.received_at_ms)
+            lines += for_sinks(node, values)
+        figures.put("".join(f"{line}\n" for line in lines), for_prometheus(latest, now_ms))
