@@ -119,6 +119,9 @@ class CleaningJob:
         try:
             while replica in self._logs and _has_something(replica):
                 part = cleanable_part(_facts(replica), wall_clock_ms())
+                if part.end_offset <= part.first_dirty_offset:
+                    # It was cut while it waited for its turn.
+                    break
                 outcome = await self._clean_once(process, replica, part)
                 if outcome is None:
                     break

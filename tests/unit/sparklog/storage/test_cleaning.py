@@ -312,6 +312,59 @@ def test_cleaning_that_is_stopped_at_any_file_operation_leaves_a_whole_log(
     assert {100, cleaned} <= counts
 
 
+@pytest.mark.parametrize(
+    ("swapped", "in_place", "is_cleaned"),
+    [
+        ((), (), False),
+        ((".log",), (), False),
+        ((".log", ".index", ".timeindex"), (), True),
+        ((".index", ".timeindex"), (".log",), True),
+        ((".timeindex",), (".log", ".index"), True),
+    ],
+    ids=["cleaned", "half renamed", "swap", "log in place", "all but one in place"],
+)
+def test_swap_that_kafka_was_stopped_in_is_settled_as_kafka_does(
+    tmp_path: Path, swapped: tuple[str, ...], in_place: tuple[str, ...], is_cleaned: bool
+) -> None:
+    """A directory of Kafka's after a power cut: what was begun is finished if all of it was written."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 90)
+    log.roll(START_MS)
+    log.flush()
+    expected, end = state_of(records_from(log, 0)), log.log_end_offset
+    bases = [segment.base_offset for segment in log.segments.all]
+    outcome = clean(log.cleaning.request(0, end, LIMITS, START_MS)[0])
+    group = outcome.groups[0]
+    log.close(clean=False)
+    for suffix in (".log", ".index", ".timeindex"):
+        cleaned = tmp_path / "t-0" / f"{group.base_offset:020}{suffix}.cleaned"
+        if suffix in swapped:
+            cleaned.rename(cleaned.with_suffix(".swap"))
+        elif suffix in in_place:
+            cleaned.rename(cleaned.with_suffix(""))
+    if in_place:
+        # It has renamed what was there before.
+        for base_offset in group.sources[1:]:
+            for path in (tmp_path / "t-0").glob(f"{base_offset:020}.*"):
+                path.rename(path.with_name(path.name + ".deleted"))
+    for later in outcome.groups[1:]:
+        for path in (tmp_path / "t-0").glob(f"{later.base_offset:020}.*.cleaned"):
+            path.unlink()
+    again = Log.open(
+        tmp_path / "t-0",
+        CONFIG,
+        recovery_point=end,
+        cleaned_offset=0,
+        stop=PreviousStop.UNKNOWN,
+        now_ms=START_MS,
+    )
+    assert (again.missing, again.log_end_offset) == (None, end)
+    assert state_of(records_from(again, 0)) == expected
+    gone = group.sources[1:] if is_cleaned else []
+    assert [segment.base_offset for segment in again.segments.all] == [b for b in bases if b not in gone]
+    assert len(records_from(again, 0)) < 90 or not is_cleaned
+
+
 def test_disk_that_is_full_while_cleaning_costs_the_attempt_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

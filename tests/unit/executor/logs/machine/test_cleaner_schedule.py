@@ -119,3 +119,9 @@ def test_log_that_is_gone_is_set_aside_no_more() -> None:
     schedule.choose([log("u", cleaned_offset=20)], NOW_MS, 0)
     assert schedule.set_aside == {}
     assert schedule.highest_dirty_ratio == 1 / 3
+
+
+def test_log_that_was_cut_inside_what_was_cleaned_has_nothing_to_clean() -> None:
+    """What was cleaned may have become the active segment again: its end is no end of a cleaning."""
+    part = cleanable_part(log(segments=[segment(0)], active_base_offset=10, cleaned_offset=25), NOW_MS)
+    assert (part.first_dirty_offset, part.end_offset, part.is_due) == (25, 25, False)
