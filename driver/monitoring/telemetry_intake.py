@@ -1,7 +1,7 @@
 """What was pushed, on its way from the controller's loop into what is kept of nodes and clients.
 
 The loop answers heartbeats, so it only puts bytes down here; a thread expands and reads them. Of each sender
-the newest push is kept, and of so many at most: when the thread is behind, what is older is a sample less.
+the newest push is kept, so many and so much at most: when the thread is behind, the oldest is a sample less.
 """
 
 import logging
@@ -18,6 +18,7 @@ from sparklog.types import BrokerId, TimestampMs
 __all__ = ["Push", "TelemetryIntake"]
 
 MAX_WAITING: Final = 256
+MAX_WAITING_BYTES: Final = 32 << 20
 MAX_EXPANDED_BYTES: Final = 16 << 20
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class TelemetryIntake:
         self._clients = clients
         self._changed = threading.Condition()
         self._waiting: OrderedDict[UUID, Push] = OrderedDict()
+        self._waiting_bytes = 0
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="sparklog telemetry", daemon=True)
         self._failed = False
@@ -63,11 +65,17 @@ class TelemetryIntake:
     def take(self, push: Push) -> None:
         """Have the push read; takes no time."""
         with self._changed:
-            self._waiting.pop(push.client_instance_id, None)
-            while len(self._waiting) >= MAX_WAITING:
-                self._waiting.popitem(last=False)
+            before = self._waiting.pop(push.client_instance_id, None)
+            self._waiting_bytes += len(push.metrics) - (0 if before is None else len(before.metrics))
             self._waiting[push.client_instance_id] = push
+            while len(self._waiting) > MAX_WAITING or self._waiting_bytes > MAX_WAITING_BYTES:
+                self._take_oldest()
             self._changed.notify()
+
+    def _take_oldest(self) -> Push:
+        _, push = self._waiting.popitem(last=False)
+        self._waiting_bytes -= len(push.metrics)
+        return push
 
     def _run(self) -> None:
         while True:
@@ -75,7 +83,7 @@ class TelemetryIntake:
                 self._changed.wait_for(lambda: self._stopped or self._waiting)
                 if self._stopped:
                     return
-                _, push = self._waiting.popitem(last=False)
+                push = self._take_oldest()
             try:
                 self._read(push)
             except Exception as error:  # it is somebody else's bytes, and the next one's must be read

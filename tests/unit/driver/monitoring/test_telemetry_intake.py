@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import pytest
 from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -18,7 +19,7 @@ from driver.monitoring.client_metrics import (
     ClientMetrics,
     ClientSample,
 )
-from driver.monitoring.telemetry_intake import Push, TelemetryIntake
+from driver.monitoring.telemetry_intake import MAX_WAITING, MAX_WAITING_BYTES, Push, TelemetryIntake
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
@@ -137,6 +138,26 @@ def test_intake_reads_what_nodes_and_clients_push_and_survives_what_is_no_teleme
     name = MetricName("client", "org.apache.kafka.producer.connection.count", None)
     assert clients.latest()[UUID(int=4)] == ClientSample("c", 1004, {name: 4})
     assert threading.active_count() < 50
+
+
+@pytest.mark.parametrize("size_bytes", [10, 1 << 20])
+def test_pushes_that_wait_are_bounded_and_the_newest_are_read(size_bytes: int) -> None:
+    """Ten thousand clients that push a megabyte each at once must not take the controller's memory."""
+    clients = ClientMetrics()
+    intake = TelemetryIntake(BrokerMetrics(), clients)
+    data = MetricsData()
+    data.resource_metrics.add().schema_url = "x" * size_bytes
+    metrics = data.SerializeToString()
+    count = MAX_WAITING + 10
+    for number in range(count):
+        intake.take(pushed(number, metrics))
+    kept = min(MAX_WAITING, MAX_WAITING_BYTES // len(metrics))
+    intake.start()
+    try:
+        wait_for(lambda: UUID(int=count - 1) in clients.latest(), "the newest push")
+    finally:
+        intake.stop()
+    assert set(clients.latest()) == {UUID(int=number) for number in range(count - kept, count)}
 
 
 def test_clients_figures_are_bounded_in_number_and_age() -> None:
