@@ -5,6 +5,7 @@ commas, blanks around a value ignored. Whatever does not fit raises `ConfigError
 value and what would have been allowed.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -131,6 +132,9 @@ class ConfigKey:
             return None if self.unlimited is None else str(self.unlimited)
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, float):
+            # Java has no sign and no zero before an exponent.
+            return re.sub(r"e\+?(-?)0*", r"E\1", str(value))
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
     def _expected(self) -> str:

@@ -225,3 +225,12 @@ def test_broker_config_with_identity_survives_pickling() -> None:
     assert (config.node_id, config.broker_rack, config.num_partitions) == (4, "rack-1", 3)
     assert config.raw == {"num.partitions": "3", "node.id": "4", "broker.rack": "rack-1"}
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.9, "0.9"), (1.7976931348623157e308, "1.7976931348623157E308"), (1e-07, "1E-7"), (100.0, "100.0")],
+)
+def test_double_is_written_as_java_writes_it(value: float, written: str) -> None:
+    """Who describes a broker compares what it says with Kafka's documentation."""
+    assert BROKER_KEYS["log.cleaner.io.max.bytes.per.second"].format(value) == written
