@@ -33,7 +33,12 @@ PROXY_PATH: Final = "/gateway/application-1"
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     with spark_session(
-        "local[6]", spark_ui_enabled="true", spark_ui_port="0", spark_ui_showConsoleProgress="true"
+        "local[6]",
+        spark_ui_enabled="true",
+        spark_ui_port="0",
+        spark_ui_showConsoleProgress="true",
+        # With each of them the stages' pages are brought up to date, else every 10 s.
+        spark_executor_heartbeatInterval="1s",
     ) as session:
         yield session
 
