@@ -110,6 +110,20 @@ def test_sinks_that_a_user_has_configured_get_the_figures(user_interface: str, c
     wait_for(written, "the CSV sink to have what was written")
 
 
+def test_sparks_own_servlets_have_the_figures(user_interface: str) -> None:
+    """Who scrapes Spark's addresses already need not scrape another one."""
+    flat = "sparklog_broker_0_kafka_server_ReplicaManager_PartitionCount_Value_Value"
+    text = page_with(user_interface + "/metrics/prometheus", lambda text: flat in text)
+    assert any(flat in line and line.endswith(" 1.0") for line in text.splitlines())
+    gauges = json.loads(page(user_interface + "/metrics/json"))["gauges"]
+    (value,) = [
+        gauges[name]
+        for name in gauges
+        if name.endswith("ReplicaManager.PartitionCount.Value") and ".broker.1." in name
+    ]
+    assert value == {"value": 1.0}
+
+
 PROMETHEUS = shutil.which("prometheus")
 
 
