@@ -82,6 +82,7 @@ class LogTab:
         self._overview = Overview()
         self._history = History()
         self._sampled_ms: int | None = None
+        self._quorum: QuorumDescription | None = None
         self._tab: SparkTab | None = None
         self._queries: QueryListener | None = None
         self._stages: BrokerStages | None = None
@@ -169,7 +170,11 @@ class LogTab:
         figures = self._figures.read(self._controller.broker_metrics.latest(), now_ms)
         for event in self._throttles.look(figures, now_ms):
             self._events.note(event)
-        quorum = self._controller.ask(ActiveController.describe_quorum, REFRESH_S)
+        # A loop that is too busy to answer leads all the same; one that has failed does not.
+        described = self._controller.ask(ActiveController.describe_quorum, REFRESH_S)
+        if described is not None or self._controller.failure is not None:
+            self._quorum = described
+        quorum = self._quorum
         observation = Observation(
             taken_ms=now_ms,
             cluster_id=self._controller.cluster_id or "",
