@@ -309,7 +309,7 @@ def _epochs_fit(
 
 
 def _is_true_of_next_batch(epochs: LeaderEpochs, segments: list[Segment], offset: Offset) -> bool:
-    """Say whether the first batch from `offset` on has the epoch that it should; also if there is none.
+    """Say whether the first batch that reaches to `offset` has the epoch that it should; also if none does.
 
     Of an epoch whose batches have all been compacted away nothing but the file is left.
     """
@@ -317,8 +317,7 @@ def _is_true_of_next_batch(epochs: LeaderEpochs, segments: list[Segment], offset
         position = segment.position_of(offset)
         if position < segment.size_bytes:
             header = header_at(segment.file, position, segment.size_bytes)
-            expected = epochs.epoch_at(header.base_offset)
-            return header.base_offset >= offset and header.partition_leader_epoch == expected
+            return header.partition_leader_epoch == epochs.epoch_at(max(header.base_offset, offset))
     return True
 
 

@@ -424,6 +424,35 @@ def test_log_that_kafka_has_cleaned_opens_without_our_marker(tmp_path: Path) -> 
     assert records_from(again, 0) == expected
 
 
+def test_epochs_of_a_cleaned_log_that_begins_inside_a_batch_are_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Epochs whose batches have been compacted away are in their file alone: it must not be made anew."""
+    log = open_log(tmp_path / "t-0")
+    put(log, *((b"%d" % i, b"x" * 50) for i in range(10)))
+    for leader_epoch in (1, 2):
+        log.assign_leader_epoch(leader_epoch)
+        batch = build_batch([SimpleRecord(b"key", b"value", (), START_MS)])
+        log.append_as_leader(batch, read_header(batch), leader_epoch, START_MS)
+    log.roll(START_MS)
+    clean_round(log, START_MS)
+    assert {record.leader_epoch for record in records_from(log, 0)} == {0, 2}
+    log.advance_log_start_offset(5)
+    epochs = log.epochs.entries
+    assert [entry.leader_epoch for entry in epochs] == [0, 1, 2]
+    log.close()
+    again = Log.open(
+        tmp_path / "t-0",
+        CONFIG,
+        log_start_offset=5,
+        cleaned_offset=0,
+        stop=PreviousStop.CLEAN,
+        now_ms=START_MS,
+    )
+    assert again.epochs.entries == epochs
+    assert "Rebuilding" not in caplog.text
+
+
 def test_headers_of_a_cleaned_log_lead_from_index_to_batch(tmp_path: Path) -> None:
     """Indexes are made with the segment, not found to be missing at the next start."""
     log = open_log(tmp_path / "t-0")
