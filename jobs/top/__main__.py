@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         from jobs.top.screen import screen
     except ImportError:
-        print("jobs.top needs the package rich: pip install 'sparklog[top]'", file=sys.stderr)
+        print("jobs.top needs the package rich: pip install rich", file=sys.stderr)
         return 1
     try:
         watch = ClusterWatch(parse_bootstrap_servers(options.bootstrap))
