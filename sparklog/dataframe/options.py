@@ -67,7 +67,7 @@ _READ_OPTIONS: Final = (
 _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
 _WRITE_OPTIONS: Final = ("topic",)
-_OPTIONS_OF_SPARK: Final = ("checkpointLocation",)
+_OPTIONS_OF_SPARK: Final = ("checkpointLocation", "queryName")
 """What Spark itself heeds, and hands on to the sink of a stream with the rest."""
 _DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
 _DURATION: Final = re.compile("([0-9]{1,12}) *(us|ms|s|m|min|h|d)?")

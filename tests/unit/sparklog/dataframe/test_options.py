@@ -262,7 +262,7 @@ def stream(**options: str) -> StreamReadOptions:
 
 def test_options_that_spark_itself_heeds_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     """Spark hands them on with the sink's own: a healthy stream warns of nothing."""
-    WriteOptions.parse({"topic": "t", "checkpointLocation": "/c"}, "a:1")
+    WriteOptions.parse({"topic": "t", "checkpointLocation": "/c", "queryName": "q"}, "a:1")
     assert caplog.messages == []
 
 
