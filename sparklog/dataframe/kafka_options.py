@@ -138,8 +138,10 @@ class KafkaOptions:
         Raises:
             DataSourceOptionError: neither is there, or a value is malformed.
         """
-        servers = self._settings.get(BOOTSTRAP_SERVERS, self._default_bootstrap_servers)
-        of_this_application = isinstance(servers, ApplicationAddress)
+        default = self._default_bootstrap_servers
+        servers = self._settings.get(BOOTSTRAP_SERVERS, default)
+        # Whoever names it means it, too: its end is known at once, and not after a time-out.
+        of_this_application = isinstance(default, ApplicationAddress) and servers == default
         if of_this_application and not servers:
             raise DataSourceOptionError(
                 "this application's cluster was stopped: sparklog.start(spark) starts one, or name another "

@@ -58,6 +58,17 @@ def test_session_with_an_address_of_its_own_does_not_ask_for_the_applications(fi
     assert applications.of_this_application, "so that its end is known from that of its controller"
 
 
+@pytest.mark.parametrize(("named", "is_the_applications"), [("127.0.0.1:1001", True), ("127.0.0.1:1", False)])
+def test_applications_own_address_is_its_clusters_when_it_is_named_too(
+    files: Path, named: str, is_the_applications: bool
+) -> None:
+    """A job that has moved over names its servers still: its streams waited a minute for a stopped one."""
+    write_address(files, "127.0.0.1:1001")
+    given = {"subscribe": "t", "kafka.bootstrap.servers": named}
+    client = ReadOptions.parse(given, SparklogDataSource({})._default()).client
+    assert client.of_this_application is is_the_applications
+
+
 def test_application_whose_cluster_was_stopped_is_told_so_unless_it_names_another(files: Path) -> None:
     """The address of the stopped one was asked for a minute, and then it was a timeout."""
     write_address(files, "")
