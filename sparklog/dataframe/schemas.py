@@ -108,7 +108,8 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     if topic is None and "topic" not in fields:
         raise DataSourceSchemaError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a "
-            "topic."
+            "topic. In SQL it is given with the statement, for Spark drops what options a table has: INSERT "
+            "INTO t WITH (topic = '...') ..."
         )
     for name, allowed in _WRITE_TYPES.items():
         field = fields.get(name)

@@ -108,6 +108,7 @@ def test_write_schema_topic_column_is_not_looked_at_when_the_option_decides() ->
     [
         (schema(key=StringType()), "t", "Required attribute 'value' not found"),
         (schema(value=StringType()), None, "topic option required when no 'topic' attribute is present"),
+        (schema(value=StringType()), None, "INSERT INTO t WITH (topic = '...')"),
         (
             schema(value=LongType()),
             "t",
