@@ -7,9 +7,9 @@ when all of them are done, asks what the topics are set to and says it once.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
@@ -17,18 +17,47 @@ from sparklog.client.topic_configs import describe_topic_configs
 from sparklog.errors import KafkaError
 from sparklog.types import TimestampMs
 
-__all__ = ["oldest_of", "too_old", "warn_of_old_event_times"]
+__all__ = ["TopicSettings", "oldest_of", "too_old", "warn_of_old_event_times"]
 
 logger = logging.getLogger(__name__)
+
+Ask: TypeAlias = Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]]
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 RETENTION_MS: Final = "retention.ms"
 TIMESTAMP_TYPE: Final = "message.timestamp.type"
 AT_ONCE_MS: Final = 300_000
 """The default of `log.retention.check.interval.ms`: what is younger is not deleted before it can be read."""
+KNOWN_FOR_MS: Final = 600_000
+"""How long what a topic is set to is believed."""
 
+
+class TopicSettings:
+    """What topics are set to, asked for every now and then.
+
+    A stream that fills a topic with old events, which that keeps, would else ask with every batch.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[TimestampMs, Mapping[str, str]]] = {}
+
+    def of(self, topics: Iterable[str], now_ms: TimestampMs, ask: Ask) -> dict[str, Mapping[str, str]]:
+        """Return the settings of each topic, those of `ask` where they are not known, or no longer."""
+        wanted = sorted(topics)
+        outdated = [
+            topic
+            for topic in wanted
+            if topic not in self._known or now_ms - self._known[topic][0] >= KNOWN_FOR_MS
+        ]
+        if outdated:
+            self._known |= {topic: (now_ms, config) for topic, config in ask(outdated).items()}
+        return {topic: self._known[topic][1] for topic in wanted if topic in self._known}
+
+
+# A stream's batches share the process.
+_settings: Final = TopicSettings()
 _warned: Final[set[str]] = set()
-"""Topics; a stream's batches share the process."""
+"""Topics."""
 
 
 def oldest_of(tasks: Iterable[Mapping[str, TimestampMs]]) -> dict[str, TimestampMs]:
@@ -44,16 +73,18 @@ def warn_of_old_event_times(
     client: ClientConfig, oldest: Mapping[str, TimestampMs], now_ms: TimestampMs
 ) -> None:
     """Log for each topic, once, if what was written to it is older than it keeps."""
-    asked = sorted(
+
+    def ask(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        with ClusterClient(client) as cluster:
+            return describe_topic_configs(cluster, topics, (CLEANUP_POLICY, RETENTION_MS, TIMESTAMP_TYPE))
+
+    old = {
         topic
         for topic, oldest_ms in oldest.items()
         if topic not in _warned and now_ms - oldest_ms > AT_ONCE_MS
-    )
-    if not asked:
-        return
+    }
     try:
-        with ClusterClient(client) as cluster:
-            configs = describe_topic_configs(cluster, asked, (CLEANUP_POLICY, RETENTION_MS, TIMESTAMP_TYPE))
+        configs = _settings.of(old, now_ms, ask)
     except KafkaError as error:
         logger.debug("What topics are set to is unknown: %s", error)
         return
