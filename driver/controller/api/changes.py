@@ -1,6 +1,6 @@
 """What is asked to be changed: decided by the machine, answered when the decision is committed."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from sparklog.config.client_quotas import CONTROLLER_MUTATION_RATE
 from sparklog.metadata.image import ClientQuotaEntity
 from sparklog.metadata.schemas import PartitionRecord
 from sparklog.quotas.machine.client_rates import token_quotas
-from sparklog.wire.requests import Deferred, Request, Throttled
+from sparklog.wire.requests import Deferred, Request, Response, Steps, Throttled
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
 __all__ = ["ChangeHandlers"]
@@ -48,9 +48,11 @@ class ChangeHandlers:
             replies[number] = reply
             if len(replies) == len(parts):
                 in_order = [replies[number] for number in range(len(parts))]
-                whole = in_order[0] if len(parts) == 1 else joined(body, in_order)
                 throttle_ms = quota.throttle_ms(monotonic_ms())
-                deferred.complete(Throttled(whole, throttle_ms) if throttle_ms else whole)
+                if len(parts) > 1:
+                    deferred.complete(_whole(body, in_order, throttle_ms))
+                else:
+                    deferred.complete(_throttled(in_order[0], throttle_ms))
 
         too_many = isinstance(body, CreateTopicsRequest) and asks_too_much(self._config, body)
         for number, part in enumerate(parts):
@@ -91,3 +93,11 @@ class ChangeHandlers:
         if request is not None:
             decision = self._controller.handle(request, monotonic_ms())
             self._commit_queue.submit(decision, lambda _: self._auto_created.answered(request))
+
+
+def _whole(body: Any, replies: Sequence[Any], throttle_ms: int) -> Steps:
+    return _throttled((yield from joined(body, replies)), throttle_ms)
+
+
+def _throttled(reply: Any, throttle_ms: int) -> Response:
+    return Throttled(reply, throttle_ms) if throttle_ms else reply

@@ -32,6 +32,7 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 from driver.controller import ControllerServer
 from driver.controller.active_controller import ActiveController
 from driver.controller.machine.controller import PARTITIONS_PER_DECISION
+from driver.controller.machine.parts import TOPICS_PER_PART
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
@@ -419,6 +420,37 @@ def test_forwarded_request_is_held_to_the_quota_of_the_client_that_asked(server:
         assert timedelta(seconds=85) < throttle_time <= timedelta(seconds=89)
         outcomes, throttle_time = create(channel, ALICE.replace(b"alice", b"carol"))
         assert (outcomes, throttle_time) == ([ErrorCode.none] * 2, timedelta())
+
+
+@pytest.mark.parametrize("forwarded", [False, True])
+def test_change_in_parts_beyond_its_quota_is_answered(server: ControllerServer, forwarded: bool) -> None:
+    """A broker that never had the answer to one client's request would lose those of all others."""
+    everybody = (EntityData(entity_type="user", entity_name=None),)
+    rate = OpData(key="controller_mutation_rate", value=0.01, remove=False)
+    request = CreateTopicsRequest(
+        topics=tuple(creatable(f"t-{number}", 1, 1) for number in range(2 * TOPICS_PER_PART)),
+        timeout=timedelta(seconds=1),
+        validate_only=False,
+    )
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        channel.request(
+            AlterClientQuotasRequest(entries=(EntryData(entity=everybody, ops=(rate,)),), validate_only=False)
+        )
+        if forwarded:
+            reply = channel.request(
+                EnvelopeRequest(
+                    request_data=frame_of(request, 1),
+                    request_principal=ALICE,
+                    client_host_address=b"\x7f\0\0\1",
+                )
+            )
+            _, answer = decode_response(request, reply.response_data)
+        else:
+            answer = channel.request(request)
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes == [ErrorCode.none] + [ErrorCode.throttling_quota_exceeded] * (2 * TOPICS_PER_PART - 1)
+    assert timedelta(seconds=80) < answer.throttle_time <= timedelta(seconds=89)
 
 
 def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerServer) -> None:
