@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from executor.records.examination import Demands
-from sparklog.config import BrokerConfig, TopicConfig, topic_config
+from sparklog.config import BrokerConfig, TopicConfig, checked_topic_config, topic_config
 from sparklog.config.dynamic import with_dynamic
 from sparklog.config.throttled_replicas import ThrottledReplicas
 from sparklog.metadata.image import MetadataImage
@@ -83,7 +83,7 @@ class TopicSettings:
 
     def __init__(self, config: BrokerConfig) -> None:
         """Begin with what a broker was started with."""
-        self.defaults = PartitionSettings.of(topic_config(config, {}))
+        self.defaults = PartitionSettings.of(checked_topic_config(config, {}))
         self._started_with: Final = config
         self._config = config
         self._own: dict[str, PartitionSettings] = {}

@@ -5,7 +5,7 @@ from sparklog.config.controller_keys import SnapshotLimits
 from sparklog.config.definition import ConfigError, ConfigKey, ConfigType
 from sparklog.config.listeners import HostPort
 from sparklog.config.properties import PropertiesError, read_properties
-from sparklog.config.topic import TOPIC_KEYS, TopicConfig, topic_config
+from sparklog.config.topic import TOPIC_KEYS, TopicConfig, checked_topic_config, topic_config
 
 __all__ = [
     "BROKER_KEYS",
@@ -18,6 +18,7 @@ __all__ = [
     "PropertiesError",
     "SnapshotLimits",
     "TopicConfig",
+    "checked_topic_config",
     "read_properties",
     "topic_config",
 ]

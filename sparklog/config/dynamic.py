@@ -16,7 +16,7 @@ from typing import Any, Final
 from sparklog.config.broker import BROKER_ATTRIBUTES, BROKER_KEYS, BrokerConfig
 from sparklog.config.definition import ConfigError, find_key
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
-from sparklog.config.topic import TOPIC_SYNONYMS, topic_config
+from sparklog.config.topic import TOPIC_SYNONYMS, checked_topic_config
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = ["DYNAMIC_KEYS", "check_dynamic", "with_dynamic"]
@@ -41,8 +41,16 @@ DYNAMIC_KEYS: Final = (
 """Those of a topic's defaults which come first, quotas, and what bounds connections."""
 
 
-def check_dynamic(config: BrokerConfig, changes: Mapping[str, str | None]) -> None:
+def check_dynamic(
+    config: BrokerConfig,
+    changes: Mapping[str, str | None],
+    *,
+    of_all_brokers: Mapping[str, str],
+    own: Mapping[str, str],
+) -> None:
     """Refuse changes that a broker would not obey while it runs; `None` takes a value away.
+
+    With them it has the values that all brokers are told, and its `own`, over what it was started with.
 
     Raises:
         KafkaError: INVALID_REQUEST, as in Kafka, or INVALID_CONFIG for a key that does not exist.
@@ -58,9 +66,8 @@ def check_dynamic(config: BrokerConfig, changes: Mapping[str, str | None]) -> No
             f"Cannot update these configs dynamically: {', '.join(sorted(unchangeable))}",
         )
     try:
-        topic_config(
-            replace(config, **_parsed((name, text) for name, text in changes.items() if text is not None)), {}
-        )
+        _parsed((name, text) for name, text in changes.items() if text is not None)
+        checked_topic_config(with_dynamic(config, of_all_brokers, own), {})
         _check_somebody_may_connect(changes)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, error.message) from error

@@ -286,8 +286,10 @@ class TopicConfig:
 def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     """Return the configuration of a topic with these values of its own.
 
+    They may contradict the broker's, which change while there are topics (`checked_topic_config`).
+
     Raises:
-        ConfigError: an unknown key, a malformed value, or values that contradict each other.
+        ConfigError: an unknown key, or a malformed value.
     """
     values: dict[str, Any] = {}
     for name, text in overrides.items():
@@ -297,11 +299,20 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
     for name, synonyms in TOPIC_SYNONYMS.items():
         if synonyms and TOPIC_ATTRIBUTES[name] not in values:
             values[TOPIC_ATTRIBUTES[name]] = _fallback(synonyms, TOPIC_KEYS[name].unlimited, broker_values)
-    config = TopicConfig(
+    return TopicConfig(
         raw=dict(overrides),
         producer_id_expiration_ms=broker_config.producer_id_expiration_ms,
         **values,
     )
+
+
+def checked_topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """Return the configuration of a topic that is to be given these values, if it makes sense.
+
+    Raises:
+        ConfigError: as `topic_config`, or values that contradict each other.
+    """
+    config = topic_config(broker_config, overrides)
     max_compaction_lag_ms = config.max_compaction_lag_ms
     if max_compaction_lag_ms is not None and config.min_compaction_lag_ms > max_compaction_lag_ms:
         raise ConfigError(

@@ -39,7 +39,8 @@ class ClusterState:
         self, cluster_id: str, config: BrokerConfig, image: MetadataImage, partitions_per_decision: int
     ) -> None:
         self.cluster_id = cluster_id
-        self._started_with = self._config = config
+        self.started_with = self._config = config
+        """The configuration that all brokers have, whatever they were told since."""
         self._dynamic_defaults: Mapping[str, str] = {}
         self.image = image
         self.partitions_per_decision = partitions_per_decision
@@ -86,7 +87,7 @@ class ClusterState:
         dynamic_defaults = self.image.broker_configs(None)
         if dynamic_defaults is not self._dynamic_defaults:
             self._dynamic_defaults = dynamic_defaults
-            self._config = with_dynamic(self._started_with, dynamic_defaults, {})
+            self._config = with_dynamic(self.started_with, dynamic_defaults, {})
         return self._config
 
     @property

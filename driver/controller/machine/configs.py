@@ -25,7 +25,7 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
-from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, topic_config
+from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, checked_topic_config, topic_config
 from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
@@ -146,7 +146,12 @@ def _broker_records(
     old = cluster.image.broker_configs(broker_id)
     new = _checked(resource, new_values(resource, old))
     changes = _changes(resource, old, new)
-    check_dynamic(cluster.config, {record.name: record.value for record in changes})
+    check_dynamic(
+        cluster.started_with,
+        {record.name: record.value for record in changes},
+        of_all_brokers=new if broker_id is None else cluster.image.broker_configs(None),
+        own={} if broker_id is None else new,
+    )
     return list(changes)
 
 
@@ -158,7 +163,7 @@ def _topic_records(
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     old = cluster.image.topic_configs(name)
     new = _checked(resource, new_values(resource, old))
-    topic_config(cluster.config, new)
+    checked_topic_config(cluster.config, new)
     changes = _changes(resource, old, new)
     records: list[MetadataRecord] = list(changes)
     changed = {record.name for record in changes}

@@ -21,7 +21,7 @@ from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.mutation_quota import MutationQuota
 from driver.controller.machine.placement import Load, place, validate_manual_assignment
-from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, topic_config
+from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
@@ -163,7 +163,7 @@ def _config(cluster: ClusterState, topic: CreatableTopic) -> TopicConfig:
         raise KafkaError(
             ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(missing)}"
         )
-    return topic_config(cluster.config, {config.name: config.value or "" for config in topic.configs})
+    return checked_topic_config(cluster.config, {config.name: config.value or "" for config in topic.configs})
 
 
 def _partitions(cluster: ClusterState, topic: CreatableTopic, load: Load) -> list[PartitionRegistration]:

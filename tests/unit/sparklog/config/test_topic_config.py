@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.config import TOPIC_KEYS, BrokerConfig, ConfigError, topic_config
+from sparklog.config import TOPIC_KEYS, BrokerConfig, ConfigError, checked_topic_config, topic_config
 from sparklog.config.topic import TOPIC_ATTRIBUTES, TopicConfig
 from sparklog.storage.log_config import LogConfig
 
@@ -139,7 +139,7 @@ def test_topic_config_of_a_bad_value_is_refused_by_name(name: str, value: str, s
 def test_topic_config_with_contradicting_compaction_lags_is_refused() -> None:
     """As in Kafka: a record could otherwise be due before it may be touched."""
     with pytest.raises(ConfigError, match=r"max.compaction.lag.ms \(5\)"):
-        topic_config(DEFAULTS, {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+        checked_topic_config(DEFAULTS, {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
 def test_every_key_is_the_attribute_of_its_name() -> None:

@@ -190,3 +190,24 @@ def test_topic_follows_what_all_brokers_were_told(conversation: Conversation) ->
     alter(conversation, ("log.retention.ms", SET, "1234"), name="", resource_type=4)
     (created,) = conversation.create(creatable("late", 1, 1)).reply.topics
     assert {config.name: config.value for config in created.configs}["retention.ms"] == "1234"
+
+
+MIN_LAG, MAX_LAG = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+
+
+def test_what_a_broker_is_told_may_not_contradict_what_it_was_told_before(conversation: Conversation) -> None:
+    """Every topic that is made on top of it would be refused."""
+
+    def outcome(key: str, operation: int, value: str | None, name: str) -> ErrorCode:
+        decision = alter(conversation, (key, operation, value), name=name, resource_type=4)
+        code: ErrorCode = decision.reply.responses[0].error_code
+        return code
+
+    for name in ("0", ""):
+        assert outcome(MIN_LAG, SET, "2000", name) is ErrorCode.none
+        assert outcome(MAX_LAG, SET, "1000", name) is ErrorCode.invalid_request
+        assert outcome(MAX_LAG, SET, "3000", name) is ErrorCode.none
+        assert outcome(MIN_LAG, SET, "4000", name) is ErrorCode.invalid_request
+        image = conversation.image
+        told = image.broker_configs(int(name) if name else None)
+        assert (told[MIN_LAG], told[MAX_LAG]) == ("2000", "3000")
