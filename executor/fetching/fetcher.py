@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
@@ -70,6 +71,8 @@ class Fetcher:
         """Of the requests under way."""
         self._will_send_more = False
         self._task: asyncio.Task[None] | None = None
+        self._waking: asyncio.TimerHandle | None = None
+        """When the next of those that rest is fetched for again."""
         self._lags: dict[Replica, int] = {}
         """Records that those which lack some have yet to fetch, as of their last answers."""
         self.bytes_fetched = self.requests_answered = 0
@@ -98,6 +101,7 @@ class Fetcher:
 
     async def stop(self) -> None:
         """Stop fetching; returns when the task has ended."""
+        self._stop_waking()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -200,17 +204,37 @@ class Fetcher:
                     advice.error_code.name,
                 )
             rest_ms = self._fetches.taken(replica, advice, 0 if advice is None else monotonic_ms())
-            if records and advice is None and (rest_ms := self._rest_of(replica, len(records))) is not None:
-                self._fetches.rest(replica, monotonic_ms() + rest_ms)
             if rest_ms is not None:
                 self._rest(rest_ms)
+            elif records and advice is None:
+                self._hold_back(replica, len(records))
 
-    def _rest(self, rest_ms: int) -> None:
-        asyncio.get_running_loop().call_later(rest_ms / 1000, self._send_rested)
+    def _hold_back(self, replica: Replica, fetched_bytes: int) -> None:
+        """Have a replica rest that is to be fetched for no faster."""
+        rest_ms = self._rest_of(replica, fetched_bytes)
+        if rest_ms is not None:
+            self._fetches.rest(replica, monotonic_ms() + rest_ms)
+            self._rest(rest_ms)
+
+    def _rest(self, rest_ms: float) -> None:
+        loop = asyncio.get_running_loop()
+        wakes_s = loop.time() + rest_ms / 1000
+        if self._waking is None or wakes_s < self._waking.when():
+            self._stop_waking()
+            self._waking = loop.call_at(wakes_s, self._send_rested)
+
+    def _stop_waking(self) -> None:
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
 
     def _send_rested(self) -> None:
-        # A timer may be early by what its clock is rounded.
-        self._fetches.wake_rested(monotonic_ms() + 1)
+        self._waking = None
+        now_ms = monotonic_ms() + 1  # a timer may be early by what its clock is rounded
+        for replica in self._fetches.wake_rested(now_ms):
+            self._hold_back(replica, 0)  # others may have been fetched for meanwhile
+        if self._fetches.next_rested_ms < inf:
+            self._rest(max(self._fetches.next_rested_ms - now_ms, 1))
         self._changed.set()
         self._send_more()
 

@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 OPENED_TOGETHER: Final = 64
 """How many logs are opened or deleted side by side: enough for the threads that do it."""
+RECONFIGURED_TOGETHER: Final = 32
+"""How many topics obey their new configurations in a row: to read one takes long."""
 RETRY_INTERVAL_MS: Final = 1000
 """How often logs are tried again that the system would not open."""
 _LOGGED_ROLES: Final = 100
@@ -189,15 +191,19 @@ class Roles:
 
     async def _apply_configs(self, image: MetadataImage, topics: Iterable[str]) -> None:
         """Obey changed topic configurations; who has changed its role knows its own already."""
-        for name in topics:
-            topic = image.topics.by_name.get(name)
-            if topic is None:
-                continue
-            settings = self._settings.of(image, name)
-            async for part in in_slices(self._table.of_topic(topic.topic_id)):
-                for replica in part:
-                    if not replica.offline:
-                        replica.reconfigure(settings)
+        async for names in in_slices(topics, RECONFIGURED_TOGETHER):
+            for name in names:
+                await self._reconfigure(image, name)
+
+    async def _reconfigure(self, image: MetadataImage, name: str) -> None:
+        topic = image.topics.by_name.get(name)
+        if topic is None:
+            return
+        settings = self._settings.of(image, name)
+        async for part in in_slices(self._table.of_topic(topic.topic_id)):
+            for replica in part:
+                if not replica.offline:
+                    replica.reconfigure(settings)
 
     # --- which logs -----------------------------------------------------------------------------
 

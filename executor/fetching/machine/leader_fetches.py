@@ -274,12 +274,18 @@ class LeaderFetches:
         self._resting[replica.key] = until_ms
         self._leave_out(replica.key)
 
-    def wake_rested(self, now_ms: int) -> None:
-        """Ask again for those that have rested."""
-        if self._resting:
-            for key in [key for key, until_ms in self._resting.items() if until_ms <= now_ms]:
-                del self._resting[key]
-                self._due[key] = None
+    def wake_rested(self, now_ms: int) -> list["Replica"]:
+        """Ask again for those that have rested; return them."""
+        rested = [key for key, until_ms in self._resting.items() if until_ms <= now_ms]
+        for key in rested:
+            del self._resting[key]
+            self._due[key] = None
+        return [replica for key in rested if (replica := self.replicas.get(key)) is not None]
+
+    @property
+    def next_rested_ms(self) -> float:
+        """When the next of those that rest has rested; infinity if that is not known of any."""
+        return min(self._resting.values(), default=inf)
 
     def failed(self) -> int:
         """The connection is lost, or the leader refused; return how long to pause."""
