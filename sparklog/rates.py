@@ -78,7 +78,7 @@ class SampledRate:
         rate = self.rate(now_ms)
         if rate <= bound:
             return 0
-        return min(round((rate - bound) / bound * self._span_ms(now_ms)), MAX_THROTTLE_MS)
+        return round(min((rate - bound) / bound * self._span_ms(now_ms), MAX_THROTTLE_MS))
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether it is as if nothing had ever been recorded."""
@@ -133,7 +133,7 @@ class TokenBucket:
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """Return how long it takes until it is not overdrawn."""
         tokens = self._refilled(bound, now_ms)
-        return 0 if tokens >= 0 else min(round(-tokens / bound * 1000), MAX_THROTTLE_MS)
+        return 0 if tokens >= 0 else round(min(-tokens / bound * 1000, MAX_THROTTLE_MS))
 
     def is_idle(self, bound: float, now_ms: int) -> bool:
         """Whether it is as full as a new one."""

@@ -53,6 +53,8 @@ class ConnectionQuotas:
         self._open: Counter[str] = Counter()
         self._rate = SampledRate(windows)
         self._rates: dict[str, SampledRate] = {}
+        self._many_rates = _MANY
+        """With so many it is looked which of them are idle."""
 
     def exhausted(self, address: str, *, reserved: bool) -> str | None:
         """Return the quota that leaves no room for one more connection of `address`, `None` if there is room.
@@ -81,8 +83,9 @@ class ConnectionQuotas:
         bound = self.rate_of(address)
         if bound is None:
             return 0
-        if len(self._rates) >= _MANY:
+        if len(self._rates) >= self._many_rates:
             self._rates = {each: rate for each, rate in self._rates.items() if not rate.is_idle(now_ms)}
+            self._many_rates = max(_MANY, 2 * len(self._rates))  # or each connection looked at all of them
         rate = self._rates.setdefault(address, SampledRate(self._windows))
         rate.record(1, now_ms)
         held_back_ms = min(rate.throttle_ms(bound, now_ms), self._windows.window_ms)

@@ -249,7 +249,7 @@ class Dispatcher:
         """Return the response with the request's throttle time, and count its error codes."""
         count_error_codes(response, exchange.metrics.errors)
         if exchange.meter is not None:
-            exchange.throttle(exchange.meter.worked(exchange.local_s + perf_counter() - exchange.resumed_s))
+            exchange.throttle(exchange.meter.worked(exchange.worked_s))
         if not exchange.throttle_time:
             return response
         return throttled(exchange.route.codec, response, exchange.throttle_time)

@@ -110,6 +110,14 @@ class Exchange:
         """It is worked at from now on."""
         self.resumed_s = perf_counter()
 
+    @property
+    def worked_s(self) -> float:
+        """How long it was worked at as yet; it is being worked at now."""
+        work = self.work
+        if work is not None and work.resumed_s:
+            return self.local_s + work.worked_s + perf_counter() - work.resumed_s
+        return self.local_s + perf_counter() - self.resumed_s
+
     def throttle(self, throttle_ms: int) -> None:
         """Have the answer tell the client to hold back, and the connection see to it."""
         throttle_time = timedelta(milliseconds=throttle_ms)

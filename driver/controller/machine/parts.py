@@ -100,7 +100,7 @@ _DIVISIONS: Final[dict[type[Any], _Division]] = {
 def parts_of(request: Any) -> Generator[None, None, Sequence[Any]]:
     """Return requests that together ask for what `request` does; itself, if it is small or indivisible.
 
-    Yields after each item.
+    Yields after each piece of an item.
     """
     division = _DIVISIONS.get(type(request))
     asked = None if division is None else getattr(request, division.asked)
@@ -108,8 +108,8 @@ def parts_of(request: Any) -> Generator[None, None, Sequence[Any]]:
         return [request]
     together: dict[Hashable, list[Any]] = {}
     for item in asked:
-        yield
         for piece in division.pieces(item):
+            yield
             together.setdefault(division.key(piece), []).append(piece)
     parts: list[list[Any]] = [[]]
     part_size = 0

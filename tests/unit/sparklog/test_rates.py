@@ -96,3 +96,12 @@ def test_producers_at_full_speed_get_what_they_may_have_over_a_minute(
         # 200 MB/s for each, and half a millisecond from one request to the next.
         may_send_ms[sender] = now + 0.5 + size / 200_000 + rate.throttle_ms(bound, int(now))
     assert 0.92 * bound <= sent / 60 <= 1.05 * bound
+
+
+@pytest.mark.parametrize("bound", [1e-9, 5e-324])
+def test_throttle_time_of_the_smallest_bounds_is_the_longest(bound: float) -> None:
+    """Any number above 0 is a quota; what divides by it must not end every request of its client."""
+    rate, bucket = SampledRate(WINDOWS), TokenBucket(WINDOWS)
+    rate.record(1000, 0)
+    bucket.record(1000, bound, 0)
+    assert rate.throttle_ms(bound, 0) == bucket.throttle_ms(bound, 0) == MAX_THROTTLE_MS

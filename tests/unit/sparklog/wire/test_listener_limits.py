@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+from unittest.mock import patch
 
-from sparklog.rates import QuotaWindows
+from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire.admission import OPEN
 from sparklog.wire.channel import Channel
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -260,3 +261,21 @@ def test_sockets_have_the_buffers_and_the_backlog_that_are_configured() -> None:
             channel.close()
 
     run(scenario())
+
+
+def test_connection_is_not_looked_at_with_those_of_all_other_addresses() -> None:
+    """An IPv6 network has more addresses than a loop has time; each may connect as often as it may."""
+    addresses, looks = 3_000, 0
+    is_idle = SampledRate.is_idle
+
+    def counted(rate: SampledRate, now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_idle(rate, now_ms)
+
+    quotas = ConnectionQuotas()
+    quotas.rate_of = lambda address: 10.0
+    with patch.object(SampledRate, "is_idle", counted):
+        for number in range(addresses):
+            assert quotas.held_back_ms(f"fd00::{number:x}", 0) == 0
+    assert looks <= 2 * addresses

@@ -1,7 +1,9 @@
 """A client that is to hold back is answered at once, and then not heard; others are heard as ever."""
 
 import asyncio
+import time
 from datetime import timedelta
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection import Connection
 from sparklog.wire.frames import encode_response_frame, request_codec
 from sparklog.wire.requests import NO_RESPONSE, Api, EncodedBody, RawResponse, Request, Steps, Throttled
+from sparklog.wire.turns import SHARE_S
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     Metered,
@@ -192,5 +195,36 @@ def test_meter_hears_what_a_request_took_in_all() -> None:
             client.send(heartbeat())
             await client.receive()
             assert meter.worked_s == listener.metrics.of("Heartbeat").local_s
+
+    run(scenario())
+
+
+def test_client_is_not_charged_for_the_turns_of_others() -> None:
+    """Who asks for much is answered in many turns; what others do in between is not his."""
+    charged_s: list[float] = []
+    others_s = 0.05
+
+    class Charged(Metered):
+        def worked(self, worked_s: float) -> int:
+            charged_s.append(worked_s)
+            return 0
+
+    def in_turns(request: Request) -> Steps:
+        for _ in range(3):
+            ended_s = perf_counter() + SHARE_S
+            while perf_counter() < ended_s:
+                pass
+            asyncio.get_running_loop().call_soon(time.sleep, others_s)
+            yield
+        return heartbeat_response()
+
+    async def scenario() -> None:
+        apis = {ApiKey.HEARTBEAT: Api(0, 4, in_turns)}
+        async with serving(apis, admission=OPEN._replace(meter=lambda request: Charged(0))) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat())
+            await client.receive()
+            told, measured = charged_s
+            assert told <= measured
 
     run(scenario())

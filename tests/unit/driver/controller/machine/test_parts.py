@@ -1,11 +1,17 @@
 """Changes of very many topics: decided part by part, answered as one."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.alter_partition.v3 import request as alter_partition
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest, BrokerState
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kio.schema.assign_replicas_to_dirs.v0 import request as assign
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
@@ -165,3 +171,17 @@ def test_parts_beyond_the_partitions_of_one_request_are_refused() -> None:
         ("a", ErrorCode.policy_violation),
         ("b", ErrorCode.policy_violation),
     ]
+
+
+def test_partitions_of_one_topic_are_divided_in_steps() -> None:
+    """A topic of a million partitions is divided while others are answered."""
+    pieces = 40
+    wanted = ReassignableTopic(
+        name="t",
+        partitions=tuple(
+            ReassignablePartition(partition_index=number, replicas=(0,))
+            for number in range(pieces * TOPICS_PER_PART)
+        ),
+    )
+    request = AlterPartitionReassignmentsRequest(timeout=timedelta(seconds=1), topics=(wanted,))
+    assert sum(1 for _ in parts_of(request)) >= 2 * pieces  # each is cut, and then put into a part
