@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from sparklog.metrics.registry import MetricRegistry
 from sparklog.wire.guard import decode_entity
 
 __all__ = ["Answer", "LongestStep", "counted_steps", "decoded_memory_bytes", "exchange", "peak_memory_bytes"]
@@ -83,15 +84,20 @@ class LongestStep:
         if frame.f_code is _RUN:
             since.calls = 0
             return
+        if frame.f_code is _READ:
+            since.calls = None
+            return
         calls = getattr(since, "calls", None)
         if calls is None:
-            return  # this thread runs no loop
+            return  # this thread runs no loop, or reads its figures
         since.calls = calls = calls + 1
         if calls > self.calls:
             self.calls = calls
 
 
 _RUN: Final = asyncio.Handle._run.__code__
+_READ: Final = MetricRegistry.read.__code__
+"""Broker and controller read all their figures once a second, in a step that no request has a part in."""
 
 
 @contextlib.contextmanager
