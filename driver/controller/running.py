@@ -21,11 +21,13 @@ from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, St
 __all__ = ["Running", "listener_table"]
 
 _CLIENT_APIS: Final = frozenset(CLIENT_VERSIONS) - {
+    ApiKey.DESCRIBE_QUORUM,
     ApiKey.FETCH,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
 }
-"""What clients ask here. Fetch is what brokers follow the metadata log by, and they tell of themselves."""
+"""What clients ask here, and can wait for. Fetch is what brokers follow the metadata log by, and they tell of
+themselves; and whoever asks about the quorum wants to know why there is no majority yet."""
 
 logger = logging.getLogger(__name__)
 
