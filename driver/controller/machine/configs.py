@@ -104,8 +104,9 @@ def _alter(
             if times_named[key] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
             changed = _resource_records(cluster, resource, new_values)
-            if not validate_only:
+            if changed and not validate_only:
                 records += changed
+                _log_changes(resource, changed)
         except KafkaError as error:
             error_code, message = error.error_code, error.message
         answers[key] = answer_type(
@@ -185,10 +186,6 @@ def _checked(resource: Any, new: dict[str, str]) -> dict[str, str]:
 
 def _changes(resource: Any, old: Mapping[str, str], new: Mapping[str, str]) -> list[ConfigRecord]:
     changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-    if changed:
-        kind = ResourceType(resource.resource_type).name.lower()
-        name = resource.resource_name or "<default>"
-        logger.info("Configuration of %s %s changes: %s", kind, name, {key: new.get(key) for key in changed})
     return [
         ConfigRecord(
             resource_type=resource.resource_type,
@@ -198,6 +195,12 @@ def _changes(resource: Any, old: Mapping[str, str], new: Mapping[str, str]) -> l
         )
         for key in changed
     ]
+
+
+def _log_changes(resource: Any, records: Sequence[MetadataRecord]) -> None:
+    changes = {record.name: record.value for record in records if isinstance(record, ConfigRecord)}
+    kind = ResourceType(resource.resource_type).name.lower()
+    logger.info("Configuration of %s %s changes: %s", kind, resource.resource_name or "<default>", changes)
 
 
 def _apply(cluster: ClusterState, resource_type: int, config: AlterableConfig, old: str | None) -> str | None:

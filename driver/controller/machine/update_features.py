@@ -56,8 +56,14 @@ def update_features(cluster: ClusterState, request: UpdateFeaturesRequest) -> De
     except KafkaError as error:
         records, error_code, message = [], error.error_code, error.message
         logger.info("UpdateFeatures is refused: %s", error)
+    if request.validate_only:
+        records = []
+    for record in records:
+        if isinstance(record, FeatureLevelRecord):
+            present = cluster.image.features.get(record.name, 0)
+            logger.warning("Feature %s goes from level %d to %d", record.name, present, record.feature_level)
     return Decision(
-        [] if request.validate_only else records,
+        records,
         unthrottled(UpdateFeaturesResponse, error_code=error_code, error_message=message),
     )
 
@@ -76,7 +82,6 @@ def _decide(cluster: ClusterState, update: FeatureUpdateKey) -> list[MetadataRec
     records: list[MetadataRecord] = []
     if name == ELIGIBLE_LEADER_REPLICAS_FEATURE:
         records += _without_eligible_replicas(cluster, update) if level == 0 else _with_them(cluster)
-    logger.warning("Feature %s goes from level %d to %d", name, present, level)
     return [FeatureLevelRecord(name=name, feature_level=level), *records]
 
 

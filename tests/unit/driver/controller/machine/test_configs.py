@@ -1,5 +1,6 @@
 """Topic configurations: changed whole, or refused whole."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -211,3 +212,15 @@ def test_what_a_broker_is_told_may_not_contradict_what_it_was_told_before(conver
         image = conversation.image
         told = image.broker_configs(int(name) if name else None)
         assert (told[MIN_LAG], told[MAX_LAG]) == ("2000", "3000")
+
+
+def test_change_that_is_not_made_is_not_logged(
+    conversation: Conversation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reads the log after an accident looks for what was changed."""
+    caplog.set_level(logging.INFO)
+    alter(conversation, ("retention.ms", SET, "5000"), validate_only=True)
+    alter(conversation, ("log.dirs", SET, "/elsewhere"), name="", resource_type=4)
+    assert "changes" not in caplog.text
+    alter(conversation, ("retention.ms", SET, "5000"))
+    assert "Configuration of topic t changes: {'retention.ms': '5000'}" in caplog.text
