@@ -3,9 +3,14 @@
 Nodes name metrics as `sparklog/telemetry/otlp.py` says, and mean them by Kafka's names. Clients name them as
 KIP-714 says, `org.apache.kafka.producer.connection.count`; these become types of the group "client".
 What is in none of the forms that are understood is left out.
+
+A client's bytes are anybody's. A kilobyte of them can expand to millions of empty messages, or of figures of
+one name, so what is looked at is bounded as well as what is kept: all of this holds Python's one lock, for
+which the controller's loop waits.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -19,6 +24,11 @@ __all__ = ["client_figures", "node_figures"]
 
 _TYPE: Final = ":type="
 CLIENT_GROUP: Final = "client"
+MAX_LOOKED_AT: Final = 4_000
+"""How many resources, scopes, metrics and points of one client's push are looked at."""
+MAX_TAGS: Final = 32
+MAX_TEXT_CHARACTERS: Final = 64 << 10
+"""How long the names and tags of one client's figures are together."""
 
 
 def node_figures(metrics: bytes) -> dict[MetricName, float]:
@@ -31,22 +41,25 @@ def node_figures(metrics: bytes) -> dict[MetricName, float]:
 
 
 def client_figures(metrics: bytes, limit: int) -> dict[MetricName, float]:
-    """Return the figures that a client has sent, `limit` of them at most.
+    """Return the figures that a client has sent, `limit` of them at most, and no more text than is bearable.
 
     Raises:
         google.protobuf.message.DecodeError: it is no OTLP.
     """
     values: dict[MetricName, float] = {}
-    for metric, points in _metrics(MetricsData.FromString(metrics)):
-        for point in points:
-            if len(values) >= limit:
-                return values
-            tags = _tags(point)
-            if hasattr(point, "as_double"):
-                values[MetricName(CLIENT_GROUP, metric.name, None, tags)] = _number(point)
-            elif point.count:
-                values[MetricName(CLIENT_GROUP, metric.name, None, tags, COUNT)] = float(point.count)
-                values[MetricName(CLIENT_GROUP, metric.name, None, tags, MEAN)] = point.sum / point.count
+    characters_left = MAX_TEXT_CHARACTERS
+    for name, point in islice(_client_points(MetricsData.FromString(metrics)), MAX_LOOKED_AT):
+        if point is None or len(point.attributes) > MAX_TAGS:
+            continue
+        tags = _tags(point)
+        characters_left -= len(name) + sum(len(key) + len(value) for key, value in tags)
+        if len(values) >= limit or characters_left < 0:
+            break
+        if hasattr(point, "as_double"):
+            values[MetricName(CLIENT_GROUP, name, None, tags)] = _number(point)
+        elif point.count:
+            values[MetricName(CLIENT_GROUP, name, None, tags, COUNT)] = float(point.count)
+            values[MetricName(CLIENT_GROUP, name, None, tags, MEAN)] = point.sum / point.count
     return values
 
 
@@ -69,11 +82,17 @@ def _node_samples(data: Any) -> Iterator[Sample]:
                         yield Sample(name, known.kind, Summary(point.count, point.sum, quantiles))
 
 
-def _metrics(data: Any) -> Iterator[tuple[Any, Any]]:
+def _client_points(data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the data points by the names of their metrics, and None for all that they are wrapped in."""
     for resource in data.resource_metrics:
+        yield "", None
         for scope in resource.scope_metrics:
+            yield "", None
             for metric in scope.metrics:
-                yield metric, _points(metric)
+                name = metric.name
+                yield name, None
+                for point in _points(metric):
+                    yield name, point
 
 
 def _points(metric: Any) -> Any:

@@ -20,6 +20,8 @@ __all__ = ["Push", "TelemetryIntake"]
 MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 32 << 20
 MAX_EXPANDED_BYTES: Final = 16 << 20
+MAX_EXPANDED_BYTES_OF_CLIENTS: Final = 1 << 20
+"""Much less, since a kilobyte expands to as much, and reading it takes hundreds of times the memory."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class TelemetryIntake:
         self._brokers = brokers
         self._clients = clients
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[UUID, Push] = OrderedDict()
+        self._waiting: OrderedDict[tuple[BrokerId | None, UUID], Push] = OrderedDict()
+        """A client that pushes under a node's id takes no place but its own."""
         self._waiting_bytes = 0
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="sparklog telemetry", daemon=True)
@@ -65,9 +68,10 @@ class TelemetryIntake:
     def take(self, push: Push) -> None:
         """Have the push read; takes no time."""
         with self._changed:
-            before = self._waiting.pop(push.client_instance_id, None)
+            key = push.node_id, push.client_instance_id
+            before = self._waiting.pop(key, None)
             self._waiting_bytes += len(push.metrics) - (0 if before is None else len(before.metrics))
-            self._waiting[push.client_instance_id] = push
+            self._waiting[key] = push
             while len(self._waiting) > MAX_WAITING or self._waiting_bytes > MAX_WAITING_BYTES:
                 self._take_oldest()
             self._changed.notify()
@@ -96,7 +100,8 @@ class TelemetryIntake:
         # Loads protobuf: not before somebody pushes, and not on the controller's loop.
         from driver.monitoring.otlp_decoding import client_figures, node_figures
 
-        metrics = bytes(decompress(Codec(push.compression_type), push.metrics, MAX_EXPANDED_BYTES))
+        limit = MAX_EXPANDED_BYTES_OF_CLIENTS if push.node_id is None else MAX_EXPANDED_BYTES
+        metrics = bytes(decompress(Codec(push.compression_type), push.metrics, limit))
         if push.node_id is not None:
             self._brokers.received(push.node_id, node_figures(metrics), push.received_at_ms)
         elif push.is_terminating:

@@ -1,5 +1,6 @@
 """What comes in by PushTelemetry, and whose it is taken for."""
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,13 @@ from driver.monitoring.client_metrics import (
     ClientMetrics,
     ClientSample,
 )
-from driver.monitoring.telemetry_intake import MAX_WAITING, MAX_WAITING_BYTES, Push, TelemetryIntake
+from driver.monitoring.telemetry_intake import (
+    MAX_EXPANDED_BYTES_OF_CLIENTS,
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    Push,
+    TelemetryIntake,
+)
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
@@ -140,7 +147,7 @@ def test_intake_reads_what_nodes_and_clients_push_and_survives_what_is_no_teleme
     assert threading.active_count() < 50
 
 
-@pytest.mark.parametrize("size_bytes", [10, 1 << 20])
+@pytest.mark.parametrize("size_bytes", [10, 1 << 19])
 def test_pushes_that_wait_are_bounded_and_the_newest_are_read(size_bytes: int) -> None:
     """Ten thousand clients that push a megabyte each at once must not take the controller's memory."""
     clients = ClientMetrics()
@@ -183,3 +190,88 @@ def test_client_that_pushes_thousands_of_figures_has_so_many_kept() -> None:
         metric.name = f"m{number}"
         metric.gauge.data_points.add(as_int=number)
     assert len(client_figures(data.SerializeToString(), MAX_FIGURES_EACH)) == MAX_FIGURES_EACH
+
+
+def bomb(field: str, count: int) -> bytes:
+    """Return OTLP whose size is in what it repeats, which compresses to nothing."""
+    data = MetricsData()
+    resource = data.resource_metrics.add()
+    metric = resource.scope_metrics.add().metrics.add()
+    metric.name = "m"
+    metric.gauge.data_points.add(as_int=1)
+    if field == "resources":
+        return b"\x0a\x00" * count + data.SerializeToString()
+    if field == "tags":
+        metric.gauge.data_points[0].ClearField("as_int")
+        for _ in range(count):
+            metric.gauge.data_points[0].attributes.add()
+    else:
+        for _ in range(count):
+            metric.gauge.data_points.add()
+    return data.SerializeToString()
+
+
+@pytest.mark.parametrize("field", ["resources", "points", "tags"])
+def test_client_that_pushes_much_of_nothing_is_looked_at_no_further(field: str) -> None:
+    """The thread that reads it holds the lock that the controller's loop needs for its heartbeats: a kilobyte
+    that expanded to 16 MiB held it half of the time for half a minute."""
+    from driver.monitoring import otlp_decoding
+
+    seen = 0
+
+    def count_calls(frame: Any, event: str, argument: Any) -> None:
+        nonlocal seen
+        if frame.f_code.co_filename == otlp_decoding.__file__:
+            seen += 1
+
+    metrics = bomb(field, 100 * otlp_decoding.MAX_LOOKED_AT)
+    sys.setprofile(count_calls)
+    try:
+        otlp_decoding.client_figures(metrics, MAX_FIGURES_EACH)
+    finally:
+        sys.setprofile(None)
+    assert 0 < seen < 40 * otlp_decoding.MAX_LOOKED_AT
+
+
+def test_client_s_long_names_are_not_kept() -> None:
+    """Names of a megabyte, five hundred of them from five hundred clients, would be the driver's memory."""
+    from driver.monitoring.otlp_decoding import MAX_TEXT_CHARACTERS, client_figures
+
+    data = MetricsData()
+    metrics = data.resource_metrics.add().scope_metrics.add().metrics
+    for name in ("short", "x" * MAX_TEXT_CHARACTERS):
+        metric = metrics.add()
+        metric.name = name
+        metric.gauge.data_points.add(as_int=1)
+    figures = client_figures(data.SerializeToString(), MAX_FIGURES_EACH)
+    assert [name.type for name in figures] == ["short"]
+
+
+def test_client_s_push_that_expands_to_megabytes_is_not_read() -> None:
+    """Reading takes hundreds of times the memory of what is read."""
+    clients = ClientMetrics()
+    intake = TelemetryIntake(BrokerMetrics(), clients)
+    data = MetricsData()
+    data.resource_metrics.add().schema_url = "x" * MAX_EXPANDED_BYTES_OF_CLIENTS
+    compressed = compress(Codec.ZSTD, data.SerializeToString())
+    intake.take(pushed(1, compressed)._replace(compression_type=int(Codec.ZSTD)))
+    intake.take(pushed(2, b""))
+    intake.start()
+    try:
+        wait_for(clients.latest, "the push after it")
+    finally:
+        intake.stop()
+    assert set(clients.latest()) == {UUID(int=2)}
+
+
+def test_client_under_a_node_s_id_does_not_take_the_node_s_place() -> None:
+    """Whoever has learnt an incarnation id could keep a broker's figures from being read."""
+    brokers = BrokerMetrics()
+    intake = TelemetryIntake(brokers, ClientMetrics())
+    intake.take(pushed(1, LEADERS, node_id=3))
+    intake.take(pushed(1, b""))
+    intake.start()
+    try:
+        wait_for(brokers.latest, "the node's figures")
+    finally:
+        intake.stop()
