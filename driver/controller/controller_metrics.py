@@ -3,6 +3,7 @@
 Everything is kept for other purposes already, so that a reading takes no longer with 10,000 partitions.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -24,6 +25,8 @@ __all__ = ["ControllerMetrics"]
 
 INTERVAL_MS: Final = 1_000
 
+logger = logging.getLogger(__name__)
+
 
 class ControllerMetrics:
     """The instruments of the controller; belongs to its loop."""
@@ -40,6 +43,8 @@ class ControllerMetrics:
         self._committed_offset: Offset | None = None
         self._committed_ms = 0
         """Since when that is what is committed, as far as `tick` has seen."""
+        self._failed = False
+        """Whether it was said that figures cannot be read."""
         self._registry.add_source(self.requests.samples)
         self._registry.add_source(self._samples)
         self._registry.add_source(ProcessFigures(descriptors).samples)
@@ -52,9 +57,20 @@ class ControllerMetrics:
         self._active_controller = active_controller
 
     def tick(self, late_s: float) -> None:
-        """Time has passed, `late_s` more than was asked for; read what is there, once a second."""
+        """Time has passed, `late_s` more than was asked for; read what is there, once a second.
+
+        Whatever fails costs figures, and never the loop that calls this.
+        """
         self._queue_time.record(late_s)
         now_ms = monotonic_ms()
+        try:
+            self._read(now_ms)
+        except Exception:  # the cluster would have no controller for want of a figure
+            if not self._failed:
+                logger.exception("The controller's figures cannot be read; that is tried again")
+            self._failed = True
+
+    def _read(self, now_ms: int) -> None:
         active = self._active_controller()
         if active is not None and self._committed_offset != active.quorum.high_watermark:
             self._committed_offset, self._committed_ms = active.quorum.high_watermark, now_ms
