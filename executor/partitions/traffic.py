@@ -33,7 +33,6 @@ _USUAL_ERRORS: Final = frozenset(
         ErrorCode.kafka_storage_error,
         ErrorCode.offset_out_of_range,
         ErrorCode.unsupported_compression_type,
-        ErrorCode.not_enough_replicas,
     }
 )
 """What clients cope with, or what has a metric of its own (Kafka's ReplicaManager has such a list, too)."""
@@ -129,9 +128,9 @@ class BrokerTraffic:
             traffic = self._topics[topic] = TopicTraffic(topic, self)
         return traffic
 
-    def forget(self, topic: str) -> None:
-        """This broker has nothing more of the topic."""
-        self._topics.pop(topic, None)
+    def forget_all_but(self, is_there: Callable[[str], bool]) -> None:
+        """This broker has nothing more of the topics that are not there."""
+        self._topics = {topic: traffic for topic, traffic in self._topics.items() if is_there(topic)}
 
 
 _READ: Final[Mapping[Metric, Callable[[TopicTraffic], int]]] = {
@@ -199,9 +198,7 @@ class TrafficMeters:
         """Tell of those that had the most traffic since the last choice, and of nothing that is gone."""
         weights, self._weights = self._weights, {}
         self._topics = {topic: sums for topic, sums in self._topics.items() if self._has_topic(topic)}
-        for topic in weights:
-            if not self._has_topic(topic):
-                self._traffic.forget(topic)
+        self._traffic.forget_all_but(self._has_topic)
         candidates = {*self._topics, *(topic for topic in weights if self._has_topic(topic))}
         if len(candidates) > TOPICS_TOLD:
             told = heapq.nlargest(

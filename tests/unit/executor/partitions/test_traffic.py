@@ -75,6 +75,20 @@ def test_topics_that_are_gone_are_told_no_more() -> None:
     assert values[server.BYTES_IN.of()] == 20
 
 
+def test_topic_that_was_idle_before_it_was_deleted_is_forgotten() -> None:
+    """A cluster that makes a topic for each job would hold something of every one of them for ever."""
+    traffic, there = BrokerTraffic(), {"t"}
+    meters = TrafficMeters(traffic, lambda topic: topic in there)
+    first = traffic.of("t")
+    first.produced(1, 10)
+    figures(meters.samples(0))
+    figures(meters.samples(CHOICE_INTERVAL_MS))
+    assert traffic.of("t") is first
+    there.remove("t")
+    figures(meters.samples(2 * CHOICE_INTERVAL_MS))
+    assert traffic.of("t") is not first
+
+
 def test_unusual_errors_count_as_failed_requests() -> None:
     """That a partition has moved is a client's daily bread; a broker at its wits' end is not."""
     traffic = BrokerTraffic()
@@ -82,9 +96,10 @@ def test_unusual_errors_count_as_failed_requests() -> None:
     topic.produce_failed(KafkaError(ErrorCode.not_leader_or_follower, ""), 1)
     topic.produce_failed(KafkaError(ErrorCode.unknown_server_error, ""), 1)
     topic.produce_failed(KafkaError(ErrorCode.out_of_order_sequence_number, ""), 1)
+    topic.produce_failed(KafkaError(ErrorCode.not_enough_replicas, ""), 1)
     topic.fetched(0, ErrorCode.offset_out_of_range, by_follower=False)
     topic.fetched(0, ErrorCode.unknown_server_error, by_follower=False)
     values = figures(TrafficMeters(traffic, lambda topic: True).samples(0))
-    assert values[server.FAILED_PRODUCE_REQUESTS.of()] == 2
+    assert values[server.FAILED_PRODUCE_REQUESTS.of()] == 3
     assert values[server.INVALID_SEQUENCE.of()] == 1
     assert values[server.FAILED_FETCH_REQUESTS.of()] == 1
