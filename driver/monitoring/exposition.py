@@ -11,7 +11,7 @@ Sinks get a name for each attribute: `broker.0.kafka.server.BrokerTopicMetrics.B
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from driver.monitoring.broker_metrics import ReceivedMetrics
@@ -172,10 +172,11 @@ def _escaped(value: str) -> str:
 def for_sinks(node: str, values: Mapping[MetricName, float]) -> Iterator[str]:
     """Yield a line of name, tab and value for each figure of a node."""
     for name, value in values.items():
-        yield f"{_sink_name(node, name)}\t{value!r}"
+        if math.isfinite(value):  # Java has other words for the others
+            yield f"{_sink_name(node, name)}\t{value!r}"
 
 
-@cache
+@lru_cache(maxsize=_LINES_KEPT)  # topics come and go
 def _sink_name(node: str, name: MetricName) -> str:
     parts = [node if node == CONTROLLER else f"broker.{node}", name.group, name.type]
     if name.name is not None:

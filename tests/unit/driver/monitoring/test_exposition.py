@@ -1,5 +1,6 @@
 """Figures as Prometheus and Spark's sinks read them."""
 
+import math
 import re
 
 import pytest
@@ -84,3 +85,9 @@ def test_sinks_get_names_that_are_files_everywhere() -> None:
     assert list(for_sinks(CONTROLLER, {server.RAFT_EPOCH.of(): 2})) == [
         "controller.kafka.server.raft-metrics.current-epoch\t2"
     ]
+
+
+def test_figure_that_is_no_number_is_not_given_to_sinks() -> None:
+    """Java reads neither `nan` nor `inf`: it would refuse all the others, too."""
+    values = {server.RAFT_EPOCH.of(): 2, server.RAFT_LEADER.of(): math.nan, server.MAX_LAG.of(): math.inf}
+    assert len(list(for_sinks("1", values))) == 1
