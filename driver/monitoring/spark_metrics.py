@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from driver.monitoring import java
 from driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
 from driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
+from driver.spark.calls import JVM_GONE, answered, is_stopped
 from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
 from sparklog.clocks import wall_clock_ms
 from sparklog.metrics import process
@@ -68,16 +68,32 @@ class SparkMetrics:
         try:
             figures = self._attached()
             try:
-                while not self._stopping.wait(REFRESH_S):
-                    self._put(figures)
+                self._put_until_stopped(figures)
             finally:
-                with contextlib.suppress(Py4JError, OSError):
+                with contextlib.suppress(*JVM_GONE):
                     figures.detach()
         except CompilationError as error:
             logger.warning("Spark's metrics system has none of the cluster's figures: %s", error)
-        except (Py4JError, OSError, NoPlaceError) as error:  # the application ends, or its JVM is gone
+        except (*JVM_GONE, NoPlaceError) as error:  # the application ends, or its JVM is gone
             if not self._stopping.is_set():
                 logger.info("Spark's metrics system gets no more figures: %s", error)
+
+    def _put_until_stopped(self, figures: Any) -> None:
+        """Put what there is once a second; whatever fails is a second's figures less.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        failed = False
+        while not self._stopping.wait(REFRESH_S):
+            try:
+                answered(lambda: self._put(figures))
+            except Exception as error:
+                if self._stopping.is_set() or (isinstance(error, JVM_GONE) and is_stopped(self._context)):
+                    raise
+                level = logging.DEBUG if failed else logging.WARNING
+                failed = True
+                logger.log(level, "Spark's metrics system has the cluster's old figures", exc_info=error)
 
     def _attached(self) -> Any:
         source = files(java).joinpath("ClusterFigures.java").read_text()
@@ -85,10 +101,12 @@ class SparkMetrics:
         if java_context is None:
             raise NoPlaceError("the application has ended")
         user_interface = java_context.sc().ui()
-        figures = instance_of(
-            self._context,
-            compiled(self._context, _CLASS, source),
-            None if user_interface.isEmpty() else user_interface.get(),
+        figures = answered(
+            lambda: instance_of(
+                self._context,
+                compiled(self._context, _CLASS, source),
+                None if user_interface.isEmpty() else user_interface.get(),
+            )
         )
         figures.attach()
         return figures

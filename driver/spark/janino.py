@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
+from driver.spark.calls import is_connection_lost
+
 __all__ = ["CompilationError", "NoPlaceError", "compiled", "instance_of"]
 
 JavaObject: TypeAlias = Any
@@ -33,6 +35,7 @@ def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
 
     Raises:
         CompilationError: it does not compile.
+        Py4JError: the call's connection was lost, or the JVM is gone.
     """
     java_virtual_machine: Any = context._jvm
     try:
@@ -41,6 +44,8 @@ def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
         compiler.cook(source)
         return compiler.getClassLoader().loadClass(class_name)
     except Exception as error:  # py4j's, or a TypeError where there is no Janino
+        if is_connection_lost(error):
+            raise
         cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
         raise CompilationError(f"{class_name} cannot be compiled by Spark's Janino: {cause}") from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import InheritableThread, SparkContext
 
 from driver.controller.server import ControllerServer
-from driver.spark.calls import JVM_GONE, answered
+from driver.spark.calls import JVM_GONE, answered, is_stopped
 from driver.spark.rack import Rack
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TabThread"]
 
 DETACH_WITHIN_S: Final = 2.0
+RETRY_S: Final = 5.0
 MAX_IMAGES_BEHIND: Final = 200
 """Images that are not looked at yet; of more than these in a second, events may be missing."""
 
@@ -78,8 +79,7 @@ class TabThread:
             )
             with contextlib.closing(self._tab):
                 if self._tab.attach():
-                    tab = self._tab
-                    answered(lambda: tab.serve(self._stopping))
+                    self._serve(self._tab)
                 else:
                     self._end_subscription()
                     self._stopping.wait()
@@ -90,6 +90,21 @@ class TabThread:
             logger.exception("The Log tab is refreshed no more")
         finally:
             self._end_subscription()
+
+    def _serve(self, tab: "LogTab") -> None:
+        """Have the tab shown until stopped; a page or a second that fails is not the last one.
+
+        Raises:
+            Py4JError: the application has ended.
+        """
+        while not self._stopping.is_set():
+            try:
+                answered(lambda: tab.serve(self._stopping))
+            except Exception as error:
+                if self._stopping.is_set() or (isinstance(error, JVM_GONE) and is_stopped(self._context)):
+                    raise
+                logger.warning("The Log tab is not refreshed for %.0f s", RETRY_S, exc_info=error)
+                self._stopping.wait(RETRY_S)
 
     def _note_image(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
         self._committed.append((image, departure_reasons))
