@@ -59,7 +59,8 @@ BYTES_REJECTED: Final = _topics("BytesRejectedPerSec", "Bytes refused, being mor
 PRODUCE_REQUESTS: Final = _topics("TotalProduceRequestsPerSec", "Partitions written to by requests.")
 FETCH_REQUESTS: Final = _topics("TotalFetchRequestsPerSec", "Partitions read from by requests.")
 FAILED_PRODUCE_REQUESTS: Final = _topics(
-    "FailedProduceRequestsPerSec", "Partitions that a request could not be appended to, for no usual reason."
+    "FailedProduceRequestsPerSec",
+    "Partitions that a request was not appended to: no usual reason, or too few replicas in sync.",
 )
 FAILED_FETCH_REQUESTS: Final = _topics(
     "FailedFetchRequestsPerSec", "Partitions that a request could not read, for no usual reason."
