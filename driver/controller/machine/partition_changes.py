@@ -103,6 +103,11 @@ def change_partition(
             wanted_isr, elr = (leader,), tuple(broker_id for broker_id in elr if broker_id != leader)
             if not _commits_nothing(partition, wanted_isr, rules):
                 elr = ()
+            if wanted.is_complete(wanted_isr):
+                # Who leads now is the target, and perhaps nothing else will change any more.
+                wanted = wanted.completed()
+                moves = wanted.changes(before)
+                partition, elr = replace(before, **moves), ()
     if rules.eligible_leader_replicas:
         has_longest_log = unclean and leader == longest_log
         last_known_elr = _last_known_elr(

@@ -398,3 +398,17 @@ def test_replicas_that_are_being_added_make_no_eligible_leaders(conversation: Co
     )
     assert record is not None
     assert (record.isr, record.eligible_leader_replicas) == ((0,), None)
+
+
+def test_reassignment_ends_with_the_election_of_its_whole_target(conversation: Conversation) -> None:
+    """The replica that leaves may be gone for good, so that nothing else would ever change."""
+    conversation.propose(0, (0, 1))
+    kill(conversation, 1, 0)
+    conversation.say(registration(0, incarnation=2, previous_broker_epoch=conversation.epoch(0)))
+    assert conversation.partition().elr == (0, 1)
+    reassign(conversation, (0,), allow_replication_factor_change=True)
+    assert conversation.partition().is_reassigning
+    conversation.heartbeat(0)
+    partition = conversation.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (0, (0,), ())
+    assert (partition.replicas, partition.is_reassigning) == ((0,), False)
