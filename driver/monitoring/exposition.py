@@ -70,8 +70,10 @@ def _next(before: _Seen | None, at_ms: TimestampMs, count: float) -> _Seen:
     # A count that has gone back is of another process.
     if before is None or count < before.total:
         return _Seen(at_ms, count, 0.0)
-    if at_ms <= before.at_ms:
+    if at_ms == before.at_ms:
         return before
+    if at_ms < before.at_ms:  # the clock was set back
+        return _Seen(at_ms, count, before.rate)
     elapsed_s = (at_ms - before.at_ms) / 1000
     share = 1 - math.exp(-elapsed_s / _RATE_S)
     rate = (count - before.total) / elapsed_s

@@ -41,8 +41,11 @@ class FigureReader:
             known = self._reports.get(node_id)
             if known is None:
                 self._reports[node_id] = _Reports(received, _figures(None, received))
-            elif received.received_at_ms > known.last.received_at_ms:
-                self._reports[node_id] = _Reports(received, _figures(known.last, received))
+            elif received.received_at_ms != known.last.received_at_ms:
+                is_later = received.received_at_ms > known.last.received_at_ms  # or the clock was set back
+                self._reports[node_id] = _Reports(
+                    received, _figures(known.last if is_later else None, received)
+                )
         return {
             node_id: reports.figures
             for node_id, reports in self._reports.items()

@@ -70,6 +70,18 @@ def test_rate_of_a_meter_follows_what_is_counted_and_begins_anew_with_the_proces
     assert restarted == {name: 10.0, rate_name: 0.0}
 
 
+def test_rate_goes_on_when_the_clock_is_set_back() -> None:
+    """It would say for an hour what it was an hour ago."""
+    rates, name = Rates(), server.BYTES_IN.of()
+    at_ms = 3_600_000
+    for count in (0.0, 500.0):
+        at_ms += 1_000
+        before = rates.add_to(0, ReceivedMetrics(at_ms, {name: count}))
+    rate_name = name._replace(attribute="OneMinuteRate")
+    assert rates.add_to(0, ReceivedMetrics(1_000, {name: 600.0}))[rate_name] == before[rate_name] > 0
+    assert rates.add_to(0, ReceivedMetrics(2_000, {name: 9_600.0}))[rate_name] > before[rate_name]
+
+
 def test_sinks_get_names_that_are_files_everywhere() -> None:
     """A CSV sink makes a file of every name: a directory's slashes would lead elsewhere."""
     values = {

@@ -57,6 +57,14 @@ def test_broker_that_was_started_again_has_no_rate_until_its_next_report() -> No
     assert reader.read({1: ReceivedMetrics(2_000, {BYTES_IN: 30.0})}, 2_000)[1].bytes_in_per_s == 20.0
 
 
+def test_figures_go_on_when_the_clock_is_set_back() -> None:
+    """They would be those of an hour ago for an hour, under an age of nothing."""
+    reader = FigureReader()
+    reader.read({1: ReceivedMetrics(3_600_000, {BYTES_IN: 10.0})}, 3_600_000)
+    assert reader.read({1: ReceivedMetrics(1_000, {BYTES_IN: 20.0})}, 1_000)[1].bytes_in_per_s is None
+    assert reader.read({1: ReceivedMetrics(2_000, {BYTES_IN: 30.0})}, 2_000)[1].bytes_in_per_s == 10.0
+
+
 def test_report_is_read_once() -> None:
     """The page is made every second, reports come less often and have thousands of names."""
     reader = FigureReader()
