@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
         from jobs.top.screen import screen
     except ImportError:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 try:
                     live.update(screen(watch.look(), console.height), refresh=True)
                 except KafkaError as error:
-                    live.update(f"The cluster does not answer: {error}", refresh=True)
+                    live.update(Text(f"The cluster does not answer: {error}"), refresh=True)
                 time.sleep(max(0.1, began_s + REFRESH_S - time.monotonic()))
     except KeyboardInterrupt:
         return 0

@@ -98,6 +98,8 @@ class ClusterWatch:
             api_timeout_ms=TIMEOUT_MS,
         )
         self._bootstrap = bootstrap_servers
+        self._known: tuple[tuple[str, int], ...] = ()
+        """Where the brokers are, by the last look: who was named first may be the one that has died."""
         self._client = ClusterClient(config)
         self._before: _Look | None = None
 
@@ -107,7 +109,7 @@ class ClusterWatch:
         Raises:
             KafkaError: nobody answers at the addresses that are known.
         """
-        with self._bootstrap_channel() as channel:
+        with self._any_channel() as channel:
             # Brokers that are fenced are named since Kafka 4.0 only.
             channel.negotiate()
             cluster = channel.request(
@@ -116,6 +118,7 @@ class ClusterWatch:
                 )
             )
             quorum = _quorum(channel)
+        self._known = tuple((broker.host, broker.port) for broker in cluster.brokers)
         metadata = self._client.metadata()
         leaders = {
             TopicPartition(topic.name, each.partition_index): each.leader_id
@@ -133,9 +136,9 @@ class ClusterWatch:
         """Close all connections."""
         self._client.close()
 
-    def _bootstrap_channel(self) -> BlockingChannel:
+    def _any_channel(self) -> BlockingChannel:
         failure: KafkaError | None = None
-        for host, port in self._bootstrap:
+        for host, port in dict.fromkeys((*self._bootstrap, *self._known)):
             try:
                 return BlockingChannel(host, port, "sparklog-top", timeout_s=TIMEOUT_MS / 1_000)
             except KafkaError as error:

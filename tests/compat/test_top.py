@@ -5,9 +5,12 @@ import pty
 import select
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from jobs.top.observation import ClusterWatch
 from sparklog.client.config import parse_bootstrap_servers
@@ -49,6 +52,43 @@ def test_overview_has_brokers_topics_and_rates_by_kafka_s_apis(
         ]
         assert all(each.log_bytes and each.usable_bytes for each in overview.brokers)
         assert (overview.cluster_id, overview.troubled) == (cluster.cluster_id, ())
+    finally:
+        watch.close()
+
+
+@contextmanager
+def relayed(bootstrap_servers: str) -> Iterator[str]:
+    """Another address of whoever listens there; nobody is there any more in the end."""
+    host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
+
+    class Relay(socketserver.BaseRequestHandler):
+        """Passes on whatever either side says, until one is gone."""
+
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as target:
+                other = {self.request: target, target: self.request}
+                while True:
+                    for side in select.select(list(other), [], [])[0]:
+                        data = side.recv(65_536)
+                        if not data:
+                            return
+                        other[side].sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def test_overview_goes_on_when_the_address_it_was_given_is_gone(cluster: LocalCluster) -> None:
+    """That broker's death is what somebody looks for."""
+    with relayed(cluster.bootstrap_servers) as address:
+        watch = ClusterWatch(parse_bootstrap_servers(address))
+        before = watch.look()
+    try:
+        assert [row.address for row in watch.look().brokers] == [row.address for row in before.brokers]
     finally:
         watch.close()
 
