@@ -259,11 +259,17 @@ class TopicConfig:
         """
         return getattr(self, TOPIC_ATTRIBUTES[name])
 
+    def _longest_segment_ms(self) -> int:
+        """Return how long a segment is written to: what waits for its cleaning must be sealed by then."""
+        if "compact" in self.cleanup_policy and self.max_compaction_lag_ms is not None:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
     def log_config(self) -> LogConfig:
         """Return what the topic's logs are to obey."""
         return LogConfig(
             segment_bytes=self.internal_segment_bytes or self.segment_bytes,
-            segment_ms=self.segment_ms,
+            segment_ms=self._longest_segment_ms(),
             segment_jitter_ms=self.segment_jitter_ms,
             segment_index_bytes=self.segment_index_bytes,
             index_interval_bytes=self.index_interval_bytes,

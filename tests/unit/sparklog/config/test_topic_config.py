@@ -153,3 +153,12 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         text = key.format(key.default)
         if text is not None:
             assert key.parse(text) == key.default, key.name
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected_ms"), [("compact", 1000), ("compact,delete", 1000), ("delete", 604800000)]
+)
+def test_segment_of_compacted_topic_is_sealed_within_the_longest_lag(policy: str, expected_ms: int) -> None:
+    """Nothing is cleaned of the active segment: what is due after an hour must not lie there for a week."""
+    config = topic_config(DEFAULTS, {"cleanup.policy": policy, "max.compaction.lag.ms": "1000"})
+    assert config.log_config().segment_ms == expected_ms
