@@ -49,6 +49,9 @@ class LogTruncation:
             state.metadata_unsynced = True
             state.log_end_offset = log_end_offset
             state.log_start_offset = min(state.log_start_offset, log_end_offset)
+            if state.cleaned_offset is not None:
+                # What is written there from now on no cleaning has met, though the cut was above it.
+                state.cleaned_offset = min(state.cleaned_offset, log_end_offset)
             if state.epochs.truncate_from_end(log_end_offset):
                 state.write_epochs()
             for snapshot in snapshot_offsets(state.directory):

@@ -26,9 +26,12 @@ class OffsetMap:
         Raises:
             ValueError: not even one key has room.
         """
-        slots = min(max_bytes // SLOT_BYTES, int(most_keys / load_factor) + 3)
+        if not load_factor > 0:
+            raise ValueError(f"log.cleaner.io.buffer.load.factor is {load_factor}, which lets no key in")
+        slots = min(max_bytes // SLOT_BYTES, int(most_keys / min(load_factor, 1.0)) + 3)
         self._slots = _prime_at_most(slots)
-        self._capacity = int(self._slots * load_factor)
+        # A search ends at a free slot: there must be one, whatever the factor.
+        self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         if self._capacity < 1:
             raise ValueError(
                 f"{max_bytes} bytes have no room for one key: raise log.cleaner.dedupe.buffer.size or lower "

@@ -33,7 +33,8 @@ def count_deletable(
         is_active = count == len(segments) - 1
         below_start = not is_active and end_offset <= log_start_offset
         decides = config.deletes and not only_below_start
-        over_size = decides and 0 < segment.size_bytes <= excess_bytes
+        # Also one of which a cleaning has left nothing: it must not hold up those behind it.
+        over_size = decides and excess_bytes > 0 and segment.size_bytes <= excess_bytes
         over_age = (
             decides
             and config.retention_ms is not None

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -491,3 +492,44 @@ def test_offset_map_takes_known_keys_when_it_is_full() -> None:
         *range(100 + taken, 100 + 2 * taken),
         -1,
     ]
+
+
+def test_load_factor_above_one_leaves_the_map_a_free_slot() -> None:
+    """A search ends at a free slot: in a full table the cleaner would run for ever."""
+    hashes = KeyHashes()
+    keys = np.arange(100, dtype=np.uint64).view(np.uint8)
+    positions = np.arange(100, dtype=np.int64) * 8
+    offset_map = OffsetMap(24 * 7, 5.0, 100)
+    high, low = hashes.of(keys, positions, np.full(100, 8, dtype=np.int64))
+    assert offset_map.put(high, low, np.arange(100, dtype=np.int64)) == 6
+    assert (offset_map.get(high[6:], low[6:]) == -1).all()
+    with pytest.raises(ValueError, match=r"load\.factor"):
+        OffsetMap(24 * 7, 0.0, 100)
+
+
+def test_log_that_is_cut_into_a_gap_is_clean_no_further_than_it_goes(tmp_path: Path) -> None:
+    """What is written into the gap is new: a tombstone that no map knows would go before what it deletes."""
+    log = open_log(tmp_path / "t-0")
+    put(log, (b"other", b"1"))
+    for _ in range(5):
+        put(log, (b"key", b"1"))
+    log.roll(START_MS)
+    put(log, (b"last", b"1"))
+    clean_round(log, START_MS)
+    assert [record.offset for record in records_from(log, 0)] == [0, 5, 6]
+    log.truncate_to(4)
+    assert (log.log_end_offset, log.cleaned_offset) == (1, 1)
+
+
+def test_oldest_segment_of_which_nothing_is_left_does_not_hold_up_retention_by_size(tmp_path: Path) -> None:
+    """With compact,delete the log would grow above retention.bytes."""
+    config = replace(CONFIG, deletes=True, segment_bytes=1000, retention_bytes=1500, retention_ms=None)
+    log = open_log(tmp_path / "t-0", config)
+    for _ in range(2):
+        for number in range(6):
+            put(log, (b"key-%d" % number, b"x" * 800))
+    log.roll(START_MS)
+    clean_round(log, START_MS)
+    assert log.segments.all[0].size_bytes == 0
+    log.delete_old_segments(START_MS, log.log_end_offset)
+    assert log.size_bytes <= 1500 + 1000
