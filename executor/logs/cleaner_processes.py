@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from typing import Final
 
@@ -27,7 +28,7 @@ class CleaningFailedError(Exception):
 
 
 class CleanerProcess:
-    """One of them; started by its first request."""
+    """One of them; started by its first request, and anew by the next one if it has died."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -43,21 +44,10 @@ class CleanerProcess:
 
         Raises:
             CleaningFailedError: it cannot be done now.
-            OSError: the disk is behind it, or a process cannot be started.
+            OSError: the disk is behind it.
         """
         if self._process is None:
-            # It finds the code where this process does, and knows one thread.
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "OMP_NUM_THREADS": "1",
-            }
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-            )
+            self._process = _start()
         process = self._process
         if self._is_ended:
             # That was before it was there.
@@ -70,22 +60,58 @@ class CleanerProcess:
             line = process.stdout.readline()
         except (BrokenPipeError, ValueError):
             line = b""
-        if not line:
+        if not line.endswith(b"\n"):
+            self._let_go(process)
             raise CleaningFailedError(f"cleaner process {process.pid} has ended")
-        answer = json.loads(line)
-        if "error" in answer:
-            if answer["errno"] is not None:
-                raise OSError(answer["errno"], answer["error"])
-            raise CleaningFailedError(answer["error"])
-        return CleaningOutcome.decode(answer)
+        try:
+            answer = json.loads(line)
+            if "error" not in answer:
+                return CleaningOutcome.decode(answer)
+            errno, reason = answer["errno"], answer["error"]
+        except (ValueError, TypeError, KeyError) as error:
+            self._let_go(process)
+            raise CleaningFailedError(
+                f"cleaner process {process.pid} answered {line[:100]!r}: {error!r}"
+            ) from error
+        if errno is not None:
+            raise OSError(errno, reason)
+        raise CleaningFailedError(reason)
+
+    def _let_go(self, process: "subprocess.Popen[bytes]") -> None:
+        """Have the next request start another one: what killed this one may be the log that it had."""
+        process.kill()
+        if not self._is_ended:
+            Thread(target=_bury, args=(process,), daemon=True).start()
+            self._process = None
 
     def end(self) -> None:
         """End it, whatever it is doing; safe in any thread."""
         self._is_ended = True
-        if self._process is not None:
-            self._process.kill()
+        process = self._process
+        if process is not None:
+            process.kill()
             # One that waits for a disk takes its time.
-            Thread(target=_bury, args=(self._process,), daemon=True).start()
+            Thread(target=_bury, args=(process,), daemon=True).start()
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    # It finds the code where this process does (and not, by `-P`, where this happens to work), and knows one
+    # thread.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "OMP_NUM_THREADS": "1",
+    }
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+    except OSError as error:
+        # That says nothing of the disk that the log is on.
+        raise CleaningFailedError(f"no cleaner process can be started: {error}") from error
 
 
 def _bury(process: subprocess.Popen[bytes]) -> None:

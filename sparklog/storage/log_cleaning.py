@@ -149,17 +149,17 @@ class LogCleaning:
         if state.truncations.begun == truncations:
             state.cleaned_offset = up_to_offset
 
-    def remove_unwanted(self, groups: Sequence[CleanedGroup]) -> None:
-        """Remove the files of what was cleaned for nothing. Blocks.
+    def remove_unwanted(self, base_offsets: Sequence[Offset]) -> None:
+        """Remove the `.cleaned` files of what was cleaned for nothing. Blocks.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         directory = self._state.directory
         with storage_errors(f"remove what was cleaned for nothing in {directory}"):
-            for group in groups:
+            for base_offset in base_offsets:
                 for suffix in SEGMENT_SUFFIXES:
-                    path = offset_file(directory, group.base_offset, suffix + CLEANED_SUFFIX)
+                    path = offset_file(directory, base_offset, suffix + CLEANED_SUFFIX)
                     path.unlink(missing_ok=True)
 
     def is_gone(self, group: CleanedGroup) -> bool:

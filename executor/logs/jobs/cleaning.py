@@ -117,7 +117,11 @@ class CleaningJob:
         """Clean a log, in as many rounds as it takes."""
         topic_partition = replica.topic_partition
         try:
-            while replica in self._logs and _has_something(replica):
+            while replica in self._logs:
+                # What the files are called, and that they are on the disk, counts from here on.
+                await self._logs.beside_loop(partial(_write_out, replica))
+                if replica not in self._logs or not _has_something(replica):
+                    break
                 part = cleanable_part(_facts(replica), wall_clock_ms())
                 if part.end_offset <= part.first_dirty_offset:
                     # It was cut while it waited for its turn.
@@ -142,7 +146,13 @@ class CleaningJob:
         request, truncations = cleaning.request(
             part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
         )
-        outcome = await self._logs.beside_loop(partial(process.clean, request))
+        try:
+            outcome = await self._logs.beside_loop(partial(process.clean, request))
+        except CleaningFailedError:
+            # One that died has left what it was writing.
+            unfinished = [segment.base_offset for segment in request.segments]
+            await self._logs.beside_loop(partial(cleaning.remove_unwanted, unfinished))
+            raise
         logger.info(
             "%s was cleaned from %d up to %d: %d keys, %d bytes read, %d written",
             replica.topic_partition,
@@ -169,7 +179,8 @@ class CleaningJob:
             await self._logs.beside_loop(cleaning.rename_files)
         finally:
             if unwanted:
-                await self._logs.beside_loop(partial(cleaning.remove_unwanted, unwanted))
+                bases = [group.base_offset for group in unwanted]
+                await self._logs.beside_loop(partial(cleaning.remove_unwanted, bases))
         if not is_taken:
             return None
         cleaning.note_cleaned(outcome.cleaned_up_to, truncations)
@@ -192,6 +203,16 @@ def _has_something(replica: HostedReplica) -> bool:
     """Whether a log is compacted, and has more than its active segment."""
     log = replica.log
     return log.config.compacts and len(log.segments.all) > 1 and log.loading is None
+
+
+def _write_out(replica: HostedReplica) -> None:
+    """Have the disk say what the log is.
+
+    An earlier cleaning's files may still have other names than those by which the next one finds them. And
+    what was never fsynced must not be taken for that because its successor, not yet in its place, was.
+    """
+    replica.log.cleaning.rename_files()
+    replica.log.flush_rolled()
 
 
 def _load_first_timestamps(replica: HostedReplica) -> None:

@@ -1,10 +1,15 @@
 """Compacted topics of a running broker: what is cleaned, by whom, and what stands in nobody's way."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from executor.logs import cleaner_processes
+from executor.logs.machine.cleaner_schedule import CleanerSchedule, SetAside
 from sparklog.errors import ErrorCode
 from sparklog.metrics import storage
 from sparklog.records.builder import SimpleRecord, build_batch
@@ -36,7 +41,7 @@ async def put(brokers: Brokers, topic_id: UUID, count: int, keys: int = 5) -> No
         assert row.error_code is ErrorCode.none
 
 
-def cleaner_processes() -> list[int]:
+def running_cleaners() -> list[int]:
     """Return the cleaner processes that this one has."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -57,7 +62,7 @@ async def clean(brokers: Brokers, log: Log, condition: Callable[[], bool] | None
     before = log.cleaned_offset
     clock.tick(1000)
     await clock.until(condition or (lambda: log.cleaned_offset != before), "a cleaning")
-    await clock.until(lambda: not cleaner_processes(), "the end of the cleaner")
+    await clock.until(lambda: not running_cleaners(), "the end of the cleaner")
 
 
 @with_brokers(config=CONFIG)
@@ -93,7 +98,7 @@ async def test_log_that_is_not_dirty_enough_starts_no_process(brokers: Brokers) 
     for _ in range(3):
         clock.tick(1000)
         await clock.until(lambda: True, "a tick")
-    assert (log.cleaned_offset, cleaner_processes()) == (None, [])
+    assert (log.cleaned_offset, running_cleaners()) == (None, [])
 
 
 @with_brokers(config={**CONFIG, "log.cleaner.dedupe.buffer.size": str(24 * 8)})
@@ -156,11 +161,11 @@ async def test_broker_that_stops_while_cleaning_leaves_no_process_and_a_whole_lo
     await put(brokers, topic_id, 60)
     clock = Clock(brokers)
     clock.tick(1000)
-    await clock.until(lambda: bool(cleaner_processes()), "a cleaner")
+    await clock.until(lambda: bool(running_cleaners()), "a cleaner")
     table = state_of(records_from(log, 0))
     await brokers.stop(0)
     await brokers.start(0)
-    await clock.until(lambda: not cleaner_processes(), "the end of the cleaner")
+    await clock.until(lambda: not running_cleaners(), "the end of the cleaner")
     again = brokers.replica(0, topic_id).log
     assert again is not log
     assert state_of(records_from(again, 0)) == table
@@ -196,3 +201,73 @@ async def test_checkpoint_of_another_format_is_not_believed(brokers: Brokers) ->
     assert log.cleaned_offset is None
     await clean(brokers, log)
     assert len(records_from(log, 0)) < 20
+
+
+@with_brokers(config=CONFIG)
+async def test_cleaning_begins_only_when_the_files_of_the_last_one_have_their_names(brokers: Brokers) -> None:
+    """The next one would read what was replaced, and write over what the log consists of."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    log = brokers.replica(0, topic_id).log
+    await put(brokers, topic_id, 60)
+    table = state_of(records_from(log, 0))
+    rename, failed = Path.rename, CleanerSchedule.failed
+    attempts: list[str] = []
+
+    def renamed(path: Path, target: Path) -> Path:
+        if str(target).endswith(".swap"):
+            raise OSError(errno.ENOSPC, "no space left")
+        return rename(path, target)
+
+    def failed_long_ago(
+        schedule: CleanerSchedule, topic_partition: TopicPartition, reason: str, now_ms: int
+    ) -> SetAside:
+        attempts.append(reason)
+        return failed(schedule, topic_partition, reason, now_ms - 10_000_000)
+
+    clock = Clock(brokers)
+    with pytest.MonkeyPatch.context() as impatient:
+        impatient.setattr(CleanerSchedule, "failed", failed_long_ago)
+        with pytest.MonkeyPatch.context() as full:
+            full.setattr(Path, "rename", renamed)
+            clock.tick(1000)
+            await clock.until(lambda: len(attempts) >= 2, "another attempt")
+            cleaned = log.segments.all[0].file
+            assert cleaned.path.name.endswith(".cleaned")
+            assert os.fstat(cleaned.fileno()).st_nlink == 1
+        clock.tick(1000)
+        await clock.until(lambda: log.cleaned_offset is not None, "a cleaning")
+    assert state_of(records_from(log, 0)) == table
+
+
+DEADLY = """
+import json, os, sys
+from sparklog.storage.cleaning.cleaner import clean
+from sparklog.storage.cleaning.request import CleaningRequest
+
+for line in sys.stdin.buffer:
+    directory = json.loads(line)["directory"]
+    if directory.endswith("/t-0"):
+        open(f"{directory}/{0:020}.log.cleaned", "w").close()
+        os._exit(9)
+    sys.stdout.buffer.write(clean(CleaningRequest.decode(line)).encode())
+    sys.stdout.buffer.flush()
+"""
+
+
+@with_brokers(config=CONFIG)
+async def test_log_whose_cleaner_is_killed_is_set_aside_and_others_are_cleaned(brokers: Brokers) -> None:
+    """What needs more memory than there is would have every cleaner killed, and no log cleaned any more."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    other_id = await brokers.create_topic("u", [(0,)], COMPACTED)
+    log, other = brokers.replica(0, topic_id).log, brokers.replica(0, other_id).log
+    await put(brokers, topic_id, 60)
+    await put(brokers, other_id, 40)
+    modules = log.directory.parent.parent / "modules"
+    modules.mkdir()
+    (modules / "deadly_cleaner.py").write_text(DEADLY)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(modules)
+        patched.setattr(cleaner_processes, "_MODULE", "deadly_cleaner")
+        await clean(brokers, other)
+    assert log.cleaned_offset is None
+    assert list(log.directory.glob("*.cleaned")) == []
