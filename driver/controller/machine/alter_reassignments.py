@@ -46,6 +46,7 @@ def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignme
     records: list[MetadataRecord] = []
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     responses = []
+    refused: list[str] = []
     for wanted in request.topics:
         topic = cluster.image.topics.by_name.get(wanted.name)
         answers = []
@@ -66,7 +67,7 @@ def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignme
                     changed[key] = before.changed_by(record)
             except KafkaError as error:
                 error_code, message = error.error_code, error.message
-                logger.info("%s-%d is not reassigned: %s", wanted.name, number, error)
+                refused.append(f"{wanted.name}-{number}: {error}")
             answers.append(
                 ReassignablePartitionResponse(
                     partition_index=number, error_code=error_code, error_message=message
@@ -81,6 +82,8 @@ def alter_reassignments(cluster: ClusterState, request: AlterPartitionReassignme
         len(records),
         ongoing,
     )
+    if refused:
+        logger.info("%d partitions are not reassigned, the first is %s", len(refused), refused[0])
     return Decision(
         records,
         unthrottled(

@@ -1,5 +1,6 @@
 """AlterPartitionReassignments: replicas are added, get into sync, and only then the others are removed."""
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -412,3 +413,19 @@ def test_reassignment_ends_with_the_election_of_its_whole_target(conversation: C
     partition = conversation.partition()
     assert (partition.leader, partition.isr, partition.elr) == (0, (0,), ())
     assert (partition.replicas, partition.is_reassigning) == ((0,), False)
+
+
+def test_partitions_that_are_refused_together_are_one_line_of_the_log(
+    conversation: Conversation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody may ask for a million partitions of topics that do not exist."""
+    caplog.set_level(logging.INFO)
+    unknown = tuple(ReassignablePartition(partition_index=number, replicas=(0,)) for number in range(100))
+    conversation.say(
+        AlterPartitionReassignmentsRequest(
+            timeout=timedelta(seconds=1), topics=(ReassignableTopic(name="unknown", partitions=unknown),)
+        )
+    )
+    lines = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("100 partitions are not reassigned, the first is unknown-0: ")
