@@ -57,9 +57,12 @@ class EnvelopeHandler:
             request.listener_name,
         )
         forwarded.principal = principal
-        answer: Any = self._forwardable[api_key](forwarded)
-        while isinstance(answer, GeneratorType):
-            answer = yield from answer
+        try:
+            answer: Any = self._forwardable[api_key](forwarded)
+            while isinstance(answer, GeneratorType):
+                answer = yield from answer
+        except Exception as error:
+            return _failed(header, error)
         if isinstance(answer, Deferred):
             deferred = Deferred()
             answer.bind(lambda reply: deferred.complete(_enveloped(header, reply)))
@@ -69,6 +72,16 @@ class EnvelopeHandler:
             yield awaited
             answer = awaited.result()
         return (yield from _enveloped(header, answer))
+
+
+def _failed(header: RequestHeader, error: Exception) -> EnvelopeResponse:
+    """Return an answer: to close the connection would take those of a broker's other clients, too."""
+    name = ApiKey(header.api_key).name
+    if isinstance(error, KafkaError):
+        logger.warning("A forwarded %s is refused: %s", name, error)
+        return EnvelopeResponse(response_data=None, error_code=error.error_code)
+    logger.error("A forwarded %s failed", name, exc_info=error)
+    return EnvelopeResponse(response_data=None, error_code=ErrorCode.unknown_server_error)
 
 
 def _principal(data: bytes) -> Principal:
@@ -106,11 +119,14 @@ def _compact_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:
-    if isinstance(reply, GeneratorType):
-        reply = yield from reply
-    if isinstance(reply, Throttled):
-        # The broker that the client is connected to has it hold back.
-        codec = request_codec(header.api_key, header.api_version)
-        reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
-    frame = yield from encode_response_in_steps(header, reply)
+    try:
+        if isinstance(reply, GeneratorType):
+            reply = yield from reply
+        if isinstance(reply, Throttled):
+            # The broker that the client is connected to has it hold back.
+            codec = request_codec(header.api_key, header.api_version)
+            reply = throttled(codec, reply.response, timedelta(milliseconds=reply.throttle_ms))
+        frame = yield from encode_response_in_steps(header, reply)
+    except Exception as error:
+        return _failed(header, error)
     return EnvelopeResponse(response_data=frame, error_code=ErrorCode.none)
