@@ -3,8 +3,9 @@
 Whoever presses Ctrl-C, or calls `SparkContext.cancelAllJobs`, means the queries that he waits for, not the
 cluster beside them. Spark knows no "all but these", so every other job is cancelled by its id. That must miss
 none of the user's and hit none of the cluster's, however new it is; Spark's status store hears of a job a
-moment after it was submitted. So the newest ids, which the store has not heard of, count as running, and no
-job of the cluster's is submitted without its id being noted.
+moment after it was submitted. So the newest ids, which the store has not heard of, count as running; they are
+looked for before the store is asked what runs, or it would hear of one in between. No job of the cluster's is
+submitted without its id being noted.
 """
 
 import threading
@@ -46,10 +47,11 @@ class BrokerJobs:
         """Have Spark cancel every job but the cluster's; returns before they have ended, as Spark does."""
         tracker = self._java_context.statusTracker()
         with self._submitting:
-            job_ids = {int(job_id) for job_id in tracker.getActiveJobIds()}
+            job_ids = set()
             newest = int(self._java_context.dagScheduler().numTotalJobs()) - 1
             while newest >= 0 and tracker.getJobInfo(newest).isEmpty():
                 job_ids.add(newest)
                 newest -= 1
+            job_ids |= {int(job_id) for job_id in tracker.getActiveJobIds()}
             for job_id in sorted(job_ids - self._job_ids):
                 self._java_context.cancelJob(job_id, REASON)
