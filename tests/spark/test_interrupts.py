@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JNetworkError
 
 import sparklog
+from driver.spark.slots import broker_slots
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes
@@ -96,6 +97,10 @@ with spark_session("local[6]", spark_log_level="WARN") as spark:
     over.set()
     assert refused == [], refused
     assert spark.range(10).count() == 10
+    threads = {thread.name for thread in threading.enumerate()}
+    assert {"sparklog decommission", "sparklog metrics", "sparklog tab"} <= threads, threads
+    # Spark kills a cancelled task's Python after two seconds, and says so.
+    wait_for(lambda: broker_slots(context).free_for_brokers() == 3, "the cancelled jobs' tasks are gone")
     say("-- stopping")
 say("-- stopped")
 
