@@ -18,12 +18,9 @@ from driver.controller.server import ControllerServer
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
 from driver.spark.slots import broker_slots, is_local_mode
-from sparklog import dataframe
 from sparklog.config import BrokerConfig, HostPort, read_properties
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
-
-logger = logging.getLogger(__name__)
 
 _running: Final = RunningCluster()
 
@@ -41,10 +38,10 @@ def start(
     preflight.check_counts(racks, brokers_per_rack)
     configuration = _configuration(config, log_directories)
     shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
-    return _running.get_or_start(context, shape, lambda: _start(context, shape))
+    return _running.get_or_start(context, shape, lambda: _made(context, shape))
 
 
-def _start(context: SparkContext, shape: Shape) -> SparkCluster:
+def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
@@ -97,7 +94,7 @@ def _start(context: SparkContext, shape: Shape) -> SparkCluster:
         )
         for broker in brokers
     ]
-    cluster = SparkCluster(
+    return SparkCluster(
         new_cluster_id,
         controller,
         slots,
@@ -105,14 +102,6 @@ def _start(context: SparkContext, shape: Shape) -> SparkCluster:
         [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
         broker_config,
     )
-    cluster.start()
-    try:
-        cluster.companions.enter_context(dataframe.announce(context, cluster.bootstrap_servers))
-    except BaseException:
-        cluster.stop()
-        raise
-    logger.info("Cluster %s serves at %s", cluster.cluster_id, cluster.bootstrap_servers)
-    return cluster
 
 
 def _configuration(

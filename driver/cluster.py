@@ -27,6 +27,7 @@ from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
 from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
+from sparklog.dataframe import announce
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
 from sparklog.storage import DirectoryLockedError, LogDirectory
@@ -67,12 +68,13 @@ class SparkCluster:
         self._stopped = False
         """Whether to stop; of what `stop` does nothing may be done yet."""
         self._ended = False
-        self.companions = contextlib.ExitStack()
-        """What lives as long as the cluster: closed, the newest first, when it begins to stop."""
+        self._announcement = contextlib.ExitStack()
+        """Tells sessions where the cluster is, and, when it begins to stop, that it was."""
         self._failures: list[str] = []
         self._refusal: str | None = None
         claims = SlotClaims(slots.broker_capacity)
         jobs = BrokerJobs(slots.spark_context)
+        self._context = slots.spark_context
         self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
         self._racks = [
             Rack(
@@ -133,8 +135,10 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
+            self._announcement.enter_context(announce(self._context, self.bootstrap_servers))
             self._tab.start()
             self._metrics.start()
+            logger.info("Cluster %s serves at %s", self.cluster_id, self.bootstrap_servers)
         except BaseException:
             self.stop()
             raise
@@ -152,9 +156,9 @@ class SparkCluster:
             if self._ended:
                 return
             try:
-                self.companions.close()
-            except Exception:  # of whatever it was; the brokers are to leave all the same
-                logger.exception("What accompanies the cluster did not end well")
+                self._announcement.close()
+            except Exception:  # the brokers are to leave all the same
+                logger.exception("Sessions were not told that the cluster is stopped")
             self._decommissions.stop()
             self._tab.stop()
             self._metrics.stop()

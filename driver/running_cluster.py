@@ -60,44 +60,49 @@ class RunningCluster:
         self._starting = threading.Lock()
         self._context: SparkContext | None = None
         self._shape: Shape | None = None
+        """None until the cluster has started."""
         self._cluster: SparkCluster | None = None
 
     def get_or_start(
-        self, context: SparkContext, shape: Shape, start: Callable[[], SparkCluster]
+        self, context: SparkContext, shape: Shape, make: Callable[[], SparkCluster]
     ) -> SparkCluster:
-        """Return the context's cluster if it has this shape, and start one if there is none.
+        """Return the context's cluster if it has this shape; if there is none, make one and start it.
 
-        Whoever comes while another thread starts one waits for what comes of it.
+        Whoever comes while another thread starts one waits for what comes of it. What a start has left that
+        was broken off, and broken off again while it cleared up, is stopped first.
 
         Raises:
             StartError: a cluster of another shape runs.
-            Exception: what `start` raises.
+            Exception: what `make`, or the start, raises.
         """
         with self._starting:
             cluster = self._cluster
             if cluster is not None:
-                if self._context is context and not cluster.is_stopped and cluster.failure is None:
-                    self._check(cluster, shape)
+                running, usable = self._shape, not cluster.is_stopped and cluster.failure is None
+                if running is not None and self._context is context and usable:
+                    _check(cluster, running, shape)
                     return cluster
                 if cluster.failure is not None:
                     logger.warning("The cluster that ran here has failed: %s", cluster.failure)
                 cluster.stop()  # or wait until another thread has
-            self._cluster = start()
-            self._context, self._shape = context, shape
+            self._shape = None
+            self._context, self._cluster = context, make()
+            self._cluster.start()
+            self._shape = shape
             return self._cluster
 
-    def _check(self, cluster: SparkCluster, shape: Shape) -> None:
-        assert self._shape is not None, "a cluster that runs has one"
-        if differences := shape.differences(self._shape):
-            raise StartError(
-                f"this application runs another cluster already, at {cluster.bootstrap_servers}: "
-                f"{'; '.join(differences)}. Stop that one first, or ask for the same to get it"
-            )
+
+def _check(cluster: SparkCluster, running: Shape, shape: Shape) -> None:
+    if differences := shape.differences(running):
+        raise StartError(
+            f"this application runs another cluster already, at {cluster.bootstrap_servers}: "
+            f"{'; '.join(differences)}. Stop that one first, or ask for the same to get it"
+        )
 
 
 def _as_text(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "not set"
+        return ",".join(map(str, value)) or "unset"
     if isinstance(value, bool):
         return str(value).lower()
-    return "not set" if value is None else str(value)
+    return "unset" if value is None else str(value)

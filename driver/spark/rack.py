@@ -70,6 +70,7 @@ class Rack:
         self._on_refused = on_refused
         self._on_ended = on_ended
         self._stopping = threading.Event()
+        self._cancelled = threading.Event()
         self.job_group = f"{job_group}-{self.name}"
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
 
@@ -88,7 +89,8 @@ class Rack:
         return not self._thread.is_alive()
 
     def cancel(self) -> None:
-        """Have Spark kill what is left of the job, unless its application has ended anyway."""
+        """Have Spark kill what is left of the job, or is submitted yet, unless its application has ended."""
+        self._cancelled.set()
         with contextlib.suppress(*JVM_GONE):
             if not is_stopped(self._slots.spark_context):
                 self._slots.spark_context.cancelJobGroup(self.job_group)
@@ -183,6 +185,8 @@ class Rack:
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
         with self._jobs.running(brokers_run._jrdd.collectAsync) as future:
+            if self._cancelled.is_set():  # maybe before there was a job that Spark could have found
+                future.cancel(True)
             return [end for batch in answered(future.get) for end in pickle.loads(bytes(batch))]
 
 

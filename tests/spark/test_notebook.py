@@ -1,5 +1,6 @@
 """What a notebook does to a cluster: cells that run twice, jobs that are cancelled, stops in every order."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from driver.spark.preflight import check_slots
+from driver.spark.rack import Rack
 from driver.spark.slots import broker_slots
 from sparklog.hosting import TooFewTaskSlotsError
 from tests.cluster import wait_for
@@ -77,7 +79,7 @@ def test_second_start_of_something_else_is_refused_with_what_differs(
     with pytest.raises(sparklog.StartError) as raised:
         sparklog.start(spark, log_directories=tmp_path, config={"num.partitions": 8})
     assert cluster.bootstrap_servers in str(raised.value)
-    assert f"log.dirs is not set, not {tmp_path}" in str(raised.value)
+    assert f"log.dirs is unset, not {tmp_path}" in str(raised.value)
     assert "num.partitions is 1, not 8" in str(raised.value)
     assert "racks" not in str(raised.value)
 
@@ -163,3 +165,49 @@ def test_stopped_cluster_is_told_of_at_once_and_starts_that_race_make_one_new(
     assert second is third is not cluster
     with second:
         assert "value" in spark.read.format("sparklog").option("subscribe", "events").load().columns
+
+
+def test_start_after_one_that_was_broken_off_twice_has_its_slots(
+    spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second Ctrl-C breaks off the clearing up: brokers that nobody could stop kept the slots."""
+    cluster.stop()  # by the test before this one
+    slots = broker_slots(spark.sparkContext)
+
+    def interrupt(*_: object, **__: object) -> None:
+        assert slots.free_for_brokers() < SLOTS, "the broker's task runs"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr("driver.cluster.TabThread.start", interrupt)
+        broken.setattr("driver.cluster.TabThread.stop", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sparklog.start(spark, racks=1)
+    with sparklog.start(spark, racks=1):
+        wait_for(lambda: slots.free_for_brokers() == SLOTS - 1, "only this one's broker runs")
+
+
+def test_start_that_is_broken_off_before_its_jobs_are_submitted_ends_at_once(
+    spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark cancels jobs that there are: brokers of one that came later waited 20 s for no controller."""
+    cluster.stop()  # by a test before this one
+    cancelled, cancel, take_slots = threading.Event(), Rack.cancel, Rack._take_slots
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    def cancel_and_tell(rack: Rack) -> None:
+        cancel(rack)
+        cancelled.set()
+
+    def wait_and_take_slots(rack: Rack) -> bool:
+        return cancelled.wait(30) and take_slots(rack)
+
+    monkeypatch.setattr("driver.cluster.DecommissionWatch.start", interrupt)
+    monkeypatch.setattr(Rack, "cancel", cancel_and_tell)
+    monkeypatch.setattr(Rack, "_take_slots", wait_and_take_slots)
+    monkeypatch.setattr("driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
+    with pytest.raises(KeyboardInterrupt):
+        sparklog.start(spark, racks=1)
+    assert cancelled.is_set()

@@ -25,9 +25,11 @@ def test_shapes_written_differently_are_alike(monkeypatch: pytest.MonkeyPatch, t
 def test_shapes_that_differ_say_in_what_and_how() -> None:
     """Whoever is refused is told what to write instead."""
     asked = shape(racks=4, log_dirs="/a,/b", auto_create_topics_enable="false")
-    assert asked.differences(shape(brokers_per_rack=2)) == [
+    running = shape(brokers_per_rack=2, log_retention_ms="-1")
+    assert asked.differences(running) == [
         "racks is 3, not 4",
         "brokers_per_rack is 2, not 1",
-        "log.dirs is not set, not /a,/b",
+        "log.dirs is unset, not /a,/b",
+        "log.retention.ms is -1, not unset",
         "auto.create.topics.enable is true, not false",
     ]
