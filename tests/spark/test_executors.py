@@ -1,6 +1,7 @@
 """Brokers in real executors (local-cluster): one to an executor, and what happens when one is killed."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 
@@ -129,10 +130,11 @@ def test_rack_without_an_executor_waits_in_sight_while_the_others_serve(
 
 
 def running_jobs(spark: SparkSession) -> list[str]:
-    """Return what Spark's UI calls the jobs that run."""
+    """Return what Spark's UI calls the jobs that run, without links."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     found = [jobs.apply(index) for index in range(jobs.size())]
-    return [str(job.description().get()) for job in found if str(job.status()) == "RUNNING"]
+    running = [str(job.description().get()) for job in found if str(job.status()) == "RUNNING"]
+    return [re.sub("<[^>]*>", "", description) for description in running]
 
 
 def executors_of(spark: SparkSession, rack: str) -> set[str]:

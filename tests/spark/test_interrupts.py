@@ -58,6 +58,8 @@ def interrupt(user_jobs):
     os.killpg(0, signal.SIGINT)
 
 
+# Whoever started the tests in the background has it ignored, in everything below, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with spark_session("local[6]", spark_log_level="WARN") as spark:
     context = spark.sparkContext
     tracker, over = context.statusTracker(), threading.Event()
@@ -117,8 +119,11 @@ NOISE = re.compile(r"^(\S+ )?(WARN|WARNING|ERROR|CRITICAL)[ :]|Traceback|Excepti
 
 
 def noise(printed: str) -> list[str]:
-    """Return the lines that somebody would wonder about, without those that say how loaded the machine is."""
-    expected = ("incubator modules", "loop_lag")
+    """Return the lines that somebody would wonder about, without those that say how loaded the machine is.
+
+    Nor what Spark says of the cancelled jobs' own tasks, which it kills some time later.
+    """
+    expected = ("incubator modules", "loop_lag", "PythonRunner: Incomplete task interrupted", "Lost task")
     return [
         line
         for line in printed.splitlines()

@@ -398,7 +398,8 @@ async def test_lost_leader_is_noted_at_once_and_warned_of_when_it_stays_away(bro
         logger.removeHandler(handler)
     noted, warned = (record for record in records if "fetching from broker 0" in record.getMessage())
     assert noted.levelno == logging.INFO
-    assert warned.created - noted.created >= 0.2
+    # Waited for by a monotonic clock, told here by the wall's: they differ by a little.
+    assert warned.created - noted.created >= 0.19
 
 
 @with_brokers(count=3)
