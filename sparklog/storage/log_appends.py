@@ -146,6 +146,8 @@ class LogAppends:
         state = self._state
         with storage_errors(f"write {state.directory / OFFSET_GAPS_MARKER}"):
             (state.directory / OFFSET_GAPS_MARKER).touch()
+        # It is on the disk before recovery trusts what lies behind the gap.
+        state.metadata_unsynced = True
         state.may_have_gaps = True
 
     def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:

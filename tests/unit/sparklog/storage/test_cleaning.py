@@ -15,6 +15,7 @@ from sparklog.errors import KafkaError
 from sparklog.records.batch import iterate_headers, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
+from sparklog.storage import log_flushing
 from sparklog.storage.batch_walk import walk_headers
 from sparklog.storage.cleaning.cleaner import clean
 from sparklog.storage.cleaning.key_hashes import KeyHashes
@@ -533,3 +534,29 @@ def test_oldest_segment_of_which_nothing_is_left_does_not_hold_up_retention_by_s
     assert log.segments.all[0].size_bytes == 0
     log.delete_old_segments(START_MS, log.log_end_offset)
     assert log.size_bytes <= 1500 + 1000
+
+
+def test_follower_has_on_the_disk_that_its_log_has_gaps_before_it_trusts_what_is_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a topic that is compacted no more nothing else says so: recovery would cut the log at the gap."""
+    leader = open_log(tmp_path / "leader" / "t-0")
+    put(leader, (b"first", b"1"))
+    fill(leader)
+    leader.roll(START_MS)
+    clean_round(leader, START_MS)
+    follower = open_log(tmp_path / "follower" / "t-0", replace(CONFIG, compacts=False, segment_bytes=10_000))
+    result = leader.read(0, max_bytes=1, up_to_offset=leader.log_end_offset)
+    assert result.region is not None
+    follower.append_as_follower(result.region.read(), START_MS)
+    follower.flush()
+    assert not (follower.directory / "offset-gaps").exists()
+    while result.next_offset < leader.log_end_offset:
+        result = leader.read(result.next_offset, max_bytes=400, up_to_offset=leader.log_end_offset)
+        assert result.region is not None
+        follower.append_as_follower(result.region.read(), START_MS)
+    assert (follower.directory / "offset-gaps").exists()
+    synced: list[Path] = []
+    monkeypatch.setattr(log_flushing, "sync_directory", synced.append)
+    follower.flush()
+    assert follower.directory in synced
