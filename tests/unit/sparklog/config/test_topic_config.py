@@ -162,3 +162,16 @@ def test_segment_of_compacted_topic_is_sealed_within_the_longest_lag(policy: str
     """Nothing is cleaned of the active segment: what is due after an hour must not lie there for a week."""
     config = topic_config(DEFAULTS, {"cleanup.policy": policy, "max.compaction.lag.ms": "1000"})
     assert config.log_config().segment_ms == expected_ms
+
+
+def test_topic_of_a_coordinator_is_compacted_and_keeps_what_is_current() -> None:
+    """What groups have committed must outlive any retention: such topics are made with these three keys."""
+    config = topic_config(
+        DEFAULTS,
+        {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
+    )
+    log_config = config.log_config()
+    assert (log_config.compacts, log_config.deletes) == (True, False)
+    assert (log_config.segment_bytes, log_config.segment_ms) == (104857600, 604800000)
+    assert (log_config.min_cleanable_dirty_ratio, log_config.delete_retention_ms) == (0.5, 86400000)
+    assert (log_config.min_compaction_lag_ms, log_config.max_compaction_lag_ms) == (0, None)
