@@ -84,6 +84,8 @@ class SegmentList:
     ) -> ReadResult | None:
         """Find the batches to answer `Log.read` with; None if `offset` is above the log's end.
 
+        Or below its first segment: the others went after the caller had looked where the log starts.
+
         Raises:
             NotCachedError: with `cached_only`, what leads to them is not in memory.
             SegmentReleasedError: a segment has left the log meanwhile.
@@ -101,6 +103,8 @@ class SegmentList:
         end = active_end
         if offset < segment.base_offset:
             number = bisect_right(segments, offset, key=_base_offset)
+            if number == 0:
+                return None
             segment = segments[number - 1]
             positions = segment.positions
             end = segment.size_bytes
