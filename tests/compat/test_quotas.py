@@ -20,6 +20,7 @@ from kio.schema.alter_client_quotas.v1.request import (
     EntryData,
     OpData,
 )
+from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -138,7 +139,7 @@ def test_admin_clients_tell_brokers_and_hear_that_nobody_has_credentials(cluster
 
 
 def set_rate(cluster: LocalCluster, client_id: str, rate: float | None) -> None:
-    """Set a producer's quota, or take it away, at a broker."""
+    """Set a producer's quota, or take it away, at a broker; every broker knows of it afterwards."""
     operation = OpData(key="producer_byte_rate", value=rate or 0.0, remove=rate is None)
     entity = (EntityData(entity_type="client-id", entity_name=client_id),)
     with BlockingChannel(*cluster.address(0), "test") as channel:
@@ -148,6 +149,17 @@ def set_rate(cluster: LocalCluster, client_id: str, rate: float | None) -> None:
             )
         )
     assert answer.entries[0].error_code is ErrorCode.none
+    known = [] if rate is None else [rate]
+    for broker_id in cluster.broker_ids:
+        wait_for(lambda: described_rates(cluster, broker_id, client_id) == known, "a broker obeys")  # noqa: B023
+
+
+def described_rates(cluster: LocalCluster, broker_id: int, client_id: str) -> list[float]:
+    """Return the quotas of a client as a broker describes them."""
+    client = ComponentData(entity_type="client-id", match_type=0, match=client_id)
+    with BlockingChannel(*cluster.address(broker_id), "test") as channel:
+        answer = channel.request(DescribeClientQuotasRequest(components=(client,), strict=True))
+    return [value.value for entry in answer.entries or () for value in entry.values]
 
 
 def test_client_beyond_its_quota_hears_it_and_waits_while_others_go_on(
