@@ -107,7 +107,7 @@ class Replicas:
         self._producer_loads = ProducerLoads(
             self.table,
             self.store.directory_of,
-            self._upkeep.lower_recovery_point,
+            self._upkeep.lower_checkpoints,
             self._fetchers.add,
             self.executor,
         )

@@ -95,7 +95,7 @@ class LogUpkeep:
                 REPLICATION_OFFSET_CHECKPOINT,
             ),
         )
-        cleaner_checkpoint = CleanerCheckpoint(
+        self._cleaner_offsets = CleanerCheckpoint(
             "cleaner-offset-checkpoint",
             config.log_cleaner_backoff_ms,
             logs,
@@ -113,12 +113,12 @@ class LogUpkeep:
             FileDeletionJob(logs, config.log_retention_check_interval_ms),
             ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),
             *self._checkpoints,
-            StaleCheckpoints(logs, (*self._checkpoints, cleaner_checkpoint)),
+            StaleCheckpoints(logs, (*self._checkpoints, self._cleaner_offsets)),
             CleaningJob(
                 logs,
                 self._cleaners,
                 _limits(config, self._cleaners.count),
-                cleaner_checkpoint,
+                self._cleaner_offsets,
                 config.log_cleaner_backoff_ms,
                 metrics,
             ),
@@ -136,9 +136,11 @@ class LogUpkeep:
         """Begin what is due."""
         self._scheduler.tick(now_ms)
 
-    async def lower_recovery_point(self, replica: HostedReplica) -> None:
-        """Have the checkpoint of recovery points say no more of a log that was cut than what is so."""
-        await self._recovery_points.lower(replica, self._directory_of(replica.log))
+    async def lower_checkpoints(self, replica: HostedReplica) -> None:
+        """Have no checkpoint that is trusted say more of a log that was cut than what is so."""
+        directory = self._directory_of(replica.log)
+        await self._recovery_points.lower(replica, directory)
+        await self._cleaner_offsets.lower(replica, directory)
 
     async def write_checkpoints(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""

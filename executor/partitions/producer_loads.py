@@ -2,9 +2,9 @@
 
 One log of a directory at a time: after a failover many are cut at once, walking through batches is work for
 the interpreter that the loop needs too, and a slow disk has only so much to give. A replica is fetched for
-again when its log is done, and the checkpoint of recovery points says no more of it than is so: else a power
-failure would leave unchecked what was written over what was cut. Nobody waits for a log that was cut again,
-dropped or failed meanwhile.
+again when its log is done, and the checkpoints of recovery points and of what was cleaned say no more of it
+than is so: else a power failure would leave unchecked what was written over what was cut, and a crash
+uncleaned. Nobody waits for a log that was cut again, dropped or failed meanwhile.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ class ProducerLoads(RoleListener[Replica]):
         self,
         replicas: PartitionTable,
         directory_of: Callable[[Log], LogDirectory],
-        lower_recovery_point: Callable[[Replica], Awaitable[None]],
+        lower_checkpoints: Callable[[Replica], Awaitable[None]],
         on_loaded: Callable[[Replica], None],
         executor: Executor,
     ) -> None:
-        """`lower_recovery_point` has the checkpoint of a log that was cut written.
+        """`lower_checkpoints` has the checkpoints of a log that was cut written.
 
         `on_loaded` hears of the replicas that may be fetched for again.
         """
         self._replicas = replicas
         self._directory_of = directory_of
-        self._lower_recovery_point = lower_recovery_point
+        self._lower_checkpoints = lower_checkpoints
         self._on_loaded = on_loaded
         self._executor = executor
         self._turns: dict[LogDirectory, asyncio.Lock] = {}
@@ -90,7 +90,7 @@ class ProducerLoads(RoleListener[Replica]):
                     replica.fail_if_storage(error)
                 return
         while self._is_wanted(replica, loading):
-            await self._lower_recovery_point(replica)
+            await self._lower_checkpoints(replica)
             if not replica.log.is_checkpointed_too_high:
                 break
             with suppress(TimeoutError):

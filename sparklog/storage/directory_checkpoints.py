@@ -93,22 +93,34 @@ class DirectoryCheckpoints:
                     left = {other: offset for other, offset in known.items() if other != partition}
                     self._replace(name, left)
 
-    def lower_recovery_points(self, logs: Iterable[Log]) -> None:
-        """Have the file say no more of logs that are shorter, before they take anything in.
+    def lower(self, logs: Iterable[Log]) -> None:
+        """Have no file say more than is so of logs that are shorter, before they take anything in.
 
-        Else a crash would leave unchecked what had been written where something was missing.
+        Else a crash would leave unchecked what had been written where something was missing, or uncleaned.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         too_high = [log for log in logs if log.is_checkpointed_too_high]
         if too_high:
-            lowered = {log.topic_partition: log.recovery_point for log in too_high}
-            with self._lock:
-                known = self.read(RECOVERY_POINT_CHECKPOINT)
-                self._replace(RECOVERY_POINT_CHECKPOINT, {**known, **lowered})
+            self._lower(
+                RECOVERY_POINT_CHECKPOINT, {log.topic_partition: log.recovery_point for log in too_high}
+            )
+            self._lower(
+                CLEANER_OFFSET_CHECKPOINT, {log.topic_partition: log.cleaned_offset or 0 for log in too_high}
+            )
             for log in too_high:
                 log.checkpointed_recovery_point = log.recovery_point
+                log.checkpointed_cleaned_offset = log.cleaned_offset or 0
+
+    def _lower(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        with self._lock:
+            known = self.read(name)
+            lower = {
+                partition: offset for partition, offset in offsets.items() if offset < known.get(partition, 0)
+            }
+            if lower:
+                self._replace(name, {**known, **lower})
 
 
 def log_start_offset_to_keep(log: Log) -> Offset | None:

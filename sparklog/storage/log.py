@@ -131,6 +131,7 @@ class Log:
             )
             log = cls(directory, config, stored_id or topic_id, loaded, is_new=is_new)
             log.checkpointed_recovery_point = recovery_point
+            log.checkpointed_cleaned_offset = cleaned_offset or 0
             if cleaned_offset is not None and cleaned_offset > log.log_end_offset:
                 logger.warning("%s ends before %d, up to where it was cleaned", directory, cleaned_offset)
                 cleaned_offset = log.log_start_offset
@@ -187,8 +188,17 @@ class Log:
         return self._state.cleaned_offset
 
     @property
+    def checkpointed_cleaned_offset(self) -> Offset:
+        """The highest cleaned offset that a file may have of it; who writes the file says so."""
+        return self._state.checkpointed_cleaned_offset
+
+    @checkpointed_cleaned_offset.setter
+    def checkpointed_cleaned_offset(self, offset: Offset) -> None:
+        self._state.checkpointed_cleaned_offset = offset
+
+    @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery would trust what was written over what was cut."""
+        """Whether recovery would trust what was written over what was cut, or a cleaner pass it by."""
         return self._state.is_checkpointed_too_high
 
     @property

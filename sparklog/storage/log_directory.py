@@ -181,7 +181,7 @@ class LogDirectory:
                     for partition, (directory, config) in to_load.items()
                 }
                 logs = self._loaded(opening)
-            self.checkpoints.lower_recovery_points(logs.values())
+            self.checkpoints.lower(logs.values())
             logger.info(
                 "%s: %d logs with %d bytes loaded, %d bytes of them checked",
                 self.path,
@@ -262,7 +262,7 @@ class LogDirectory:
             now_ms=now_ms,
             topic_id=topic_id,
         )
-        self.checkpoints.lower_recovery_points([log])
+        self.checkpoints.lower([log])
         return log
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:

@@ -45,6 +45,8 @@ class LogState:
         self.may_have_gaps = loaded.may_have_gaps
         self.cleaned_offset: Offset | None = None
         """Below it a cleaning has met every record; None for a log that was never cleaned."""
+        self.checkpointed_cleaned_offset: Offset = 0
+        """The highest such offset that a file may have of this log; kept as `checkpointed_recovery_point`."""
         self.truncations = Truncations()
         self.metadata_unsynced = True
         """Epochs, or names in the directory, are not on the disk as they are."""
@@ -54,8 +56,11 @@ class LogState:
 
     @property
     def is_checkpointed_too_high(self) -> bool:
-        """Whether recovery would trust what was written over what was cut."""
-        return self.recovery_point < self.checkpointed_recovery_point
+        """Whether recovery would trust what was written over what was cut, or a cleaner pass it by."""
+        return (
+            self.recovery_point < self.checkpointed_recovery_point
+            or (self.cleaned_offset or 0) < self.checkpointed_cleaned_offset
+        )
 
     def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.

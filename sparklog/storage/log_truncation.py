@@ -27,9 +27,9 @@ class LogTruncation:
         """Remove every batch that reaches to `offset` or above it; return whether anything went.
 
         Regions that were handed out above `offset` can no longer be sent in full. If some of what went is
-        remembered of producers, or lies below `checkpointed_recovery_point`, `loading` is set: nothing may be
-        appended until the caller has had it run beside the loop, has had that checkpoint lowered, and has
-        passed the outcome to `take_producers`.
+        remembered of producers, or a checkpoint says more of the log than is so now, `loading` is set:
+        nothing may be appended until the caller has had it run beside the loop, has had those checkpoints
+        lowered, and has passed the outcome to `take_producers`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -118,7 +118,7 @@ class LogTruncation:
             state.producers.clear()
             state.epochs.clear()
             state.write_epochs()
-        if offset < state.checkpointed_recovery_point:
+        if state.is_checkpointed_too_high:
             self._begin_loading()
 
     def _forget_above(self, offset: Offset) -> None:

@@ -6,16 +6,20 @@ fsynced, or a topic that was made again begin where its predecessor did. Both ar
 seen (`StaleCheckpoints` compares every second): after what rolled has been flushed, after a truncation, and
 when a log came to be under a name that a file still has. Of logs that are offline, or could not be opened, a
 file goes on saying what it said. A file that the disk refuses takes its directory offline.
+
+What is trusted without a look (`TrustedCheckpoint`) is lowered before a log that was cut takes anything in.
 """
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from executor.logs.jobs.job import HostedLogs, HostedReplica
 from sparklog.errors import KafkaError
+from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
@@ -58,7 +62,7 @@ class Checkpoint:
 
     def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
         """Whether the file has a higher offset than one of these replicas, or one that is far too low."""
-        written = self._said(directory)
+        written = self._said(directory) or {}
         for replica in replicas:
             said = written.get(replica.topic_partition)
             if said is not None:
@@ -67,9 +71,9 @@ class Checkpoint:
                     return True
         return False
 
-    def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
-        """Return what the directory's file says, as far as that is known."""
-        return self._written.get(directory, {})
+    def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset] | None:
+        """Return what the directory's file says, if that is known."""
+        return self._written.get(directory)
 
     def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
         """A file may say this from now on."""
@@ -101,26 +105,40 @@ class Checkpoint:
             self._written[directory] = written
 
 
-class RecoveryPointCheckpoint(Checkpoint):
-    """Up to where each log is on the disk: what a start after a crash need not read."""
+class TrustedCheckpoint(Checkpoint, ABC):
+    """One that must say no more of a log than is so when the log takes something in."""
 
     async def lower(self, replica: HostedReplica, directory: LogDirectory) -> None:
-        """Have the file say no more of a log that was cut than what of it is on the disk.
+        """Have the file say no more of a log that was cut than is so.
 
         Before that the log takes nothing in (Kafka's LogManager.truncateTo). If it cannot be done now,
         `Log.is_checkpointed_too_high` stays.
         """
-        log = replica.log
         async with self._writing[directory]:
             # One run does for all that were cut before it.
-            if log.is_checkpointed_too_high and not self._says_at_most(replica, directory):
+            if replica.log.is_checkpointed_too_high and not self._says_at_most(replica, directory):
                 await self._write(directory)
             if self._says_at_most(replica, directory):
-                log.checkpointed_recovery_point = log.recovery_point
+                self._note(replica.log, self._offset_of(replica) or 0)
 
     def _says_at_most(self, replica: HostedReplica, directory: LogDirectory) -> bool:
-        written = self._written.get(directory, {}).get(replica.topic_partition)
-        return written is not None and written <= replica.log.recovery_point
+        said = self._said(directory)
+        return said is not None and said.get(replica.topic_partition, 0) <= (self._offset_of(replica) or 0)
+
+    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
+        self._note(replica.log, max(self._noted(replica.log), offset))
+
+    @abstractmethod
+    def _noted(self, log: Log) -> Offset:
+        """Return what the file may say of a log, as was noted."""
+
+    @abstractmethod
+    def _note(self, log: Log, offset: Offset) -> None:
+        """Note with a log that the file may say this of it."""
+
+
+class RecoveryPointCheckpoint(TrustedCheckpoint):
+    """Up to where each log is on the disk: what a start after a crash need not read."""
 
     def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
         """Also where recovery would read what is on the disk of segments that are written to no more."""
@@ -132,18 +150,26 @@ class RecoveryPointCheckpoint(Checkpoint):
             for replica in replicas
         )
 
-    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
-        log = replica.log
-        log.checkpointed_recovery_point = max(log.checkpointed_recovery_point, offset)
+    def _noted(self, log: Log) -> Offset:
+        return log.checkpointed_recovery_point
+
+    def _note(self, log: Log, offset: Offset) -> None:
+        log.checkpointed_recovery_point = offset
 
 
-class CleanerCheckpoint(Checkpoint):
+class CleanerCheckpoint(TrustedCheckpoint):
     """Up to where each log was cleaned; written after each cleaning, and when it is wrong."""
 
     def _said(self, directory: LogDirectory) -> Mapping[TopicPartition, Offset]:
         """What was read when the logs were loaded counts: the file may be older than this process."""
         said = self._written.get(directory)
         return directory.checkpoints.read(self._file_name) if said is None else said
+
+    def _noted(self, log: Log) -> Offset:
+        return log.checkpointed_cleaned_offset
+
+    def _note(self, log: Log, offset: Offset) -> None:
+        log.checkpointed_cleaned_offset = offset
 
 
 class StaleCheckpoints:

@@ -10,10 +10,13 @@ from uuid import UUID
 from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offsets,
+    write_offsets,
 )
+from sparklog.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, fetch, produce, rows
 from tests.unit.sparklog.storage.calls import calls_of
@@ -33,15 +36,23 @@ async def answer(brokers: Brokers, broker_id: int, topic_id: UUID, data: bytes, 
 
 
 @asynccontextmanager
-async def cut_and_held(brokers: Brokers) -> AsyncIterator[tuple[UUID, threading.Event]]:
-    """Broker 0 has cut what only it had; reading its log beside the loop waits for the event."""
+async def cut_and_held(
+    brokers: Brokers, cleaned_offset: int | None = None
+) -> AsyncIterator[tuple[UUID, threading.Event]]:
+    """Broker 0 has cut what only it had; reading its log beside the loop waits for the event.
+
+    `cleaned_offset` is what its checkpoint says of the log then.
+    """
     topic_id = await brokers.create_topic("t", [(0, 1)])
     assert await answer(brokers, 0, topic_id, sent(0)) == (ErrorCode.none, 0)
     await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == 1, "the first record at both")
     await brokers.stop(1)
     for sequence in (1, 2):
         assert await answer(brokers, 0, topic_id, sent(sequence), acks=1) == (ErrorCode.none, sequence)
+    checkpoint = brokers.brokers[0].directory.path / CLEANER_OFFSET_CHECKPOINT
     await brokers.stop(0)
+    if cleaned_offset is not None:
+        write_offsets(checkpoint, {TopicPartition("t", 0): cleaned_offset})
     await brokers.elect(topic_id, 0, leader=1, isr=[1])
     await brokers.start(1)
     assert await answer(brokers, 1, topic_id, batch(1, b"other")) == (ErrorCode.none, 1)
@@ -74,6 +85,21 @@ async def test_follower_whose_log_was_cut_goes_on_as_soon_as_its_producers_are_l
         may_go_on.set()
         await until(lambda: replica.log.log_end_offset == 2, "the leader's record")
     assert replica.log.producers.producers[7].batches[-1].last_sequence == 0
+
+
+@with_brokers(count=2, config=NO_BACKOFF_HELPS)
+async def test_log_cut_below_what_was_cleaned_has_the_file_say_so_before_it_takes_anything_in(
+    brokers: Brokers,
+) -> None:
+    """Whoever crashes just after that would never clean what was written there since."""
+    async with cut_and_held(brokers, cleaned_offset=3) as (topic_id, may_go_on):
+        replica = brokers.replica(0, topic_id)
+        checkpoint = brokers.brokers[0].directory.path / CLEANER_OFFSET_CHECKPOINT
+        assert (read_offsets(checkpoint), replica.log.log_end_offset) == ({TopicPartition("t", 0): 3}, 1)
+        may_go_on.set()
+        await until(lambda: replica.log.log_end_offset == 2, "the leader's record")
+        # Nobody has ticked: no job of the upkeep has run.
+        assert read_offsets(checkpoint) == {TopicPartition("t", 0): 1}
 
 
 @with_brokers(count=2, config=NO_BACKOFF_HELPS)

@@ -13,10 +13,12 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import read_header
 from sparklog.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offsets,
+    write_offsets,
 )
 from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
 from sparklog.storage.log import Log
@@ -267,6 +269,7 @@ def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_any
         append(log, 3)
         log.flush()
     write_checkpoints(directory, [short, whole], {})
+    write_offsets(tmp_path / CLEANER_OFFSET_CHECKPOINT, {short.topic_partition: 7, whole.topic_partition: 7})
     lost = short.segments.active.positions.get(4)
     assert lost is not None
     os.truncate(short.segments.active.file.path, lost)
@@ -278,6 +281,9 @@ def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_any
     logs = directory.load_all(lambda topic: CONFIG, START_MS)
     said = read_offsets(tmp_path / RECOVERY_POINT_CHECKPOINT)
     assert said == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 7}
+    # A cleaned offset beyond the log is not believed at all.
+    said = read_offsets(tmp_path / CLEANER_OFFSET_CHECKPOINT)
+    assert said == {TopicPartition("t", 0): 0, TopicPartition("t", 1): 7}
     assert not logs[TopicPartition("t", 0)].is_checkpointed_too_high
     for log in logs.values():
         log.close(clean=False)

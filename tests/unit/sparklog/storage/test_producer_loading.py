@@ -114,6 +114,24 @@ def test_cut_below_what_is_checkpointed_leaves_something_to_do_even_without_prod
     log.close()
 
 
+@pytest.mark.parametrize("how", ["truncate", "empty"])
+def test_cut_below_what_is_said_to_be_clean_leaves_something_to_do(tmp_path: Path, how: str) -> None:
+    """After a crash a cleaning would pass over what was written there since, and a tombstone in it would go
+    before what it stands against."""
+    log = open_log(tmp_path / "t-0")
+    log.append_as_leader(make_batch(3), read_header(make_batch(3)), 0, START_MS)
+    log.append_as_leader(make_batch(3), read_header(make_batch(3)), 0, START_MS)
+    log.close()
+    log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, stop=PreviousStop.CLEAN, cleaned_offset=6)
+    assert (log.loading, log.is_checkpointed_too_high) == (None, False)
+    cut = log.truncate_to if how == "truncate" else log.truncate_fully_and_start_at
+    cut(3)
+    assert log.loading is not None
+    assert log.is_checkpointed_too_high
+    assert (log.cleaned_offset, log.checkpointed_cleaned_offset) == (3, 6)
+    log.close()
+
+
 def test_snapshot_above_a_cut_is_gone_before_anything_is_appended(tmp_path: Path) -> None:
     """It tells of records that are not in the log any more, at an offset that comes again."""
     log = open_log(tmp_path / "t-0")
