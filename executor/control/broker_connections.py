@@ -1,0 +1,90 @@
+"""Connections from this broker to the others, for what it asks them besides their records.
+
+One to a broker and purpose, made when it is first needed and again when it was lost or the broker has moved;
+requests are pipelined on it and answered in order, so who must not wait for another's answers has connections
+of his own (Kafka's AddPartitionsToTxnManager and TransactionMarkerChannelManager have a network client each).
+What is asked of this very broker takes the same way, through its listener.
+
+A request that fails is not sent again here: only who asks knows whether it still stands, and when to try.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId
+from sparklog.wire.channel import Channel
+
+__all__ = ["BrokerConnections"]
+
+_CONNECT_TIMEOUT_MS: Final = 10_000
+
+
+class BrokerConnections:
+    """The connections to other brokers for one purpose; they belong to the event loop."""
+
+    def __init__(
+        self, client_id: str, endpoint_of: Callable[[BrokerId], Endpoint | None], request_timeout_ms: int
+    ) -> None:
+        """Connect as `client_id`; `endpoint_of` says where a broker is now, None if nobody knows."""
+        self._client_id = client_id
+        self._endpoint_of = endpoint_of
+        self._request_timeout_ms = request_timeout_ms
+        self._connections: dict[BrokerId, tuple[Endpoint, asyncio.Task[Channel]]] = {}
+        self._closed = False
+
+    async def request(self, broker_id: BrokerId, entity: Any) -> Any:
+        """Send a request to a broker; return the response, of the version that was sent.
+
+        Raises:
+            KafkaError: NETWORK_EXCEPTION (the broker is not there, or not known any more), REQUEST_TIMED_OUT,
+                or the answer is malformed. The broker may have done what was asked.
+        """
+        channel = await asyncio.shield(self._connection(broker_id))
+        return await channel.request(entity, self._request_timeout_ms)
+
+    def _connection(self, broker_id: BrokerId) -> "asyncio.Task[Channel]":
+        endpoint = self._endpoint_of(broker_id)
+        if endpoint is None or self._closed:
+            raise KafkaError(ErrorCode.network_exception, f"broker {broker_id} has no address")
+        known = self._connections.get(broker_id)
+        if known is not None:
+            if known[0] == endpoint and _may_serve(known[1]):
+                return known[1]
+            _close(known[1])
+        connecting = asyncio.get_running_loop().create_task(
+            Channel.connect(
+                endpoint.host,
+                endpoint.port,
+                self._client_id,
+                connect_timeout_ms=min(_CONNECT_TIMEOUT_MS, self._request_timeout_ms),
+                request_timeout_ms=self._request_timeout_ms,
+            )
+        )
+        self._connections[broker_id] = endpoint, connecting
+        return connecting
+
+    async def close(self) -> None:
+        """Close all, and make no other; what was not answered fails."""
+        self._closed = True
+        connections, self._connections = list(self._connections.values()), {}
+        for _, connecting in connections:
+            _close(connecting)
+        await asyncio.gather(*(connecting for _, connecting in connections), return_exceptions=True)
+
+
+def _may_serve(connecting: "asyncio.Task[Channel]") -> bool:
+    """Whether it is being connected or is connected."""
+    if not connecting.done():
+        return True
+    if connecting.cancelled() or connecting.exception() is not None:
+        return False
+    return not connecting.result().closed.done()
+
+
+def _close(connecting: "asyncio.Task[Channel]") -> None:
+    connecting.cancel()
+    if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()

@@ -1,0 +1,90 @@
+"""What one broker asks of another: a connection that is shared, and made again when it was lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+from executor.control.broker_connections import BrokerConnections
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Deferred, Peer, Request
+
+REQUEST = WriteTxnMarkersRequest(markers=())
+RESPONSE = WriteTxnMarkersResponse(markers=())
+
+
+class _Broker:
+    """A listener that answers WriteTxnMarkers, and remembers by which connections it was asked."""
+
+    def __init__(self) -> None:
+        self.connections: list[Peer] = []
+        self.answers = True
+        self.asked = asyncio.Event()
+
+    def _write_txn_markers(self, request: Request) -> Any:
+        if request.connection not in self.connections:
+            self.connections.append(request.connection)
+        self.asked.set()
+        return RESPONSE if self.answers else Deferred()
+
+    @asynccontextmanager
+    async def listens(self, port: int = 0) -> AsyncIterator[Listener]:
+        table = {ApiKey.WRITE_TXN_MARKERS: Api(1, 2, self._write_txn_markers)}
+        listener = await Listener.start("127.0.0.1", port, table, name="test")
+        try:
+            yield listener
+        finally:
+            await listener.close()
+
+
+def test_connections_to_one_broker_are_shared_and_made_again_when_lost() -> None:
+    """Many ask at once after a failover: that must not be a connection each, nor one that stays dead."""
+
+    async def scenario() -> None:
+        broker = _Broker()
+        endpoints: dict[int, Endpoint] = {}
+        connections = BrokerConnections("broker-1-test", endpoints.get, 5_000)
+        async with broker.listens() as listener:
+            endpoints[2] = Endpoint("PLAINTEXT", "127.0.0.1", listener.port)
+            answers = await asyncio.gather(*(connections.request(2, REQUEST) for _ in range(5)))
+            assert answers == [RESPONSE] * 5
+            assert len(broker.connections) == 1
+        with pytest.raises(KafkaError) as lost:
+            await connections.request(2, REQUEST)
+        assert lost.value.error_code is ErrorCode.network_exception
+        async with broker.listens() as moved:
+            endpoints[2] = Endpoint("PLAINTEXT", "127.0.0.1", moved.port)
+            assert await connections.request(2, REQUEST) == RESPONSE
+            assert len(broker.connections) == 2
+            await connections.close()
+
+    asyncio.run(scenario())
+
+
+def test_connections_refuse_a_broker_without_an_address_and_fail_what_waits_when_closed() -> None:
+    """Whoever waits for an answer is to hear that there is none."""
+
+    async def scenario() -> None:
+        broker = _Broker()
+        broker.answers = False
+        async with broker.listens() as listener:
+            endpoint = Endpoint("PLAINTEXT", "127.0.0.1", listener.port)
+            connections = BrokerConnections("broker-1-test", {2: endpoint}.get, 5_000)
+            with pytest.raises(KafkaError) as unknown:
+                await connections.request(3, REQUEST)
+            assert unknown.value.error_code is ErrorCode.network_exception
+            waiting = asyncio.create_task(connections.request(2, REQUEST))
+            await broker.asked.wait()
+            await connections.close()
+            with pytest.raises(KafkaError):
+                await waiting
+            with pytest.raises(KafkaError):
+                await connections.request(2, REQUEST)
+
+    asyncio.run(scenario())
