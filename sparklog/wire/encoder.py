@@ -102,10 +102,13 @@ def _join_small(pieces: list[Any]) -> list[Chunk]:
     return chunks
 
 
-def encode_to_bytes(entity: Any) -> bytes:
-    """Return the serialized entity in one piece; it may hold no `Transferable`."""
+def encode_to_bytes(entity: Any, entity_type: type[Any] | None = None) -> bytes:
+    """Return the serialized entity in one piece; it may hold no `Transferable`.
+
+    It is written as an `entity_type`, if one is given: its attributes by the names of that type's fields.
+    """
     pieces: list[bytes] = []
-    _compiled(type(entity))[0](entity, pieces.append)
+    _compiled(entity_type or type(entity))[0](entity, pieces.append)
     return b"".join(pieces)
 
 
@@ -220,7 +223,7 @@ class _EncoderSource:
         elif field.entity_type is not None:
             value = self._variable("v")
             self._emit(depth, f"{value} = {source}")
-            if not field.nullable or field.tag is not None:
+            if not field.nullable:
                 self._entity(field.entity_type, value, depth)
                 return
             self._flush(depth)

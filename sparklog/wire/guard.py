@@ -271,7 +271,7 @@ class _WalkerSource:
     def _field(self, layout: EntityLayout, field: FieldLayout, depth: int, path: str) -> None:
         if field.is_array:
             self._array(layout, field, depth, path)
-        elif field.entity_type is not None and field.nullable and field.tag is None:
+        elif field.entity_type is not None and field.nullable:
             self._take_byte(depth, "n")
             self._emit(depth, "if n < 128:")
             self._entity(field.entity_type, depth + 1, path)

@@ -84,7 +84,7 @@ def _read_field(
     layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, exact: bool
 ) -> Generator[None, None, tuple[Any, int]]:
     if not field.is_array:
-        if field.entity_type is not None and field.nullable and field.tag is None:
+        if field.entity_type is not None and field.nullable:
             marker, size = readers.read_int8(buffer, position)
             position += size
             if marker < 0:

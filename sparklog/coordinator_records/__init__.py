@@ -1,0 +1,5 @@
+"""What coordinators write into `__consumer_offsets` and `__transaction_state`: entities, and their bytes.
+
+Kafka's own schemas (4.3.1), so that its tools read these topics and a coordinator here reads what Kafka
+wrote.
+"""
