@@ -27,7 +27,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.registrations import PartitionRegistration
 from sparklog.records.batch import BatchHeader
 from sparklog.storage.log import Log
+from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo
+from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import BrokerId
 
 __all__ = ["Leading"]
@@ -78,8 +80,10 @@ class Leading:
         now_ms: int,
         wall_ms: int,
         waiting: WaitingAppend | None,
+        verification: Verification | None = None,
+        marker: EndTransaction | None = None,
     ) -> AppendInfo:
-        """Append a client's validated batch; see `Replica.append`."""
+        """Append a validated batch, or a marker's; see `Replica.append`."""
         machine = self.machine
         if waiting is not None and machine.is_under_min_isr:
             raise KafkaError(
@@ -87,7 +91,9 @@ class Leading:
                 f"{self._log.topic_partition} has {len(machine.isr)} replicas in sync {sorted(machine.isr)}, "
                 f"min.insync.replicas asks for {machine.effective_min_insync_replicas}",
             )
-        appended = self._log.append_as_leader(records, header, machine.leader_epoch, wall_ms)
+        appended = self._log.append_as_leader(
+            records, header, machine.leader_epoch, wall_ms, verification, marker
+        )
         end_offset = appended.last_offset + 1
         if not appended.duplicate:
             effects = machine.handle(Appended(end_offset, now_ms))

@@ -32,13 +32,15 @@ from executor.partitions.settings import PartitionSettings
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.metadata.topic_names import is_internal_topic
-from sparklog.records.batch import BatchHeader
+from sparklog.records.batch import BatchHeader, read_header
 from sparklog.storage.files import may_pass
 from sparklog.storage.log import Log
 from sparklog.storage.machine.epoch_checks import check_leader_epoch
 from sparklog.storage.machine.producer_states import ProducerStates
+from sparklog.storage.machine.verification import Verification
 from sparklog.storage.producer_loading import ProducerLoading
 from sparklog.storage.results import AppendInfo
+from sparklog.storage.transaction_markers import EndTransaction, marker_batch
 from sparklog.types import (
     BrokerId,
     LeaderEpoch,
@@ -210,24 +212,38 @@ class Replica:
         now_ms: int,
         wall_ms: int,
         waiting: WaitingAppend | None,
+        verification: Verification | None = None,
+        marker: EndTransaction | None = None,
     ) -> AppendInfo:
         """Append a client's validated batch, as the leader that `leading` has just returned.
 
         With acks=all there must be enough replicas in sync before anything is written, and `waiting` is
-        settled when the batch is committed.
+        settled when the batch is committed. The first batch of a transaction comes with its `verification`
+        (`ProducerStates.begin_verification`); a batch that ends one is made of a `marker`.
 
         Raises:
-            KafkaError: not_enough_replicas, kafka_storage_error, or what the producer's sequence says.
+            KafkaError: not_enough_replicas, kafka_storage_error, or what is known of the producer says.
         """
         assert self._leading is not None, "`leading` says so"
         try:
-            appended = self._leading.append(records, header, now_ms, wall_ms, waiting)
+            appended = self._leading.append(records, header, now_ms, wall_ms, waiting, verification, marker)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)
             raise
         if not appended.duplicate:
             self.traffic.produced(header.record_count, len(records))
         return appended
+
+    def append_marker(
+        self, marker: EndTransaction, now_ms: int, wall_ms: TimestampMs, waiting: WaitingAppend | None
+    ) -> AppendInfo:
+        """End a transaction, as the leader that `leading` has just returned; see `append`.
+
+        Raises:
+            KafkaError: not_enough_replicas, kafka_storage_error, or what `ProducerStates.check_marker` says.
+        """
+        batch = marker_batch(marker, wall_ms)
+        return self.append(batch, read_header(batch), now_ms, wall_ms, waiting, marker=marker)
 
     def leading(self) -> PartitionLeader:
         """Return the leader machine.

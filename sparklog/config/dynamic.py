@@ -37,6 +37,7 @@ DYNAMIC_KEYS: Final = (
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
+    "transaction.partition.verification.enable",
 }
 """Those of a topic's defaults which come first, quotas, and what bounds connections."""
 

@@ -107,6 +107,12 @@ class ReplicationKeys:
         "How often idle producers are looked for.",
         at_least(1),
     )
+    transaction_partition_verification_enable: bool = config_key(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a transaction's coordinator is asked before the first batch of the transaction is appended.",
+    )
 
     def __post_init__(self) -> None:
         """Check what one key alone cannot tell."""

@@ -237,7 +237,8 @@ class TopicConfig:
     )
 
     producer_id_expiration_ms: int = 86400000
-    """The broker's; a log needs it and no topic has it."""
+    transaction_partition_verification: bool = True
+    """The broker's; a log needs these and no topic has them."""
 
     @property
     def compression_level(self) -> int | None:
@@ -286,6 +287,7 @@ class TopicConfig:
             log_append_time=self.message_timestamp_type == "LogAppendTime",
             flush_messages=self.flush_messages,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
+            transaction_partition_verification=self.transaction_partition_verification,
         )
 
 
@@ -308,6 +310,7 @@ def topic_config(broker_config: BrokerConfig, overrides: Mapping[str, str]) -> T
     return TopicConfig(
         raw=dict(overrides),
         producer_id_expiration_ms=broker_config.producer_id_expiration_ms,
+        transaction_partition_verification=broker_config.transaction_partition_verification_enable,
         **values,
     )
 

@@ -21,9 +21,11 @@ from sparklog.storage.file_region import Buffer
 from sparklog.storage.files import OFFSET_GAPS_MARKER, storage_error, storage_errors
 from sparklog.storage.log_state import LogState
 from sparklog.storage.machine.producer_states import Duplicate
+from sparklog.storage.machine.verification import Verification
 from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.results import AppendInfo
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET
+from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch, TimestampMs
 
 __all__ = ["LogAppends"]
@@ -41,24 +43,36 @@ class LogAppends:
         header: BatchHeader,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
+        verification: Verification | None = None,
+        marker: EndTransaction | None = None,
     ) -> AppendInfo:
         """Append a validated batch, giving it offsets and `leader_epoch`.
 
         `header` is that of `records`, as `records.batch.validate_produced` returned it. Checks the
         producer's sequence itself: a retry of a batch that is in the log is answered with
-        `duplicate=True` and changes nothing. Under LogAppendTime the batch gets `now_ms`.
+        `duplicate=True` and changes nothing. Under LogAppendTime the batch gets `now_ms`. The first batch of
+        a transaction needs its `verification`; `marker` is what a control batch was made of.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR (nothing was appended), RECORD_LIST_TOO_LARGE (more than a
-                segment holds), or what `ProducerStates.check` raises.
+                segment holds), or what `ProducerStates.check` or `check_marker` raises.
         """
         state = self._state
         assert state.loading is None, f"{state.topic_partition} does not know its producers yet"
-        if header.producer_id >= 0:
-            outcome = state.producers.check(header)
-            if type(outcome) is Duplicate:
-                return self._duplicate(outcome)
         config = state.config
+        if header.producer_id >= 0:
+            if marker is None:
+                verifies = config.transaction_partition_verification
+                outcome = state.producers.check(header, verification, verifies=verifies)
+                if type(outcome) is Duplicate:
+                    return self._duplicate(outcome)
+            else:
+                state.producers.check_marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    marker.transaction_version,
+                )
         size_bytes = header.batch_length + LENGTH_OVERHEAD
         if size_bytes > config.segment_bytes:
             raise KafkaError(

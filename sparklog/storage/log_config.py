@@ -39,3 +39,5 @@ class LogConfig:
     flush_messages: int | None = None
     """Records above the recovery point that make `Log.flush_due`; None leaves that to the kernel."""
     producer_id_expiration_ms: int = _DAY_MS
+    transaction_partition_verification: bool = True
+    """The first batch of a transaction is appended only after its coordinator was asked (KIP-890)."""

@@ -157,10 +157,15 @@ class LogReads:
         return state.epochs.end_offset_for(leader_epoch, state.log_end_offset)
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Return the end of what read_committed consumers may see; never above `high_watermark`."""
+        """Return the end of what read_committed consumers may see; never above `high_watermark`.
+
+        Nor below the log start offset, when the beginning of an open transaction has been deleted.
+        """
         state = self._state
         first_unstable = state.producers.first_unstable_offset(high_watermark)
-        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+        if first_unstable is None:
+            return high_watermark
+        return min(max(first_unstable, state.log_start_offset), high_watermark)
 
     def aborted_transactions(
         self, offset: Offset, up_to_offset: Offset, *, cached_only: bool = False

@@ -70,7 +70,7 @@ def decode_snapshot(content: bytes, now_ms: TimestampMs) -> ProducerStates:
     (count,) = _COUNT.unpack_from(body)
     if len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{count} entries in {len(body)} bytes")
-    states = ProducerStates()
+    producers: dict[ProducerId, ProducerState] = {}
     for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, producer_epoch, last_sequence, last_offset, offset_delta = entry[:5]
         timestamp_ms, coordinator_epoch, transaction_first_offset = entry[5:]
@@ -82,7 +82,9 @@ def decode_snapshot(content: bytes, now_ms: TimestampMs) -> ProducerStates:
             state.batches.append(
                 BatchMetadata(first_sequence, last_sequence, last_offset, offset_delta, timestamp_ms)
             )
-        states.restore(producer_id, state)
+        producers[producer_id] = state
+    states = ProducerStates()
+    states.restore(producers)
     return states
 
 

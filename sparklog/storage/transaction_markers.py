@@ -1,15 +1,21 @@
-"""The record in a control batch that ends a transaction: key int16, int16; value int16, int32."""
+"""The record in a control batch that ends a transaction.
+
+Big-endian. Key: version 0 (int16), type (int16: 0 abort, 1 commit). Value: version 0 (int16), the epoch of
+the coordinator that had it written (int32). Source: Kafka's EndTransactionMarker.
+"""
 
 from struct import Struct
 from typing import Final, NamedTuple
 
 from sparklog.records.batch import BatchHeader, CorruptBatchError
-from sparklog.records.builder import read_records
+from sparklog.records.builder import SimpleRecord, build_batch, read_records
+from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
-__all__ = ["TransactionMarker", "read_marker"]
+__all__ = ["EndTransaction", "TransactionMarker", "marker_batch", "read_marker"]
 
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
+_VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
 
@@ -19,6 +25,30 @@ class TransactionMarker(NamedTuple):
 
     aborted: bool
     coordinator_epoch: int
+
+
+class EndTransaction(NamedTuple):
+    """What a coordinator tells a partition to do about one producer's transaction."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    """Of the records, or the next one (transactions version 2)."""
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+def marker_batch(end: EndTransaction, now_ms: TimestampMs) -> bytes:
+    """Return the control batch that ends a transaction."""
+    key = _KEY.pack(_VERSION, _COMMIT if end.committed else _ABORT)
+    record = SimpleRecord(key, _VALUE.pack(_VERSION, end.coordinator_epoch), timestamp_ms=now_ms)
+    return build_batch(
+        [record],
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        transactional=True,
+        control=True,
+    )
 
 
 def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionMarker | None:

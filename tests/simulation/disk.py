@@ -22,7 +22,9 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
 from sparklog.storage.machine.recovery_rules import PreviousStop, SoundPrefix
+from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo, ReadResult
+from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
 from tests.simulation.metadata_copy import MetadataCopy
 
@@ -66,9 +68,12 @@ class MemoryLog:
         header: BatchHeader,
         leader_epoch: LeaderEpoch,
         now_ms: TimestampMs,
+        verification: Verification | None = None,
+        marker: EndTransaction | None = None,
     ) -> AppendInfo:
+        assert marker is None, "nobody ends transactions here yet"
         if header.producer_id >= 0:
-            outcome = self.producers.check(header)
+            outcome = self.producers.check(header, verification, verifies=True)
             if type(outcome) is Duplicate:
                 return AppendInfo(
                     outcome.base_offset, outcome.last_offset, None, self.log_start_offset, duplicate=True

@@ -1,8 +1,9 @@
-"""What a log remembers of its producers: sequences, epochs, open transactions (KIP-98, KIP-185).
+"""What a log remembers of its producers: sequences, epochs, open transactions (KIP-98, KIP-185, KIP-890).
 
 Pure state, no files: `producer_snapshots` gives it its form on disk. Order for callers: `check` a client's
 batch before it is appended, `update` with its final header afterwards; `update` alone for batches that were
-checked elsewhere (replication, recovery); `end_transaction` for a transaction marker.
+checked elsewhere (replication, recovery). A transaction marker is checked by `check_marker` and entered by
+`end_transaction`. The first batch of a transaction is verified before it is checked: `begin_verification`.
 
 Rule kept: per producer the last five batches are remembered, so that a retry of any of the up to five
 requests a producer has in flight is recognised (which is why clients may have no more). A producer is
@@ -15,11 +16,15 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.records.batch import BatchHeader
+from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from sparklog.storage.machine.rising_offsets import RisingOffsets
+from sparklog.storage.machine.verification import Verification, Verifications
 from sparklog.types import Offset, ProducerEpoch, ProducerId, TimestampMs
 
 BATCHES_TO_RETAIN: Final = 5
 _LAST_SEQUENCE: Final = 2**31 - 1
+_LAST_EPOCH: Final = 2**15 - 1
+_FIRST_VERSION_WITH_EPOCH_BUMP: Final = 2
 
 
 class Fresh(NamedTuple):
@@ -103,7 +108,15 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """The producers of one log, by producer id."""
 
-    __slots__ = ("_generation", "_open", "_unreplicated", "end_offset", "producers")
+    __slots__ = (
+        "_generation",
+        "_open",
+        "_unreplicated",
+        "_unstable",
+        "end_offset",
+        "producers",
+        "verifications",
+    )
 
     def __init__(self) -> None:
         self.producers: dict[ProducerId, ProducerState] = {}
@@ -111,21 +124,62 @@ class ProducerStates:
         """Where the last batch ends that changed anything here: a log that is cut there or above it has lost
         nothing of its producers."""
         self._generation = 0
-        self._open: dict[Offset, ProducerId] = {}
-        # Transactions ended by a marker that may not be replicated yet: first offset -> the marker's.
-        self._unreplicated: dict[Offset, Offset] = {}
+        self._open = RisingOffsets()
+        # First offsets of transactions that are open, or whose end may not be replicated yet,
+        self._unstable = RisingOffsets()
+        # and of the latter: the marker's offset, and the first. Rising by the marker's.
+        self._unreplicated: deque[tuple[Offset, Offset]] = deque()
+        self.verifications: Final = Verifications()
+        """What is to be verified before it is appended."""
 
-    def check(self, header: BatchHeader) -> Fresh | Duplicate:
-        """Say whether a client's batch is next in sequence.
+    def begin_verification(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        base_sequence: int,
+        now_ms: TimestampMs,
+        *,
+        supports_epoch_bump: bool,
+    ) -> Verification | None:
+        """Return what a transactional batch is to be appended with once its coordinator agrees.
+
+        None when its transaction is open here already. `now_ms` is the wall clock's.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written).
+        """
+        state = self.producers.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.producer_epoch:
+                raise _fenced(producer_id, producer_epoch, state.producer_epoch)
+            if state.transaction_first_offset is not None and producer_epoch == state.producer_epoch:
+                return None
+        return self.verifications.begin(
+            producer_id, producer_epoch, base_sequence, now_ms, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def check(
+        self, header: BatchHeader, verification: Verification | None = None, *, verifies: bool = False
+    ) -> Fresh | Duplicate:
+        """Say whether a client's or a coordinator's batch of data is next in sequence.
+
+        With `verifies`, a batch that begins a transaction needs the `verification` it was given.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written), OUT_OF_ORDER_SEQUENCE_NUMBER,
-                INVALID_TXN_STATE (not transactional inside an open transaction).
+                INVALID_TXN_STATE (not transactional inside an open transaction, or not verified).
         """
         producer_id = header.producer_id
-        if producer_id < 0 or (state := self.producers.get(producer_id)) is None:
+        if producer_id < 0:
+            return FRESH
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        state = self.producers.get(producer_id)
+        if state is None:
+            if is_transactional:
+                self.verifications.check(header, verification, is_required=verifies, is_first=True)
             # Nothing is known of the producer (new, expired, or its records were deleted): any sequence.
             return FRESH
+        refusal: KafkaError | None = None
         producer_epoch = header.producer_epoch
         base_sequence = header.base_sequence
         if producer_epoch == state.producer_epoch:
@@ -136,19 +190,24 @@ class ProducerStates:
                     base_sequence == last_sequence + 1
                     or (base_sequence == 0 and last_sequence == _LAST_SEQUENCE)
                 ):
-                    return self._duplicate_of(header, state, last_sequence)
+                    duplicate = _duplicate_of(header, state)
+                    if duplicate is not None:
+                        return duplicate
+                    refusal = _out_of_order(
+                        f"producer {producer_id} sent sequence {base_sequence} after {last_sequence}"
+                    )
         elif producer_epoch < state.producer_epoch:
-            raise KafkaError(
-                ErrorCode.invalid_producer_epoch,
-                f"producer {producer_id} writes with epoch {producer_epoch}, "
-                f"but one of epoch {state.producer_epoch} has written",
-            )
+            raise _fenced(producer_id, producer_epoch, state.producer_epoch)
         elif base_sequence > 0:
-            raise KafkaError(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer {producer_id} begins epoch {producer_epoch} with sequence {base_sequence}, not 0",
+            refusal = _out_of_order(
+                f"producer {producer_id} begins epoch {producer_epoch} with sequence {base_sequence}, not 0"
             )
-        if state.transaction_first_offset is not None and not header.is_transactional:
+        is_open = state.transaction_first_offset is not None
+        if is_transactional and not (is_open and producer_epoch == state.producer_epoch):
+            self.verifications.check(header, verification, is_required=verifies, is_first=not state.batches)
+        if refusal is not None:
+            raise refusal
+        if is_open and not is_transactional:
             raise KafkaError(
                 ErrorCode.invalid_txn_state,
                 f"producer {producer_id} writes outside its transaction, "
@@ -156,17 +215,45 @@ class ProducerStates:
             )
         return FRESH
 
-    def _duplicate_of(self, header: BatchHeader, state: ProducerState, last_sequence: int) -> Duplicate:
-        first, last = header.base_sequence, header.last_sequence
-        for batch in state.batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return Duplicate(
-                    batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp_ms
-                )
-        raise KafkaError(
-            ErrorCode.out_of_order_sequence_number,
-            f"producer {header.producer_id} sent sequence {first} after {last_sequence}",
-        )
+    def check_marker(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Refuse a transaction marker that comes too late.
+
+        Since transactions version 2 a marker's epoch is above that of the records it ends, for the next ones
+        are of that epoch; the same marker again, when its transaction is over, does no harm. The last epoch
+        can be followed by none.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH (a newer instance has written, or the marker is of an earlier
+                transaction), TRANSACTION_COORDINATOR_FENCED (a newer coordinator has written).
+        """
+        state = self.producers.get(producer_id)
+        if state is None:
+            return
+        if producer_epoch < state.producer_epoch:
+            raise _fenced(producer_id, producer_epoch, state.producer_epoch)
+        if (
+            producer_epoch == state.producer_epoch
+            and transaction_version >= _FIRST_VERSION_WITH_EPOCH_BUMP
+            and state.transaction_first_offset is not None
+            and producer_epoch != _LAST_EPOCH
+        ):
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"the marker of producer {producer_id} has epoch {producer_epoch}, "
+                "but so has the transaction that is open",
+            )
+        if state.coordinator_epoch is not None and coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.transaction_coordinator_fenced,
+                f"a coordinator of epoch {coordinator_epoch} ends a transaction of producer {producer_id}, "
+                f"but one of epoch {state.coordinator_epoch} has done so before",
+            )
 
     def update(self, header: BatchHeader, now_ms: TimestampMs) -> None:
         """Remember a data batch that has been appended (or replayed) now; `header` has its final offsets.
@@ -191,9 +278,12 @@ class ProducerStates:
             )
         )
         state.last_append_ms = now_ms
-        if state.transaction_first_offset is None and header.is_transactional:
-            state.transaction_first_offset = header.base_offset
-            self._open[header.base_offset] = producer_id
+        if header.attributes & TRANSACTIONAL_BIT:
+            if state.transaction_first_offset is None:
+                state.transaction_first_offset = header.base_offset
+                self._open.add(header.base_offset)
+                self._unstable.add(header.base_offset)
+            self.verifications.data_appended(producer_id)
 
     def _changeable(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch, now_ms: TimestampMs
@@ -228,32 +318,36 @@ class ProducerStates:
         state.transaction_first_offset = None
         state.coordinator_epoch = coordinator_epoch
         state.last_append_ms = now_ms
+        self.verifications.marker_appended(producer_id, header.producer_epoch)
         if first_offset is None:
             return None
-        self._open.pop(first_offset, None)
-        self._unreplicated[first_offset] = header.last_offset
-        last_stable_offset = min(self._open, default=header.last_offset + 1)
-        return CompletedTransaction(
-            producer_id, first_offset, header.last_offset, aborted, last_stable_offset
-        )
+        last_offset = header.last_offset
+        self._open.discard(first_offset)
+        self._unreplicated.append((last_offset, first_offset))
+        first_open = self._open.first
+        last_stable_offset = last_offset + 1 if first_open is None else first_open
+        return CompletedTransaction(producer_id, first_offset, last_offset, aborted, last_stable_offset)
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """Return the first offset of a transaction that is open or whose marker is not replicated.
 
         That is, not below `high_watermark`, which the caller must not let go back.
         """
-        if not self._open and not self._unreplicated:
-            return None
-        replicated = [first for first, marker in self._unreplicated.items() if marker < high_watermark]
-        for first_offset in replicated:
-            del self._unreplicated[first_offset]
-        return min([*self._open, *self._unreplicated], default=None)
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[0][0] < high_watermark:
+            self._unstable.discard(unreplicated.popleft()[1])
+        return self._unstable.first
 
-    def restore(self, producer_id: ProducerId, state: ProducerState) -> None:
-        """Take over a producer from a snapshot."""
-        self.producers[producer_id] = state
-        if state.transaction_first_offset is not None:
-            self._open[state.transaction_first_offset] = producer_id
+    def restore(self, producers: Mapping[ProducerId, ProducerState]) -> None:
+        """Take over the producers of a snapshot."""
+        self.producers.update(producers)
+        for first_offset in sorted(
+            state.transaction_first_offset
+            for state in producers.values()
+            if state.transaction_first_offset is not None
+        ):
+            self._open.add(first_offset)
+            self._unstable.add(first_offset)
 
     def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> int:
         """Forget producers idle for `expiration_ms`, without an open transaction; return how many."""
@@ -264,11 +358,34 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        self.verifications.remove_expired(now_ms, expiration_ms)
         return len(expired)
 
     def clear(self) -> None:
         """Forget everything."""
         self.producers.clear()
         self._open.clear()
+        self._unstable.clear()
         self._unreplicated.clear()
+        self.verifications.clear()
         self.end_offset = 0
+
+
+def _fenced(producer_id: ProducerId, producer_epoch: ProducerEpoch, known_epoch: ProducerEpoch) -> KafkaError:
+    return KafkaError(
+        ErrorCode.invalid_producer_epoch,
+        f"producer {producer_id} writes with epoch {producer_epoch}, "
+        f"but one of epoch {known_epoch} has written",
+    )
+
+
+def _out_of_order(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.out_of_order_sequence_number, message)
+
+
+def _duplicate_of(header: BatchHeader, state: ProducerState) -> Duplicate | None:
+    first, last = header.base_sequence, header.last_sequence
+    for batch in state.batches:
+        if batch.first_sequence == first and batch.last_sequence == last:
+            return Duplicate(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp_ms)
+    return None
