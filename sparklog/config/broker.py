@@ -1,9 +1,9 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has six parts, each with
-what its keys add up to: listeners, replication, the controller, logs, their cleaner, and quotas. The defaults
-differ from Kafka's where a broker here lives differently: it listens on loopback only, it is told to leave
-and is fenced faster, and its directories are given by the application.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has seven parts, each with
+what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, and groups. The
+defaults differ from Kafka's where a broker here lives differently: it listens on loopback only, it is told to
+leave and is fenced faster, and its directories are given by the application.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -24,6 +24,7 @@ from sparklog.config.definition import (
     config_key,
     find_key,
 )
+from sparklog.config.group_keys import GroupKeys
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.config.listener_keys import ListenerKeys
 from sparklog.config.log_defaults import LogDefaults
@@ -35,7 +36,9 @@ MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, CleanerKeys, QuotaKeys):
+class BrokerConfig(
+    ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, CleanerKeys, QuotaKeys, GroupKeys
+):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
     Attributes bear Kafka's values; -1 for "no limit" occurs in the `log_retention_...` attributes, which

@@ -1,0 +1,151 @@
+"""The classic groups of a shard: the `Membership` of the classic protocol.
+
+During a load the last record of each group is kept, and the groups are made of these at its end: a group may
+have thousands of records in the log, and only the last one counts.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, Final
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from executor.coordinators.groups.machine.classic.joining import Joins
+from executor.coordinators.groups.machine.classic.rebalance import Rebalances
+from executor.coordinators.groups.machine.classic.records import loaded_group
+from executor.coordinators.groups.machine.classic.syncing import Syncs
+from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.membership import (
+    Replay,
+)
+from executor.coordinators.groups.machine.outcome import Outcome
+from executor.coordinators.machine.decision import Decision, Now
+from executor.coordinators.machine.timers import Timers
+from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+
+__all__ = ["ClassicGroups"]
+
+logger = logging.getLogger(__name__)
+
+
+class ClassicGroups:
+    """What the classic protocol does for the groups of a shard (`membership.Membership`)."""
+
+    group_type: Final = GroupType.CLASSIC
+
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        timers: Timers,
+        *,
+        initial_rebalance_delay_ms: int,
+        max_size: int,
+    ) -> None:
+        """`groups` are the shard's, of all types; the limits are Kafka's keys."""
+        self._groups = groups
+        self._max_size = max_size
+        self._loading: dict[str, GroupMetadataValue] | None = {}
+        """The last record of each group; None after the load."""
+        self._rebalances = Rebalances(groups, timers, initial_rebalance_delay_ms=initial_rebalance_delay_ms)
+        joins = Joins(groups, timers, self._rebalances, max_size=max_size)
+        self._syncs = Syncs(groups, self._rebalances)
+        self.join_group = joins.join
+        self.sync_group = self._syncs.sync
+        self.heartbeat = self._syncs.heartbeat
+        self.leave_group = self._syncs.leave
+        self.replays: Mapping[type[Any], Replay] = {GroupMetadataKey: self._replay}
+
+    def _replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        if self._loading is not None:
+            if value is None:
+                self._loading.pop(key.group, None)
+            else:
+                self._loading[key.group] = value
+            return
+        group = self._groups.get(key.group)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                del self._groups[key.group]
+        elif isinstance(group, ClassicGroup):
+            _take_over(group, value)
+        else:
+            self._groups[key.group] = loaded_group(key.group, value)
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        """Make the groups of their last records, and give each member a whole session."""
+        loading, self._loading = self._loading or {}, None
+        oversized = []
+        for group_id, value in loading.items():
+            group = loaded_group(group_id, value)
+            self._groups[group_id] = group
+            self._begin_sessions(group, now)
+            if len(group.members) > self._max_size:
+                oversized.append(group)
+        for group in oversized:
+            logger.info("%s has more members than group.max.size", group)
+            out = Outcome()
+            self._rebalances.prepare(group, now, out)
+            yield out.decision()
+
+    def converted(self, group_id: str, now: Now) -> Decision | None:
+        """Have the members of a group join again that was of another type until its record was replayed."""
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
+            return None
+        self._begin_sessions(group, now)
+        out = Outcome()
+        self._rebalances.prepare(group, now, out)
+        return out.decision()
+
+    def create_simple(self, group_id: str) -> None:
+        """Have a group to which offsets are committed and in which nobody is."""
+        self._groups[group_id] = ClassicGroup(group_id)
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        """Do nothing: clients of the classic protocol follow topics themselves."""
+        return ()
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        """Rebalance a group whose assignment was not written; those who waited for it have been told."""
+        for key, value in decision.records:
+            group = self._groups.get(getattr(key, "group", ""))
+            if (
+                isinstance(key, GroupMetadataKey)
+                and isinstance(value, GroupMetadataValue)
+                and isinstance(group, ClassicGroup)
+                and group.state is ClassicGroupState.COMPLETING_REBALANCE
+                and value.generation == group.generation
+            ):
+                return self._syncs.assignment_failed(group, now)
+        return None
+
+    def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
+        """Prolong the member's session; not while its assignment is awaited, when it cannot have one."""
+        if isinstance(group, ClassicGroup) and group.state in (
+            ClassicGroupState.STABLE,
+            ClassicGroupState.PREPARING_REBALANCE,
+        ):
+            member = group.members.get(member_id)
+            if member is not None:
+                self._rebalances.prolong_session(group, member, now)
+
+    def _begin_sessions(self, group: ClassicGroup, now: Now) -> None:
+        for member in group.members.values():
+            self._rebalances.prolong_session(group, member, now)
+
+
+def _take_over(group: ClassicGroup, value: GroupMetadataValue) -> None:
+    """Do what the record of a living group says: its assignment, or that a static member has another id.
+
+    That a group was created, or that nobody is left in it, it knows already.
+    """
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE and value.members:
+        for stored in value.members:
+            group.members[stored.member_id].assignment = stored.assignment
+        group.transition_to(ClassicGroupState.STABLE, value.current_state_timestamp)
+    elif group.state is ClassicGroupState.STABLE:
+        for stored in value.members:
+            if stored.group_instance_id is not None and stored.member_id not in group.members:
+                group.replace_static_member(stored.group_instance_id, stored.member_id)

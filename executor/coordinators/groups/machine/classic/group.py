@@ -1,0 +1,302 @@
+"""One classic group: its members, its generation, and where it is on the way to the next one.
+
+    Empty ---------> PreparingRebalance ---------> CompletingRebalance ---------> Stable
+      ^                 |   ^     ^    all joined       |      |    the leader's     |
+      +-----------------+   |     +---------------------+      |    assignment is    |
+        nobody is left      |       somebody joins or leaves   |    replayed         |
+                            +----------------------------------+---------------------+
+
+Kept here: the bookkeeping that goes with each change of a member. Who may do what, and what follows, is in
+`joining`, `rebalance` and `syncing`. Before the leader's assignment all of this is volatile, as in Kafka: a
+coordinator that takes over finds the last generation that was assigned, and members join again.
+
+Source: Kafka's ClassicGroup and ClassicGroupState.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from enum import StrEnum
+from typing import Any, Final
+
+from executor.coordinators.groups.machine.classic.consumer_subscription import subscribed_topics
+from executor.coordinators.groups.machine.classic.member import ClassicMember
+from executor.coordinators.groups.machine.group import CommitValidation, GroupType
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.coordinator_records.consumer_offsets import GroupMetadataKey
+from sparklog.errors import ErrorCode
+from sparklog.types import TimestampMs
+
+__all__ = ["CONSUMER_PROTOCOL_TYPE", "ClassicGroup", "ClassicGroupState"]
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of consumers (of Kafka's clients; Connect has another)."""
+
+
+class ClassicGroupState(StrEnum):
+    """Kafka's names of the states, as the describing APIs tell them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """Only of a group that does not exist, where an answer has to say something."""
+
+
+class ClassicGroup:
+    """The state of one group; see the module."""
+
+    group_type: Final = GroupType.CLASSIC
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        generation: int = 0,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        leader_id: str | None = None,
+        state_timestamp_ms: TimestampMs | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.state = ClassicGroupState.EMPTY
+        self.previous_state: ClassicGroupState | None = None
+        self.state_timestamp_ms = state_timestamp_ms
+        """Since when it is in its state, by the wall clock; None where the log does not say."""
+        self.generation = generation
+        self.protocol_type = protocol_type
+        """None until somebody joins: of a simple group, to which offsets are only committed, always."""
+        self.protocol_name = protocol_name
+        """The protocol of this generation, which all members speak."""
+        self.leader_id = leader_id
+        self.members: dict[str, ClassicMember] = {}
+        self.static_member_ids: dict[str, str] = {}
+        """Group instance id to member id."""
+        self.pending_join_members: set[str] = set()
+        """Who was told an id and is to join with it (KIP-394)."""
+        self.pending_sync_members: set[str] = set()
+        """Who has been told of this generation and has not asked for its assignment yet."""
+        self.new_member_added = False
+        """Whether the first rebalance of a group is to wait for more."""
+        self.subscribed_topics: Set[str] | None = None
+        """What consumers of this generation read; None where that is unknown."""
+        self.awaiting_join_count = 0
+        self._supported: Counter[str] = Counter()
+
+    def __str__(self) -> str:
+        """Name it in the log."""
+        return f"group {self.group_id} (generation {self.generation}, {self.state})"
+
+    # ---- what every group is asked (group.Group) -------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return str(self.state)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        return self.state is ClassicGroupState.EMPTY
+
+    @property
+    def speaks_consumer_protocol(self) -> bool:
+        """Whether the members are consumers, so that their metadata is a subscription."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Say whether this is a member, and the one that holds its instance id."""
+        if group_instance_id is not None:
+            holder = self.static_member_ids.get(group_instance_id)
+            if holder is None:
+                return ErrorCode.unknown_member_id
+            if holder != member_id:
+                return ErrorCode.fenced_instance_id
+        return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        *,
+        is_transactional: bool,
+        api_version: int,
+    ) -> CommitValidation:
+        """Say whether this member of this generation may commit; a stranger may while the group is empty.
+
+        Transactional commits of clients before KIP-447 say neither member nor generation, and are taken.
+        """
+        if generation_or_member_epoch < 0 and self.is_empty:
+            return ErrorCode.none
+        if generation_or_member_epoch >= 0 or member_id or group_instance_id is not None:
+            error_code = self.validate_member(member_id, group_instance_id)
+            if error_code is not ErrorCode.none:
+                return error_code
+            if generation_or_member_epoch != self.generation:
+                return ErrorCode.illegal_generation
+        elif not is_transactional and not self.is_empty:
+            return ErrorCode.unknown_member_id
+        if not is_transactional and self.state is ClassicGroupState.COMPLETING_REBALANCE:
+            return ErrorCode.rebalance_in_progress
+        return ErrorCode.none
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Anybody may read."""
+        return ErrorCode.none
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Only of consumers it is known which topics they read."""
+        return ErrorCode.none if self.is_empty or self.speaks_consumer_protocol else ErrorCode.non_empty_group
+
+    def validate_delete(self) -> ErrorCode:
+        """Only an empty group may be deleted."""
+        return ErrorCode.none if self.is_empty else ErrorCode.non_empty_group
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether members read the topic, or may, because their subscriptions cannot be read."""
+        if self.subscribed_topics is None:
+            return self.speaks_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def offset_expiration_base_ms(self, commit_timestamp_ms: TimestampMs) -> TimestampMs | None:
+        """KIP-211: since the group is empty; since the commit, of a simple group or what nobody reads."""
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.is_empty:
+            return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        knows_topics = self.speaks_consumer_protocol and self.subscribed_topics is not None
+        return commit_timestamp_ms if knows_topics and self.state is ClassicGroupState.STABLE else None
+
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        """Return the record that deletes the group."""
+        return (CoordinatorRecord(GroupMetadataKey(group=self.group_id), None),)
+
+    # ---- members ---------------------------------------------------------------------------------------
+
+    @property
+    def all_members_joined(self) -> bool:
+        """Whether nobody is waited for any more."""
+        return len(self.members) == self.awaiting_join_count and not self.pending_join_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long members may take to join again: as long as the slowest one."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def supports_protocols(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
+        """Whether a member with these protocols has one in common with all who are here."""
+        if self.is_empty:
+            return bool(protocol_type) and any(True for _ in protocol_names)
+        return self.protocol_type == protocol_type and any(
+            self._supported[name] == len(self.members) for name in protocol_names
+        )
+
+    def add(self, member: ClassicMember, protocol_type: str, awaiting_join: Any | None = None) -> None:
+        """Take in a member that has something in common with the others."""
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_member_ids, "a static member is replaced"
+            self.static_member_ids[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supported.update(name for name, _ in member.protocols)
+        self.await_join(member, awaiting_join)
+        self.pending_join_members.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go, be it pending or not; what it waited for was answered before."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._supported.subtract(name for name, _ in member.protocols)
+            self.await_join(member, None)
+            if member.group_instance_id is not None:
+                del self.static_member_ids[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_join_members.discard(member_id)
+        self.pending_sync_members.discard(member_id)
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: tuple[tuple[str, bytes], ...],
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """Take over what a member says when it joins again."""
+        self._supported.subtract(name for name, _ in member.protocols)
+        self._supported.update(name for name, _ in protocols)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: ClassicMember, token: Any | None) -> None:
+        """Note that a member waits for the others, or no more."""
+        self.awaiting_join_count += (token is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = token
+
+    def replace_static_member(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
+        """Give a static member that has come back its new id, everything else of it is as it was."""
+        old_member_id = self.static_member_ids[group_instance_id]
+        member = self.members.pop(old_member_id)
+        member.member_id = new_member_id
+        self.members[new_member_id] = member
+        self.static_member_ids[group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        return member
+
+    # ---- generations -----------------------------------------------------------------------------------
+
+    def transition_to(self, state: ClassicGroupState, wall_ms: TimestampMs) -> None:
+        """Enter another state."""
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = wall_ms
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is one who has joined; return whether there is one."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is None:
+            joined = (member for member in self.members.values() if member.awaiting_join is not None)
+            leader = next(joined, None)
+            if leader is None:
+                return False
+            self.leader_id = leader.member_id
+        return True
+
+    def select_protocol(self) -> str:
+        """Return the protocol that most members prefer of those that all speak."""
+        candidates = {name for name, count in self._supported.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def begin_generation(self, wall_ms: TimestampMs) -> None:
+        """Count one on, with the members who are here now."""
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self.read_subscriptions()
+        self.transition_to(
+            ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY, wall_ms
+        )
+        self.pending_sync_members.clear()
+
+    def read_subscriptions(self) -> Set[str] | None:
+        """Return which topics the members read, by the protocol of this generation; None if unknown."""
+        if not self.speaks_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = subscribed_topics(member.metadata(self.protocol_name))
+            if subscribed is None:
+                return None
+            topics.update(subscribed)
+        return topics

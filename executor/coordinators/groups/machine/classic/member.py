@@ -1,0 +1,78 @@
+"""A member of a classic group, and what it waits for. Source: Kafka's ClassicGroupMember."""
+
+from collections.abc import Container
+from typing import Any
+
+__all__ = ["ClassicMember"]
+
+
+class ClassicMember:
+    """One member.
+
+    A member that waits for an answer to JoinGroup or SyncGroup need not send heartbeats; a new one need not
+    either, but its JoinGroup is given up after a time (`is_new`): its client cannot be told from one that has
+    gone and will join again under another id.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: tuple[tuple[str, bytes], ...],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        """None for a dynamic member (KIP-345)."""
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        """Name and metadata of each, as it prefers them."""
+        self.assignment = assignment
+        self.awaiting_join: Any | None = None
+        """The token of its JoinGroup, while that waits."""
+        self.awaiting_sync: Any | None = None
+        """The token of its SyncGroup, while that waits."""
+        self.is_new = False
+
+    @property
+    def needs_no_heartbeat(self) -> bool:
+        """Whether it is alive because it waits for an answer."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """Return what it said for this protocol.
+
+        Raises:
+            KeyError: it does not speak it.
+        """
+        return dict(self.protocols)[protocol_name]
+
+    def vote(self, candidates: Container[str]) -> str:
+        """Return the candidate that it prefers.
+
+        Raises:
+            StopIteration: it speaks none of them.
+        """
+        return next(name for name, _ in self.protocols if name in candidates)

@@ -1,0 +1,316 @@
+"""From one generation of a classic group to the next: who is waited for, and for how long.
+
+A rebalance begins when somebody joins, leaves, or fails; it ends when all who are known have joined again, or
+after the longest of their rebalance time-outs. The first one of a group waits for more members to come
+(`group.initial.rebalance.delay.ms`, prolonged while they do). Then all are told of the new generation, and
+the leader is waited for to bring the assignment, as long again.
+
+What is scheduled names the group by its id and looks it up again: it may have gone, or changed its type.
+
+Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and around them).
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
+from kio.schema.sync_group.v5.response import SyncGroupResponse
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from executor.coordinators.groups.machine.classic.member import ClassicMember
+from executor.coordinators.groups.machine.classic.records import generation_record
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.groups.machine.outcome import Outcome
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from executor.coordinators.machine.timers import Timers
+from sparklog.errors import ErrorCode
+from sparklog.wire.throttling import unthrottled
+
+__all__ = [
+    "NEW_MEMBER_JOIN_TIMEOUT_MS",
+    "Rebalances",
+    "join_error",
+    "join_response",
+    "refuse_join",
+    "sync_response",
+]
+
+logger = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""After how long the JoinGroup of a new member is given up, as Kafka does: its client may have gone."""
+
+
+def join_error(error_code: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    """Return a refusal to join."""
+    return unthrottled(
+        JoinGroupResponse,
+        error_code=error_code,
+        protocol_name="",
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def refuse_join(token: Token, error_code: ErrorCode, member_id: str = "") -> Decision:
+    """Decide that somebody is not taken in."""
+    return Decision(replies=(Reply(token, join_error(error_code, member_id)),), at_once=True)
+
+
+def join_response(
+    group: ClassicGroup, member_id: str, *, leader_id: str | None, skip_assignment: bool = False
+) -> JoinGroupResponse:
+    """Return what a member is told of the group's generation; the leader is told all members."""
+    is_leader = leader_id == member_id
+    protocol_name = group.protocol_name
+    return unthrottled(
+        JoinGroupResponse,
+        error_code=ErrorCode.none,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=protocol_name,
+        leader=leader_id or "",
+        skip_assignment=skip_assignment,
+        member_id=member_id,
+        members=tuple(
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(protocol_name),
+            )
+            for member in group.members.values()
+        )
+        if is_leader and protocol_name is not None
+        else (),
+    )
+
+
+def sync_response(
+    error_code: ErrorCode, group: ClassicGroup | None = None, assignment: bytes = b""
+) -> SyncGroupResponse:
+    """Return an assignment, or why there is none."""
+    return unthrottled(
+        SyncGroupResponse,
+        error_code=error_code,
+        protocol_type=None if group is None else group.protocol_type,
+        protocol_name=None if group is None else group.protocol_name,
+        assignment=assignment,
+    )
+
+
+class Rebalances:
+    """What the groups of one shard wait for."""
+
+    def __init__(
+        self, groups: Mapping[str, Group], timers: Timers, *, initial_rebalance_delay_ms: int
+    ) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
+
+    # ---- members' sessions -----------------------------------------------------------------------------
+
+    def prolong_session(
+        self, group: ClassicGroup, member: ClassicMember, now: Now, timeout_ms: int | None = None
+    ) -> None:
+        """Wait for the next sign of life, for the session time-out if nothing else is given."""
+        if timeout_ms is None:
+            timeout_ms = member.session_timeout_ms
+        self.expect_member(group.group_id, member.member_id, now, timeout_ms)
+
+    def expect_member(self, group_id: str, member_id: str, now: Now, timeout_ms: int) -> None:
+        """Wait for a member, or for one to be that was told its id."""
+        self._timers.schedule(
+            ("session", group_id, member_id),
+            now.monotonic_ms + timeout_ms,
+            partial(self._session_expired, group_id, member_id),
+        )
+
+    def forget_session(self, group: ClassicGroup, member_id: str) -> None:
+        """Wait for the member no more."""
+        self._timers.cancel(("session", group.group_id, member_id))
+
+    def answer_join(self, group: ClassicGroup, member: ClassicMember, response: object, out: Outcome) -> None:
+        """Answer a member that waits for the others, if it does."""
+        if member.awaiting_join is not None:
+            out.reply(member.awaiting_join, response)
+            group.await_join(member, None)
+
+    def remove(self, group: ClassicGroup, member_id: str, out: Outcome) -> None:
+        """Let a member go; if its JoinGroup waits, it is told to join anew."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self.answer_join(group, member, join_error(ErrorCode.unknown_member_id), out)
+            if member.awaiting_sync is not None:
+                out.reply(member.awaiting_sync, sync_response(ErrorCode.unknown_member_id))
+                member.awaiting_sync = None
+        group.remove(member_id)
+        self.forget_session(group, member_id)
+
+    def _session_expired(self, group_id: str, member_id: str, now: Now) -> Decision | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return None
+        out = Outcome()
+        if member_id in group.pending_join_members:
+            logger.info("%s: %s was told its id and did not join with it in time", group, member_id)
+            group.remove(member_id)
+            self.complete_join_if_all_joined(group, now, out)
+            return out.decision()
+        member = group.members.get(member_id)
+        if member is None or member.needs_no_heartbeat:
+            return None
+        logger.info("%s: %s sent no heartbeat in time and is removed", group, member_id)
+        self.remove(group, member_id, out)
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
+            self.complete_join_if_all_joined(group, now, out)
+        elif group.state is not ClassicGroupState.EMPTY:
+            self.prepare(group, now, out)
+        return out.decision()
+
+    # ---- a rebalance -----------------------------------------------------------------------------------
+
+    def prepare_or_complete(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        """Begin a rebalance for who has joined or left; or end the one that waited for them."""
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
+            if group.previous_state is not ClassicGroupState.EMPTY:
+                self.complete_join_if_all_joined(group, now, out)
+        else:
+            self.prepare(group, now, out)
+
+    def prepare(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        """Have all members join again."""
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+            self.fail_syncs(group, ErrorCode.rebalance_in_progress, now, out)
+        self._stop_waiting_for_syncs(group)
+        is_initial = group.state is ClassicGroupState.EMPTY
+        logger.info("Rebalancing %s", group)
+        group.transition_to(ClassicGroupState.PREPARING_REBALANCE, now.wall_ms)
+        if is_initial:
+            delay_ms = self._initial_rebalance_delay_ms
+            self._wait_for_more(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0), now)
+        elif group.all_members_joined:
+            self._complete_join(group, now, out)
+        else:
+            self._wait_for_joins(group, now)
+
+    def complete_join_if_all_joined(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        """End a rebalance for which nobody else is waited."""
+        if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_members_joined:
+            self._complete_join(group, now, out)
+
+    def fail_syncs(self, group: ClassicGroup, error_code: ErrorCode, now: Now, out: Outcome) -> None:
+        """Tell all who wait for an assignment that this generation has none."""
+        for member in group.members.values():
+            member.assignment = b""
+            self.answer_sync(group, member, sync_response(error_code), now, out)
+
+    def answer_sync(
+        self, group: ClassicGroup, member: ClassicMember, response: object, now: Now, out: Outcome
+    ) -> None:
+        """Answer a member that waits for its assignment, if it does; from now on it is to send heartbeats."""
+        if member.awaiting_sync is not None:
+            out.reply(member.awaiting_sync, response)
+            member.awaiting_sync = None
+            self.prolong_session(group, member, now)
+
+    def synced(self, group: ClassicGroup, member_id: str) -> None:
+        """A member has asked for its assignment; wait for it no more."""
+        group.pending_sync_members.discard(member_id)
+        if not group.pending_sync_members:
+            self._timers.cancel(("sync", group.group_id))
+
+    def _wait_for_more(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now) -> None:
+        self._timers.schedule(
+            ("join", group.group_id),
+            now.monotonic_ms + delay_ms,
+            partial(self._initial_delay_over, group.group_id, delay_ms, remaining_ms),
+        )
+
+    def _initial_delay_over(
+        self, group_id: str, delay_ms: int, remaining_ms: int, now: Now
+    ) -> Decision | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            return None
+        if group.new_member_added and remaining_ms > 0:
+            group.new_member_added = False
+            next_delay_ms = min(self._initial_rebalance_delay_ms, remaining_ms)
+            self._wait_for_more(group, next_delay_ms, max(remaining_ms - delay_ms, 0), now)
+            return None
+        return self._joins_over(group_id, now)
+
+    def _wait_for_joins(self, group: ClassicGroup, now: Now) -> None:
+        self._timers.schedule(
+            ("join", group.group_id),
+            now.monotonic_ms + group.rebalance_timeout_ms,
+            partial(self._joins_over, group.group_id),
+        )
+
+    def _joins_over(self, group_id: str, now: Now) -> Decision | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.PREPARING_REBALANCE:
+            return None
+        out = Outcome()
+        self._complete_join(group, now, out)
+        return out.decision()
+
+    def _complete_join(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        """Go on with those who have joined; static members stay until their sessions run out."""
+        self._timers.cancel(("join", group.group_id))
+        late = [
+            member.member_id
+            for member in group.members.values()
+            if member.awaiting_join is None and member.group_instance_id is None
+        ]
+        if late:
+            logger.info("%s: removed who did not join again in time: %s", group, ", ".join(late))
+        for member_id in late:
+            self.remove(group, member_id, out)
+        if not group.elect_joined_leader() and group.members:
+            # Static members alone, none of whom has joined: until one does, or all their sessions are over.
+            logger.info("%s: nobody has joined again yet", group)
+            self._wait_for_joins(group, now)
+            return
+        group.begin_generation(now.wall_ms)
+        if not group.members:
+            logger.info("%s has nobody left", group)
+            out.records.append(generation_record(group, (), leader_id=group.leader_id))
+            return
+        logger.info("%s has %d members", group, len(group.members))
+        for member in group.members.values():
+            response = join_response(group, member.member_id, leader_id=group.leader_id)
+            self.answer_join(group, member, response, out)
+            self.prolong_session(group, member, now)
+            member.is_new = False
+            group.pending_sync_members.add(member.member_id)
+        self._timers.schedule(
+            ("sync", group.group_id),
+            now.monotonic_ms + group.rebalance_timeout_ms,
+            partial(self._syncs_over, group.group_id, group.generation),
+        )
+
+    def _stop_waiting_for_syncs(self, group: ClassicGroup) -> None:
+        group.pending_sync_members.clear()
+        self._timers.cancel(("sync", group.group_id))
+
+    def _syncs_over(self, group_id: str, generation: int, now: Now) -> Decision | None:
+        """Remove who was told of the generation and did not ask for its assignment."""
+        group = self._groups.get(group_id)
+        if (
+            not isinstance(group, ClassicGroup)
+            or group.generation != generation
+            or group.state not in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
+            or not group.pending_sync_members
+        ):
+            return None
+        late = sorted(group.pending_sync_members)
+        logger.info("%s: removed who did not ask for an assignment in time: %s", group, ", ".join(late))
+        out = Outcome()
+        for member_id in late:
+            self.remove(group, member_id, out)
+        self.prepare(group, now, out)
+        return out.decision()

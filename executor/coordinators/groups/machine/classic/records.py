@@ -1,0 +1,113 @@
+"""A classic group as its record, GroupMetadata: one generation with what its members are assigned.
+
+Of each member the record has the metadata of the chosen protocol alone, so a group that was loaded knows no
+other; members say all of theirs when they join again.
+
+Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
+"""
+
+from collections.abc import Mapping
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from executor.coordinators.groups.machine.classic.member import ClassicMember
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.coordinator_records.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+from sparklog.types import TimestampMs, or_minus_one, unless_minus_one
+
+__all__ = ["created_group", "generation_record", "loaded_group", "member_metadata"]
+
+
+def created_group(group_id: str, wall_ms: TimestampMs) -> CoordinatorRecord:
+    """Return the record of a group in which nobody has been yet."""
+    return CoordinatorRecord(
+        GroupMetadataKey(group=group_id),
+        GroupMetadataValue(
+            protocol_type="",
+            generation=0,
+            protocol=None,
+            leader=None,
+            current_state_timestamp=wall_ms,
+            members=(),
+        ),
+    )
+
+
+def member_metadata(member: ClassicMember, protocol_name: str, assignment: bytes) -> MemberMetadata:
+    """Return a member as the record has it."""
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(protocol_name),
+        assignment=assignment,
+    )
+
+
+def generation_record(
+    group: ClassicGroup, members: tuple[MemberMetadata, ...], *, leader_id: str | None
+) -> CoordinatorRecord:
+    """Return the record of the group's generation, with these members."""
+    return CoordinatorRecord(
+        GroupMetadataKey(group=group.group_id),
+        GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation,
+            protocol=group.protocol_name,
+            leader=leader_id,
+            current_state_timestamp=or_minus_one(group.state_timestamp_ms),
+            members=members,
+        ),
+    )
+
+
+def assigned_generation(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """Return the record of the group's generation with these assignments; others have an empty one."""
+    assert group.protocol_name is not None, "a generation with members has a protocol"
+    protocol_name = group.protocol_name
+    return generation_record(
+        group,
+        tuple(
+            member_metadata(member, protocol_name, assignments.get(member.member_id, b""))
+            for member in group.members.values()
+        ),
+        leader_id=group.leader_id,
+    )
+
+
+def loaded_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """Return the group that the record describes: stable if it has members, and else empty."""
+    group = ClassicGroup(
+        group_id,
+        generation=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol_name=value.protocol,
+        leader_id=value.leader,
+        state_timestamp_ms=unless_minus_one(value.current_state_timestamp),
+    )
+    for member in value.members:
+        group.add(
+            ClassicMember(
+                member.member_id,
+                member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=(
+                    member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout
+                ),
+                session_timeout_ms=member.session_timeout,
+                protocols=((value.protocol or "", member.subscription),),
+                assignment=member.assignment,
+            ),
+            value.protocol_type,
+        )
+    if value.members:
+        group.state = ClassicGroupState.STABLE
+    group.subscribed_topics = group.read_subscriptions()
+    return group

@@ -1,0 +1,88 @@
+"""Which offsets nobody needs any more: those that have expired, and those of deleted topics (KIP-211).
+
+A group may have a million offsets, so a shard is gone through in steps: each looks at a bounded number of
+offsets, and decides about what it has just looked at, for other decisions are made between two steps.
+
+An empty group without offsets goes with its last one.
+
+Source: Kafka's GroupCoordinatorShard.cleanupGroupMetadata, OffsetMetadataManager.cleanupExpiredOffsets.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.groups.machine.offset_store import CommittedOffset
+from executor.coordinators.groups.machine.offsets import Offsets, offset_tombstone
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.types import TimestampMs
+
+__all__ = ["STEP_ITEMS", "deleted_topics_steps", "expiration_steps"]
+
+STEP_ITEMS: Final = 1000
+"""How many groups and offsets a step looks at, and so how many records one batch has at most."""
+
+
+def expiration_steps(
+    groups: Mapping[str, Group], offsets: Offsets, now_ms: TimestampMs, *, retention_ms: int
+) -> Iterator[list[CoordinatorRecord]]:
+    """Iterate over batches of tombstones; what is between two of them may change the groups."""
+    records: list[CoordinatorRecord] = []
+    looked_at = 0
+    for group_id in tuple(groups):
+        expired = 0
+        """How many of the group's offsets have expired that are not replayed yet."""
+        for topic in tuple(offsets.store.topics(group_id)):
+            for partition in tuple(offsets.store.topics(group_id).get(topic, ())):
+                looked_at += 1
+                if looked_at >= STEP_ITEMS:
+                    yield records
+                    records, looked_at, expired = [], 0, 0
+                group = groups.get(group_id)
+                committed = offsets.store.get(group_id, topic, partition)
+                if (
+                    group is not None
+                    and committed is not None
+                    and not group.is_subscribed_to(topic)
+                    and _is_expired(group, committed, now_ms, retention_ms)
+                    and not offsets.store.is_pending(group_id, topic, partition)
+                ):
+                    records.append(offset_tombstone(group_id, topic, partition))
+                    expired += 1
+        if expired and expired == sum(map(len, offsets.store.topics(group_id).values())):
+            yield records
+            records, looked_at = [], 0
+        looked_at += 1
+        group = groups.get(group_id)
+        if (
+            group is not None
+            and group.is_empty
+            and not offsets.store.topics(group_id)
+            and not offsets.store.has_open_transactions(group_id)
+        ):
+            records.extend(group.tombstones())
+    yield records
+
+
+def deleted_topics_steps(
+    offsets: Offsets, deleted_topics: Mapping[UUID, str]
+) -> Iterator[list[CoordinatorRecord]]:
+    """Iterate over batches of tombstones for what was committed for topics that are no more."""
+    records: list[CoordinatorRecord] = []
+    for group_id in tuple(offsets.store):
+        for topic_id, topic in deleted_topics.items():
+            records.extend(offsets.tombstones_of_topic(group_id, topic, topic_id))
+        while len(records) >= STEP_ITEMS:
+            batch, records = records[:STEP_ITEMS], records[STEP_ITEMS:]
+            yield batch
+    yield records
+
+
+def _is_expired(group: Group, committed: CommittedOffset, now_ms: TimestampMs, retention_ms: int) -> bool:
+    base_ms = group.offset_expiration_base_ms(committed.commit_timestamp_ms)
+    if base_ms is None:
+        return False
+    if committed.expire_timestamp_ms is not None:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - base_ms >= retention_ms

@@ -1,0 +1,285 @@
+"""Committing, reading and deleting offsets: for members of a group of either type, and for anybody else.
+
+Whoever commits without being a member (a client that assigns its partitions itself, an admin) makes a simple
+group of it: an empty classic group without a protocol type. Who commits as a member is asked by the group
+whether he is one, and of the generation or member epoch.
+
+Source: Kafka's OffsetMetadataManager; KIP-211, KIP-447 (require_stable), KIP-496 (deleting).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from executor.coordinators.groups.machine.group import CommitValidation, Group
+from executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
+from executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
+from sparklog.coordinator_records.consumer_offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from sparklog.errors import ErrorCode
+from sparklog.types import LeaderEpoch, Offset, unless_minus_one
+
+__all__ = [
+    "CommittedPartition",
+    "FetchedPartition",
+    "OffsetCommit",
+    "OffsetFetch",
+    "Offsets",
+    "TopicErrors",
+    "offset_tombstone",
+]
+
+FIRST_VERSION_OF_MISSING_GROUPS: Final = 9
+"""From this version of OffsetCommit on clients know GROUP_ID_NOT_FOUND."""
+
+
+class CommittedPartition(NamedTuple):
+    """What is to be committed for one partition."""
+
+    partition: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
+    """As on the wire: -1 if the client does not know it."""
+    metadata: str | None
+
+
+class OffsetCommit(NamedTuple):
+    """A commit, of a transaction or of none, of partitions that exist."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_or_member_epoch: int
+    api_version: int
+    topics: tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
+    retention_ms: int | None = None
+    """How long a client before OffsetCommit 5 wants it kept."""
+
+
+class OffsetFetch(NamedTuple):
+    """What of a group is to be read."""
+
+    group_id: str
+    member_id: str | None
+    member_epoch: int
+    topics: tuple[tuple[str, UUID | None, tuple[int, ...]], ...] | None
+    """None: all there is."""
+    require_stable: bool
+
+
+class FetchedPartition(NamedTuple):
+    """What is read for a partition; nothing committed is no error."""
+
+    partition: int
+    committed: CommittedOffset | None
+    error_code: ErrorCode
+
+
+TopicErrors: TypeAlias = list[tuple[str, list[tuple[int, ErrorCode]]]]
+"""Topics, as they were asked for, with the error code of each partition."""
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """Return the record that deletes an offset."""
+    return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+
+
+class Offsets:
+    """The offsets of a shard's groups, and what is decided about them."""
+
+    def __init__(self, groups: Mapping[str, Group], *, metadata_max_bytes: int) -> None:
+        """`groups` are the shard's; the limit is offset.metadata.max.bytes."""
+        self.store = OffsetStore()
+        self._groups = groups
+        self._metadata_max_bytes = metadata_max_bytes
+
+    # ---- replaying -------------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+        producer: ProducerStamp | None,
+    ) -> None:
+        """Do what a record says."""
+        if value is None:
+            self.store.remove(key.group, key.topic, key.partition)
+            return
+        if isinstance(value, LegacyOffsetCommitValue):
+            committed = CommittedOffset(
+                value.offset, None, value.metadata, value.commit_timestamp, None, None
+            )
+        else:
+            committed = CommittedOffset(
+                value.offset,
+                unless_minus_one(value.leader_epoch),
+                value.metadata,
+                value.commit_timestamp,
+                unless_minus_one(value.expire_timestamp),
+                value.topic_id,
+            )
+        if producer is None:
+            self.store.put(key.group, key.topic, key.partition, committed)
+        else:
+            self.store.put_pending(producer.producer_id, key.group, key.topic, key.partition, committed)
+
+    # ---- committing ------------------------------------------------------------------------------------
+
+    def commit(self, request: OffsetCommit, now: Now) -> tuple[list[CoordinatorRecord], TopicErrors]:
+        """Decide about a commit; return its records, and what each partition is answered."""
+        return self._commit(request, self._validate(request), now)
+
+    def commit_in_transaction(
+        self, request: OffsetCommit, now: Now
+    ) -> tuple[list[CoordinatorRecord], TopicErrors]:
+        """Decide about a commit that takes effect with its producer's transaction."""
+        group = self._groups.get(request.group_id)
+        validation: CommitValidation
+        if group is None:
+            # A stranger's commit makes a simple group; a member of no group is one of an old generation.
+            is_stranger = request.generation_or_member_epoch < 0
+            validation = ErrorCode.none if is_stranger else ErrorCode.illegal_generation
+        else:
+            validation = _validated(group, request, is_transactional=True)
+            if validation is ErrorCode.stale_member_epoch:  # which clients do not know here
+                validation = ErrorCode.illegal_generation
+        return self._commit(request, validation, now)
+
+    def _validate(self, request: OffsetCommit) -> CommitValidation:
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            return _validated(group, request, is_transactional=False)
+        if request.generation_or_member_epoch < 0:
+            return ErrorCode.none
+        if request.api_version >= FIRST_VERSION_OF_MISSING_GROUPS:
+            return ErrorCode.group_id_not_found
+        return ErrorCode.illegal_generation
+
+    def _commit(
+        self, request: OffsetCommit, validation: CommitValidation, now: Now
+    ) -> tuple[list[CoordinatorRecord], TopicErrors]:
+        records: list[CoordinatorRecord] = []
+        if isinstance(validation, ErrorCode) and validation is not ErrorCode.none:
+            return records, [
+                (topic, [(asked.partition, validation) for asked in partitions])
+                for topic, _, partitions in request.topics
+            ]
+        expire_timestamp = -1 if request.retention_ms is None else now.wall_ms + request.retention_ms
+        errors: TopicErrors = []
+        for topic, topic_id, partitions in request.topics:
+            answered = []
+            for asked in partitions:
+                error_code = (
+                    ErrorCode.none
+                    if isinstance(validation, ErrorCode)
+                    else validation(topic, topic_id, asked.partition)
+                )
+                metadata = asked.metadata or ""
+                if error_code is ErrorCode.none and len(metadata) > self._metadata_max_bytes:
+                    error_code = ErrorCode.offset_metadata_too_large
+                if error_code is ErrorCode.none:
+                    records.append(
+                        CoordinatorRecord(
+                            OffsetCommitKey(group=request.group_id, topic=topic, partition=asked.partition),
+                            OffsetCommitValue(
+                                offset=asked.offset,
+                                leader_epoch=asked.leader_epoch,
+                                metadata=metadata,
+                                commit_timestamp=now.wall_ms,
+                                expire_timestamp=expire_timestamp,
+                                topic_id=topic_id,
+                            ),
+                        )
+                    )
+                answered.append((asked.partition, error_code))
+            errors.append((topic, answered))
+        return records, errors
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def fetch(self, request: OffsetFetch) -> tuple[ErrorCode, list[tuple[str, list[FetchedPartition]]]]:
+        """Return why nothing is told, or what is committed; of a group that does not exist, nothing is."""
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            error_code = group.validate_offset_fetch(request.member_id, request.member_epoch)
+            if error_code is not ErrorCode.none:
+                return error_code, []
+        topics = {} if group is None else self.store.topics(request.group_id)
+        asked = request.topics
+        if asked is None:
+            asked = tuple((topic, None, tuple(partitions)) for topic, partitions in topics.items())
+        fetched = []
+        for topic, topic_id, partitions in asked:
+            committed = topics.get(topic, {})
+            rows = []
+            for partition in partitions:
+                row = committed.get(partition)
+                if request.require_stable and self.store.is_pending(request.group_id, topic, partition):
+                    rows.append(FetchedPartition(partition, None, ErrorCode.unstable_offset_commit))
+                elif row is None or not row.is_of_topic(topic_id):
+                    rows.append(FetchedPartition(partition, None, ErrorCode.none))
+                else:
+                    rows.append(FetchedPartition(partition, row, ErrorCode.none))
+            fetched.append((topic, rows))
+        return ErrorCode.none, fetched
+
+    # ---- deleting --------------------------------------------------------------------------------------
+
+    def delete(
+        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
+    ) -> tuple[ErrorCode, list[CoordinatorRecord], TopicErrors]:
+        """Decide about OffsetDelete: why nothing is deleted, or records and what partitions are answered."""
+        group = self._groups.get(group_id)
+        error_code = ErrorCode.group_id_not_found if group is None else group.validate_offset_delete()
+        if group is None or error_code is not ErrorCode.none:
+            return error_code, [], []
+        records: list[CoordinatorRecord] = []
+        errors: TopicErrors = []
+        for topic, partitions in topics:
+            if group.is_subscribed_to(topic):
+                errors.append((topic, [(each, ErrorCode.group_subscribed_to_topic) for each in partitions]))
+                continue
+            errors.append((topic, [(each, ErrorCode.none) for each in partitions]))
+            records.extend(
+                offset_tombstone(group_id, topic, each)
+                for each in partitions
+                if self.store.get(group_id, topic, each) is not None
+                or self.store.is_pending(group_id, topic, each)
+            )
+        return ErrorCode.none, records, errors
+
+    def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
+        """Iterate over the records that delete all offsets of a group, those of open transactions too."""
+        topics = self.store.topics(group_id)
+        for topic, partitions in topics.items():
+            for partition in partitions:
+                yield offset_tombstone(group_id, topic, partition)
+        for topic, partition in self.store.pending_partitions(group_id):
+            if partition not in topics.get(topic, {}):
+                yield offset_tombstone(group_id, topic, partition)
+
+    def tombstones_of_topic(
+        self, group_id: str, topic: str, topic_id: UUID | None
+    ) -> Iterator[CoordinatorRecord]:
+        """Iterate over the records that delete a group's offsets of a topic that was deleted."""
+        committed = self.store.topics(group_id).get(topic, {})
+        for partition, row in committed.items():
+            if row.is_of_topic(topic_id):
+                yield offset_tombstone(group_id, topic, partition)
+        for pending_topic, partition in self.store.pending_partitions(group_id):
+            if pending_topic == topic and partition not in committed:
+                yield offset_tombstone(group_id, topic, partition)
+
+
+def _validated(group: Group, request: OffsetCommit, *, is_transactional: bool) -> CommitValidation:
+    return group.validate_offset_commit(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_or_member_epoch,
+        is_transactional=is_transactional,
+        api_version=request.api_version,
+    )

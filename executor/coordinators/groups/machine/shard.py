@@ -1,0 +1,226 @@
+"""The groups of one partition of `__consumer_offsets`: the `CoordinatorMachine` that the runtime runs.
+
+Groups of all types are here under their ids, each decided about by the membership of its type
+(`membership.Membership`: one for a protocol); offsets are the same for all.
+
+Source: Kafka's GroupCoordinatorShard.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
+from executor.coordinators.groups.machine.classic.rebalance import refuse_join
+from executor.coordinators.groups.machine.expiration import deleted_topics_steps, expiration_steps
+from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.membership import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Membership,
+    Replay,
+    SyncGroup,
+)
+from executor.coordinators.groups.machine.offsets import OffsetCommit, Offsets, TopicErrors
+from executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Token,
+)
+from executor.coordinators.machine.timers import Timers
+from sparklog.config.group_keys import GroupKeys
+from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitKey, OffsetCommitKey
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+
+__all__ = ["GroupShard", "ListedGroup"]
+
+_PAUSE_MS: Final = 1
+"""Between two steps of what takes long; the loop has everything else meanwhile."""
+
+
+class ListedGroup(NamedTuple):
+    """A group as ListGroups tells it."""
+
+    group_id: str
+    group_type: GroupType
+    state_name: str
+    protocol_type: str
+
+
+class GroupShard:
+    """Decides about the groups of one partition.
+
+    A new protocol is one more membership in the constructor, and nothing else here.
+    """
+
+    def __init__(self, config: GroupKeys) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.groups: dict[str, Group] = {}
+        self.timers = Timers()
+        self.offsets = Offsets(self.groups, metadata_max_bytes=config.offset_metadata_max_bytes)
+        self._min_session_timeout_ms = config.group_min_session_timeout_ms
+        self._max_session_timeout_ms = config.group_max_session_timeout_ms
+        self._retention_ms = config.offsets_retention_minutes * 60 * 1000
+        self._retention_check_interval_ms = config.offsets_retention_check_interval_ms
+        self._is_loaded = False
+        self.classic = ClassicGroups(
+            self.groups,
+            self.timers,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+        )
+        memberships: tuple[Membership, ...] = (self.classic,)
+        self._memberships = {membership.group_type: membership for membership in memberships}
+        self._replays: dict[type[Any], Replay] = {}
+        for membership in memberships:
+            self._replays.update(membership.replays)
+
+    # ---- what the runtime calls ------------------------------------------------------------------------
+
+    def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
+        """Apply a record that is in the log."""
+        key, value = record
+        if isinstance(key, (OffsetCommitKey, LegacyOffsetCommitKey)):
+            self.offsets.replay(key, value, producer)  # type: ignore[arg-type]  # its type goes with the key's
+            if value is not None and self._is_loaded:
+                self._ensure_group(key.group)
+        else:
+            self._replays[type(key)](key, value)
+
+    def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
+        """Let the offsets of a producer's transaction take effect, or forget them."""
+        self.offsets.store.end_transaction(producer.producer_id, committed=committed)
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        """Begin with what was replayed."""
+        self.image = image
+        for membership in self._memberships.values():
+            yield from membership.loaded(image, now)
+        for group_id in self.offsets.store:
+            self._ensure_group(group_id)
+        self._is_loaded = True
+        self._expire_later(now)
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        """Follow the cluster."""
+        self.image = image
+        if delta.deleted_topics:
+            for records in deleted_topics_steps(self.offsets, delta.deleted_topics):
+                yield Decision(records)
+        for membership in self._memberships.values():
+            yield from membership.metadata_changed(image, delta, now)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `tick` is wanted next."""
+        return self.timers.next_due_ms
+
+    def tick(self, now: Now) -> Iterable[Decision]:
+        """Do what is due."""
+        while (action := self.timers.pop_due(now.monotonic_ms)) is not None:
+            decision = action(now)
+            if decision is not None:
+                yield decision
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        """Put volatile state right."""
+        for membership in self._memberships.values():
+            answer = membership.append_failed(decision, error, now)
+            if answer is not None:
+                return answer
+        return None
+
+    # ---- members of the classic protocol ---------------------------------------------------------------
+
+    def join_group(self, request: JoinGroup, token: Token, now: Now) -> Decision:
+        """Take in a member; into an empty group of another type as into a new one."""
+        if not self._min_session_timeout_ms <= request.session_timeout_ms <= self._max_session_timeout_ms:
+            return refuse_join(token, ErrorCode.invalid_session_timeout, request.member_id)
+        group = self.groups.get(request.group_id)
+        if group is None or group.group_type is GroupType.CLASSIC:
+            return self.classic.join_group(request, token, now)
+        if group.group_type is not GroupType.CONSUMER:
+            return refuse_join(token, ErrorCode.inconsistent_group_protocol)
+        if group.is_empty:
+            return self.classic.join_group(request, token, now)
+        return self._membership(group).join_group(request, token, now)
+
+    def sync_group(self, request: SyncGroup, token: Token, now: Now) -> Decision:
+        """Tell a member its assignment."""
+        return self._membership_of(request.group_id).sync_group(request, token, now)
+
+    def heartbeat(self, request: Heartbeat, token: Token, now: Now) -> Decision:
+        """Prolong a session."""
+        return self._membership_of(request.group_id).heartbeat(request, token, now)
+
+    def leave_group(self, request: LeaveGroup, token: Token, now: Now) -> Decision:
+        """Remove members."""
+        return self._membership_of(request.group_id).leave_group(request, token, now)
+
+    # ---- offsets ---------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self, request: OffsetCommit, now: Now
+    ) -> tuple[Sequence[CoordinatorRecord], TopicErrors]:
+        """Decide about a commit; one that is taken is a sign of life of its member."""
+        records, errors = self.offsets.commit(request, now)
+        group = self.groups.get(request.group_id)
+        if records and group is not None:
+            self._membership(group).offsets_committed(group, request.member_id, now)
+        return records, errors
+
+    # ---- admins ----------------------------------------------------------------------------------------
+
+    def list_groups(self, states: frozenset[str], types: frozenset[str]) -> Iterator[ListedGroup]:
+        """Iterate over the groups in one of the states (lower case) and of one of the types, none: any."""
+        for group in tuple(self.groups.values()):
+            state_name = group.state_name
+            if (not states or state_name.lower() in states) and (not types or group.group_type in types):
+                yield ListedGroup(group.group_id, group.group_type, state_name, group.protocol_type or "")
+
+    def delete_group(self, group_id: str) -> tuple[ErrorCode, Sequence[CoordinatorRecord]]:
+        """Decide about deleting a group with its offsets."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.group_id_not_found, ()
+        error_code = group.validate_delete()
+        if error_code is not ErrorCode.none:
+            return error_code, ()
+        return ErrorCode.none, (*self.offsets.tombstones(group_id), *group.tombstones())
+
+    # ---- expiry ----------------------------------------------------------------------------------------
+
+    def _expire_later(self, now: Now) -> None:
+        self.timers.schedule("expire", now.monotonic_ms + self._retention_check_interval_ms, self._expire)
+
+    def _expire(self, now: Now) -> Decision | None:
+        steps = expiration_steps(self.groups, self.offsets, now.wall_ms, retention_ms=self._retention_ms)
+        return self._expire_step(steps, now)
+
+    def _expire_step(self, steps: Iterator[list[CoordinatorRecord]], now: Now) -> Decision | None:
+        records = next(steps, None)
+        if records is None:
+            self._expire_later(now)
+            return None
+        self.timers.schedule(
+            "expire", now.monotonic_ms + _PAUSE_MS, lambda later: self._expire_step(steps, later)
+        )
+        return Decision(records) if records else None
+
+    # ---- which membership ------------------------------------------------------------------------------
+
+    def _membership(self, group: Group) -> Membership:
+        return self._memberships[group.group_type]
+
+    def _membership_of(self, group_id: str) -> Membership:
+        """Return whose group it is; of one that does not exist the classic protocol says so."""
+        group = self.groups.get(group_id)
+        return self.classic if group is None else self._membership(group)
+
+    def _ensure_group(self, group_id: str) -> None:
+        if group_id not in self.groups:
+            self.classic.create_simple(group_id)

@@ -1,0 +1,105 @@
+"""Timers of a coordinator's machine: what is due when, by keys that name what it is for.
+
+Sessions are prolonged with every heartbeat, thousands of times before one runs out. So a timer that moves
+back leaves its place in the heap alone, and finds its new one when its old one has come.
+
+Order for the caller: `pop_due` until it returns None, whenever `next_due_ms` has come; between two of them
+whatever was popped may schedule and cancel. Times are monotonic.
+"""
+
+from collections.abc import Callable, Hashable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from executor.coordinators.machine.decision import Decision, Now
+
+__all__ = ["Action", "Timers"]
+
+Action = Callable[[Now], Decision | None]
+
+_SLACK: Final = 64
+
+
+class _Timer:
+    __slots__ = ("action", "due_ms", "place_ms")
+
+    def __init__(self, due_ms: int, action: Action) -> None:
+        self.due_ms = due_ms
+        self.place_ms = due_ms
+        """Where it is in the heap, never later than it is due."""
+        self.action = action
+
+
+class Timers:
+    """What is to be done later, each under its own key.
+
+    >>> timers = Timers()
+    >>> timers.schedule("session", 100, lambda now: None)
+    >>> timers.schedule("session", 300, lambda now: None)
+    >>> timers.next_due_ms, timers.pop_due(100), timers.next_due_ms
+    (100, None, 300)
+    """
+
+    def __init__(self) -> None:
+        self._timers: dict[Hashable, _Timer] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._scheduled = 0
+
+    def __len__(self) -> int:
+        """How many timers there are."""
+        return len(self._timers)
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether there is a timer of this key."""
+        return key in self._timers
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When to come again, at the latest; None if there is nothing."""
+        return self._heap[0][0] if self._heap else None
+
+    def schedule(self, key: Hashable, due_ms: int, action: Action) -> None:
+        """Do `action` at `due_ms`, instead of what was scheduled under the key."""
+        timer = self._timers.get(key)
+        if timer is not None and timer.place_ms <= due_ms:
+            timer.due_ms = due_ms
+            timer.action = action
+            return
+        self._timers[key] = _Timer(due_ms, action)
+        self._push(due_ms, key)
+
+    def soon(self, action: Action) -> None:
+        """Do `action` once, as soon as what is decided now has been replayed."""
+        self.schedule(("soon", self._scheduled), 0, action)
+
+    def cancel(self, key: Hashable) -> None:
+        """Do nothing under the key, if anything was scheduled."""
+        self._timers.pop(key, None)
+
+    def pop_due(self, now_ms: int) -> Action | None:
+        """Take out one action that is due, the one that has been due for longest; None if none is."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            place_ms, _, key = heappop(heap)
+            timer = self._timers.get(key)
+            if timer is None or timer.place_ms != place_ms:
+                continue
+            if timer.due_ms > now_ms:
+                timer.place_ms = timer.due_ms
+                self._push(timer.due_ms, key)
+                continue
+            del self._timers[key]
+            return timer.action
+        return None
+
+    def _push(self, due_ms: int, key: Hashable) -> None:
+        if len(self._heap) > 2 * len(self._timers) + _SLACK:  # mostly of what was cancelled
+            self._heap = [
+                (timer.place_ms, number, live)
+                for number, (live, timer) in enumerate(self._timers.items(), start=self._scheduled)
+                if live != key
+            ]
+            heapify(self._heap)
+            self._scheduled += len(self._heap)
+        self._scheduled += 1
+        heappush(self._heap, (due_ms, self._scheduled, key))

@@ -1,0 +1,56 @@
+"""The keys of classic groups and committed offsets: Kafka's names, types, limits and defaults."""
+
+from dataclasses import dataclass
+
+from sparklog.config.definition import INT_MAX, ConfigType, at_least, config_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKeys:
+    """What groups may be, and how long what they commit is kept."""
+
+    group_min_session_timeout_ms: int = config_key(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6000,
+        "The shortest session.timeout.ms that members of the classic protocol may have.",
+    )
+    group_max_session_timeout_ms: int = config_key(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        1800000,
+        "The longest session.timeout.ms that members of the classic protocol may have.",
+    )
+    group_initial_rebalance_delay_ms: int = config_key(
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3000,
+        "How long the first rebalance of a classic group waits for more members, anew while some come.",
+    )
+    group_max_size: int = config_key(
+        "group.max.size",
+        ConfigType.INT,
+        INT_MAX,
+        "How many members a classic group may have.",
+        at_least(1),
+    )
+    offset_metadata_max_bytes: int = config_key(
+        "offset.metadata.max.bytes",
+        ConfigType.INT,
+        4096,
+        "How long the metadata of a committed offset may be, in characters, as Kafka counts them.",
+    )
+    offsets_retention_minutes: int = config_key(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        10080,
+        "How long offsets are kept that nobody reads on from: since the group is empty, or since the commit.",
+        at_least(1),
+    )
+    offsets_retention_check_interval_ms: int = config_key(
+        "offsets.retention.check.interval.ms",
+        ConfigType.LONG,
+        600000,
+        "How often it is looked for offsets that have expired.",
+        at_least(1),
+    )
