@@ -46,7 +46,13 @@ START_MS: Final = 1_700_000_000_000
 SEGMENT_BYTES: Final = 128 * 1024 * 1024
 BATCH_BYTES: Final = 65536
 ROWS_AT_ONCE: Final = 100_000
-LIMITS: Final = CleaningLimits(dedupe_buffer_bytes=134217728, load_factor=0.9, max_bytes_a_second=None)
+LIMITS: Final = CleaningLimits(
+    dedupe_buffer_bytes=134217728,
+    load_factor=0.9,
+    max_bytes_a_second=None,
+    window_bytes=4194304,
+    max_decompressed_bytes=67108864,
+)
 
 
 class Case(NamedTuple):

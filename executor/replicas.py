@@ -92,6 +92,7 @@ class Replicas:
         self._config = config
         self._settings = TopicSettings(config)
         self._upkeep = LogUpkeep(
+            node_id,
             self.table,
             directories,
             self.store.directory_of,

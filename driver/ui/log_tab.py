@@ -75,7 +75,7 @@ class LogTab:
         self._committed = committed
         self._places = BrokerPlaces(context, racks)
         self._events = EventLog(image)
-        self._health = TopicHealth(lambda own: _min_insync_replicas(config, own))
+        self._health = TopicHealth(lambda image: _min_insync_replicas(config, image))
         self._figures = FigureReader()
         self._throttles = Throttles()
         self._topic_pages = TopicPages(config, controller.bootstrap_servers)
@@ -221,9 +221,10 @@ def _controller_status(quorum: QuorumDescription) -> ControllerStatus:
     )
 
 
-def _min_insync_replicas(config: BrokerConfig, own: Mapping[str, str]) -> int:
-    minimum = own.get(MIN_IN_SYNC_REPLICAS)
-    return config.min_insync_replicas if minimum is None else int(minimum)
+def _min_insync_replicas(config: BrokerConfig, image: MetadataImage) -> int:
+    """Return the minimum of topics that have none of their own."""
+    told = image.broker_configs(None).get(MIN_IN_SYNC_REPLICAS)
+    return config.min_insync_replicas if told is None else int(told)
 
 
 def _json(value: Any) -> str:

@@ -10,17 +10,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Final, TypeVar
 
 from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
 
 __all__ = ["CleanerProcess", "CleanerProcesses", "CleaningFailedError"]
 
 _MODULE: Final = "sparklog.storage.cleaning.process"
+_Result = TypeVar("_Result")
 
 
 class CleaningFailedError(Exception):
@@ -33,14 +35,19 @@ class CleanerProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
+        self._thread = ThreadPoolExecutor(1, "sparklog-cleaner")
 
     @property
     def process_id(self) -> int | None:
         """Of the process, once it is there."""
         return None if self._process is None else self._process.pid
 
+    async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
+        """Have something done that blocks, by the thread that belongs to this process."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     def clean(self, request: CleaningRequest) -> CleaningOutcome:
-        """Have a log cleaned. Blocks, for a thread of its own.
+        """Have a log cleaned. Blocks.
 
         Raises:
             CleaningFailedError: it cannot be done now.
@@ -84,8 +91,13 @@ class CleanerProcess:
             Thread(target=_bury, args=(process,), daemon=True).start()
             self._process = None
 
+    def close(self) -> None:
+        """End it, and have no more done beside the loop."""
+        self.end()
+        self._thread.shutdown(wait=False)
+
     def end(self) -> None:
-        """End it, whatever it is doing; safe in any thread."""
+        """End it, whatever it is doing; safe in any thread. What is done beside the loop goes on."""
         self._is_ended = True
         process = self._process
         if process is not None:
@@ -126,25 +138,41 @@ class CleanerProcesses:
     """All of one broker."""
 
     def __init__(self, count: int) -> None:
-        self.count: Final = count
+        self.count = count
+        """How many there may be at a time."""
         self._running: set[CleanerProcess] = set()
-        self._free = asyncio.Semaphore(count)
+        self._changed = asyncio.Condition()
         self._is_closed = False
+
+    async def resize(self, count: int) -> None:
+        """Have so many from now on. Those that are too many end when they have cleaned the log they have."""
+        async with self._changed:
+            self.count = count
+            self._changed.notify_all()
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether whoever has one is to give it back."""
+        return len(self._running) > self.count
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[CleanerProcess | None]:
         """Wait for one's turn and have a process, which ends behind this; None once they are closed."""
-        async with self._free:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_closed or len(self._running) < self.count)
             if self._is_closed:
-                yield None
-                return
-            process = CleanerProcess()
-            self._running.add(process)
-            try:
-                yield process
-            finally:
-                self._running.discard(process)
-                process.end()
+                process = None
+            else:
+                process = CleanerProcess()
+                self._running.add(process)
+        try:
+            yield process
+        finally:
+            if process is not None:
+                process.close()
+                async with self._changed:
+                    self._running.discard(process)
+                    self._changed.notify_all()
 
     def close(self) -> None:
         """End all that are there; none is started from now on."""

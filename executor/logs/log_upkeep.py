@@ -9,11 +9,9 @@ there is something to say, `close`.
 """
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from executor.logs.cleaner_processes import CleanerProcesses
 from executor.logs.jobs.checkpoint import (
     Checkpoint,
     CleanerCheckpoint,
@@ -29,6 +27,7 @@ from executor.logs.jobs.retention import RetentionJob
 from executor.logs.upkeep_scheduler import UpkeepScheduler
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
+from sparklog.config.dynamic import with_dynamic
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import storage
@@ -42,13 +41,14 @@ from sparklog.storage.checkpoints import (
 )
 from sparklog.storage.directory_checkpoints import log_start_offset_to_keep
 from sparklog.storage.log import Log
-from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
+from sparklog.types import BrokerId
 
 __all__ = ["LogUpkeep"]
 
-_BLOCKING_JOBS: Final = 5
-"""Of one directory: its flush, its deletion, and its three checkpoints wait for the disk, each for itself."""
+_BLOCKING_JOBS: Final = 7
+"""Of one directory: its flush, its deletion, its four checkpoints, and the look for what is dirty wait for
+the disk, each for itself. What cleans has threads of its own."""
 
 
 class LogUpkeep:
@@ -56,6 +56,7 @@ class LogUpkeep:
 
     def __init__(
         self,
+        broker_id: BrokerId,
         replicas: HostedReplicas,
         directories: Sequence[LogDirectory],
         directory_of: Callable[[Log], LogDirectory],
@@ -65,9 +66,9 @@ class LogUpkeep:
     ) -> None:
         self._directories = directories
         self._directory_of = directory_of
-        self._cleaners = CleanerProcesses(config.log_cleaner_threads if config.log_cleaner_enable else 0)
-        threads = _BLOCKING_JOBS * len(directories) + self._cleaners.count
-        self._logs = logs = HostedLogs(replicas, threads=threads)
+        self._broker_id = broker_id
+        self._started_with = config
+        self._logs = logs = HostedLogs(replicas, threads=_BLOCKING_JOBS * len(directories))
         self._recovery_points = RecoveryPointCheckpoint(
             "recovery-point-checkpoint",
             config.log_flush_offset_checkpoint_interval_ms,
@@ -103,6 +104,7 @@ class LogUpkeep:
             lambda replica: replica.log.cleaned_offset,
             CLEANER_OFFSET_CHECKPOINT,
         )
+        self._cleaning = CleaningJob(logs, config, self._cleaner_offsets, metrics)
         jobs: Sequence[UpkeepJob] = (
             FlushJob(
                 logs,
@@ -114,20 +116,17 @@ class LogUpkeep:
             ProducerExpirationJob(logs, config.producer_id_expiration_check_interval_ms),
             *self._checkpoints,
             StaleCheckpoints(logs, (*self._checkpoints, self._cleaner_offsets)),
-            CleaningJob(
-                logs,
-                self._cleaners,
-                _limits(config, self._cleaners.count),
-                self._cleaner_offsets,
-                config.log_cleaner_backoff_ms,
-                metrics,
-            ),
+            self._cleaning,
         )
         self._scheduler = UpkeepScheduler(jobs, directories)
         self._is_started = False
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Count the intervals from the first image on."""
+        """Count the intervals from the first image on; obey what the broker is told while it runs."""
+        if delta.reconfigures_broker(self._broker_id):
+            told = image.broker_configs(None), image.broker_configs(self._broker_id)
+            await self._cleaning.reconfigure(with_dynamic(self._started_with, *told))
+            self._scheduler.interval_changed(self._cleaning)
         if not self._is_started:
             self._is_started = True
             self._scheduler.start(monotonic_ms())
@@ -158,20 +157,9 @@ class LogUpkeep:
     async def stop(self) -> None:
         """Begin nothing more, and wait for what is under way."""
         self._logs.is_stopping = True
-        self._cleaners.close()
+        self._cleaning.close()
         await self._scheduler.stop()
 
     def close(self) -> None:
         """Let go of the threads."""
         self._logs.close()
-
-
-def _limits(config: BrokerConfig, cleaners: int) -> CleaningLimits:
-    """Return what one of the cleaners may use, of what they may use together."""
-    share = max(cleaners, 1)
-    max_bytes_a_second = config.log_cleaner_io_max_bytes_per_second
-    return CleaningLimits(
-        config.log_cleaner_dedupe_buffer_size // share,
-        config.log_cleaner_io_buffer_load_factor,
-        max_bytes_a_second / share if max_bytes_a_second < sys.float_info.max else None,
-    )

@@ -40,6 +40,11 @@ class UpkeepScheduler:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
+    def interval_changed(self, job: UpkeepJob) -> None:
+        """A job is due at other times than before."""
+        for directory in self._directories:
+            self._schedule.change_interval((job, directory), job.interval_ms)
+
     async def stop(self) -> None:
         """Wait for the runs under way; the caller ticks no more."""
         await asyncio.gather(*self._running)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sparklog.config.definition import LONG_MAX, ConfigType, at_least, between, config_key
+from sparklog.config.definition import LONG_MAX, ConfigType, Rule, at_least, between, config_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,22 @@ class CleanerKeys:
         ConfigType.DOUBLE,
         0.9,
         "How full the table of keys may become before another round is made of what is left.",
+        Rule("more than 0, at most 1", lambda value: 0 < value <= 1),
+    )
+    log_cleaner_io_buffer_size: int = config_key(
+        "log.cleaner.io.buffer.size",
+        ConfigType.INT,
+        4194304,
+        "How much of their logs all cleaner processes together look at at a time; more than Kafka's default,"
+        " because many records are looked at side by side. A batch that is larger is read whole.",
+        at_least(0),
     )
     log_cleaner_io_max_bytes_per_second: float = config_key(
         "log.cleaner.io.max.bytes.per.second",
         ConfigType.DOUBLE,
         1.7976931348623157e308,
         "How much all cleaner processes together read and write.",
+        Rule("more than 0", lambda value: value > 0),
     )
     log_cleaner_backoff_ms: int = config_key(
         "log.cleaner.backoff.ms",

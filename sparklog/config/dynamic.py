@@ -23,13 +23,17 @@ __all__ = ["DYNAMIC_KEYS", "check_dynamic", "with_dynamic"]
 
 logger = logging.getLogger(__name__)
 
-_DECIDED_BY_THE_CONTROLLER: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-"""It goes by its properties; a broker that goes by others would acknowledge what the controller may lose."""
+_CLEANER_THREADS: Final = "log.cleaner.threads"
+_OF_ALL_BROKERS_ONLY: Final = frozenset({"unclean.leader.election.enable"})
+"""The controller alone goes by it."""
 
-DYNAMIC_KEYS: Final = (
-    frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms)
-    - _DECIDED_BY_THE_CONTROLLER
-) | {
+DYNAMIC_KEYS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms) | {
+    _CLEANER_THREADS,
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "max.connection.creation.rate",
@@ -39,19 +43,18 @@ DYNAMIC_KEYS: Final = (
     "producer.id.expiration.ms",
     "transaction.partition.verification.enable",
 }
-"""Those of a topic's defaults which come first, quotas, and what bounds connections."""
+"""Those of a topic's defaults which come first, the cleaner's, quotas, and what bounds connections.
+
+Kafka's table has more: listeners and their security, and how many threads there are of a kind.
+"""
 
 
 def check_dynamic(
-    config: BrokerConfig,
-    changes: Mapping[str, str | None],
-    *,
-    of_all_brokers: Mapping[str, str],
-    own: Mapping[str, str],
+    obeyed: BrokerConfig, wanted: BrokerConfig, changes: Mapping[str, str | None], *, of_all_brokers: bool
 ) -> None:
     """Refuse changes that a broker would not obey while it runs; `None` takes a value away.
 
-    With them it has the values that all brokers are told, and its `own`, over what it was started with.
+    They make what is `wanted` of what is `obeyed` now, `of_all_brokers` or of one.
 
     Raises:
         KafkaError: INVALID_REQUEST, as in Kafka, or INVALID_CONFIG for a key that does not exist.
@@ -66,10 +69,17 @@ def check_dynamic(
             ErrorCode.invalid_request,
             f"Cannot update these configs dynamically: {', '.join(sorted(unchangeable))}",
         )
+    for name in [] if of_all_brokers else _OF_ALL_BROKERS_ONLY.intersection(changes):
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"{name} is obeyed by the controller: change it for all brokers (--entity-default), not for one",
+        )
     try:
         _parsed((name, text) for name, text in changes.items() if text is not None)
-        checked_topic_config(with_dynamic(config, of_all_brokers, own), {})
+        checked_topic_config(wanted, {})
         _check_somebody_may_connect(changes)
+        if _CLEANER_THREADS in changes:
+            _check_cleaner_threads(wanted.log_cleaner_threads, obeyed.log_cleaner_threads)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, error.message) from error
 
@@ -80,6 +90,19 @@ def _check_somebody_may_connect(changes: Mapping[str, str | None]) -> None:
         text = changes.get(name)
         if text is not None and BROKER_KEYS[name].parse(text) == 0:
             raise ConfigError(name, text, "nobody could connect to change it again; expected at least 1")
+
+
+def _check_cleaner_threads(wanted: int, obeyed: int) -> None:
+    """Refuse what Kafka refuses (LogCleaner.validateReconfiguration)."""
+    allowed = None
+    if wanted < 1:
+        allowed = "at least 1"
+    elif wanted < obeyed // 2:
+        allowed = f"at least half of the current value {obeyed}"
+    elif wanted > obeyed * 2:
+        allowed = f"at most double the current value {obeyed}"
+    if allowed is not None:
+        raise ConfigError(_CLEANER_THREADS, str(wanted), f"expected {allowed}")
 
 
 def with_dynamic(

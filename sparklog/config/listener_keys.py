@@ -103,7 +103,8 @@ class ListenerKeys:
         ConfigType.INT,
         67108864,
         "To how much the records of one compressed batch may expand; a batch beyond it is refused with"
-        " MESSAGE_TOO_LARGE. Not a key of Kafka's, which has no such bound.",
+        " MESSAGE_TOO_LARGE, and a log that has one, from elsewhere or from before, is not cleaned. Not a key"
+        " of Kafka's, which has no such bound.",
         at_least(1),
     )
     socket_listen_backlog_size: int = config_key(

@@ -39,6 +39,8 @@ class CleaningLimits(NamedTuple):
     dedupe_buffer_bytes: int
     load_factor: float
     max_bytes_a_second: float | None
+    window_bytes: int
+    max_decompressed_bytes: int
 
 
 class LogCleaning:
@@ -89,6 +91,8 @@ class LogCleaning:
             dedupe_buffer_bytes=limits.dedupe_buffer_bytes,
             load_factor=limits.load_factor,
             max_bytes_a_second=limits.max_bytes_a_second,
+            window_bytes=limits.window_bytes,
+            max_decompressed_bytes=limits.max_decompressed_bytes,
         ), state.truncations.begun
 
     def open_cleaned(self, group: CleanedGroup, now_ms: TimestampMs) -> Segment:

@@ -6,6 +6,7 @@ from html import unescape
 from typing import Final
 
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
+from sparklog.config.dynamic import DYNAMIC_KEYS
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS, KAFKA_TOPIC_KEYS
 from sparklog.config.topic import TOPIC_SYNONYMS
 from tests.compat.kafka_programs import KafkaProgram
@@ -16,6 +17,7 @@ DIFFERENT_DEFAULTS: Final = {
     "controller.quorum.bootstrap.servers",
     "listener.security.protocol.map",
     "listeners",
+    "log.cleaner.io.buffer.size",
     "log.dir",
     "replica.socket.receive.buffer.bytes",
     "socket.listen.backlog.size",
@@ -43,6 +45,16 @@ OURS = {"message.max.decompressed.bytes"}
 """What Kafka has not."""
 
 
+READ_ONLY_HERE: Final = {
+    "background.threads",
+    "listener.security.protocol.map",
+    "listeners",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+}
+"""What Kafka's brokers can be told while they run, and ours cannot; said in docs/configuration.md."""
+
+
 def kafkas_default(key: ConfigKey, properties: Mapping[str, str]) -> str | None:
     """Return the default as a properties file would have it; the table explains some in brackets."""
     default = re.sub(r" \([^)]*\)$", "", properties.get("Default", ""))
@@ -68,6 +80,9 @@ def test_broker_keys_have_kafkas_names_types_limits_and_defaults(kafka_program: 
     theirs = documented(kafka_program("kafka.server.KafkaConfig").stdout)
     check(BROKER_KEYS, theirs)
     assert set(theirs) == KAFKA_BROKER_KEYS
+    changeable = {name for name, properties in theirs.items() if properties["Update Mode"] != "read-only"}
+    assert changeable.intersection(BROKER_KEYS) - DYNAMIC_KEYS == READ_ONLY_HERE
+    assert all(theirs[name]["Update Mode"] == "cluster-wide" for name in DYNAMIC_KEYS)
 
 
 def test_topic_keys_have_kafkas_names_types_limits_defaults_and_broker_keys(

@@ -24,11 +24,12 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 
 from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
-from driver.controller.machine.eligible_replicas import forget_eligible_replicas
+from driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, checked_topic_config, topic_config
-from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic
+from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic, with_dynamic
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
+from sparklog.types import BrokerId
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["alter_configs", "incremental_alter_configs"]
@@ -147,13 +148,34 @@ def _broker_records(
     old = cluster.image.broker_configs(broker_id)
     new = _checked(resource, new_values(resource, old))
     changes = _changes(resource, old, new)
-    check_dynamic(
-        cluster.started_with,
-        {record.name: record.value for record in changes},
-        of_all_brokers=new if broker_id is None else cluster.image.broker_configs(None),
-        own={} if broker_id is None else new,
-    )
-    return list(changes)
+    of_all = cluster.image.broker_configs(None)
+    if broker_id is None:
+        wanted = with_dynamic(cluster.started_with, new, {})
+    else:
+        wanted = with_dynamic(cluster.started_with, of_all, new)
+    changed = {record.name: record.value for record in changes}
+    obeyed = cluster.config if broker_id is None else with_dynamic(cluster.started_with, of_all, old)
+    check_dynamic(obeyed, wanted, changed, of_all_brokers=broker_id is None)
+    records: list[MetadataRecord] = list(changes)
+    if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
+        _check_min_in_sync_replicas(broker_id, changed[MIN_IN_SYNC_REPLICAS])
+        if wanted.min_insync_replicas != obeyed.min_insync_replicas:
+            records += forget_eligible_replicas(topics_by_default(cluster.image))
+    return records
+
+
+def _check_min_in_sync_replicas(broker_id: BrokerId | None, value: str | None) -> None:
+    """Refuse what Kafka refuses while there are eligible leader replicas: all must go by one minimum."""
+    if broker_id is not None:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        )
+    if value is None:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        )
 
 
 def _topic_records(

@@ -126,7 +126,7 @@ class Controller:
 
     def bootstrap(self) -> Decision:
         """Return what a controller says before anything else; nothing if its configuration is as it was."""
-        return Decision(bootstrap_records(self.image, self._cluster.config), None)
+        return Decision(bootstrap_records(self.image, self._cluster.started_with), None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> Decision:
         """Decide about a request, an entity of one of the types below, within its client's `quota`.

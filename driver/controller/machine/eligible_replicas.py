@@ -7,12 +7,15 @@ there they stay what they are, and are the only ones that may lead. ClearElrReco
 it would leave that partition without a leader for ever.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from sparklog.metadata.image import TopicImage
+from sparklog.metadata.image import MetadataImage, TopicImage
 from sparklog.metadata.schemas import MetadataRecord, PartitionChangeRecord
 
-__all__ = ["forget_eligible_replicas"]
+__all__ = ["forget_eligible_replicas", "topics_by_default"]
+
+_MIN_IN_SYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 def forget_eligible_replicas(topics: Iterable[TopicImage]) -> list[MetadataRecord]:
@@ -31,3 +34,10 @@ def forget_eligible_replicas(topics: Iterable[TopicImage]) -> list[MetadataRecor
         for partition_id, partition in topic.partitions.items()
         if partition.isr and (partition.elr or partition.last_known_elr)
     ]
+
+
+def topics_by_default(image: MetadataImage) -> Iterator[TopicImage]:
+    """Yield the topics that go by the cluster's min.insync.replicas, having none of their own."""
+    for topic in image.topics.by_id.values():
+        if _MIN_IN_SYNC_REPLICAS not in image.topic_configs(topic.name):
+            yield topic

@@ -21,7 +21,7 @@ from enum import IntEnum
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 
-from driver.controller.machine.activation import min_in_sync_replicas_records
+from driver.controller.machine.activation import eligible_replicas_records
 from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas
@@ -118,7 +118,7 @@ def _check_supported(cluster: ClusterState, update: FeatureUpdateKey) -> None:
 
 
 def _with_them(cluster: ClusterState) -> list[MetadataRecord]:
-    return min_in_sync_replicas_records(cluster.image, str(cluster.config.min_insync_replicas))
+    return eligible_replicas_records(cluster.image, cluster.started_with)
 
 
 def _without_eligible_replicas(cluster: ClusterState, update: FeatureUpdateKey) -> list[MetadataRecord]:

@@ -60,9 +60,10 @@ def trouble_of(partition: PartitionRegistration, min_insync_replicas: int) -> Tr
 class TopicHealth:
     """The topics' partitions, image after image."""
 
-    def __init__(self, min_insync_replicas: Callable[[Mapping[str, str]], int]) -> None:
-        """`min_insync_replicas` says how many replicas a topic of that configuration must have in sync."""
+    def __init__(self, min_insync_replicas: Callable[[MetadataImage], int]) -> None:
+        """`min_insync_replicas` says how many replicas a topic must have in sync that says nothing itself."""
         self._min_insync_replicas = min_insync_replicas
+        self._default_minimum = min_insync_replicas(EMPTY_IMAGE)
         self._image = EMPTY_IMAGE
         self._looked: dict[UUID, _Looked] = {}
         self._led: Counter[BrokerId] = Counter()
@@ -85,6 +86,8 @@ class TopicHealth:
         topics, same_configs = image.topics.by_id, image.configs is before.configs
         if same_configs and image.topics is before.topics:
             return 0
+        if not same_configs:
+            self._default_minimum = self._min_insync_replicas(image)
         changed, looked = [], self._looked
         for topic_id, topic in topics.items():
             known = looked.get(topic_id)
@@ -115,7 +118,8 @@ class TopicHealth:
         )
 
     def _minimum(self, topic: TopicImage) -> int:
-        return self._min_insync_replicas(self._image.topic_configs(topic.name))
+        own = self._image.topic_configs(topic.name).get("min.insync.replicas")
+        return self._default_minimum if own is None else int(own)
 
     def _take_in(self, looked: _Looked) -> None:
         topic_id = looked.topic.topic_id

@@ -7,9 +7,11 @@ it has; how far a log is clean is written down after its directory says so.
 
 import asyncio
 import logging
+import sys
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from executor.logs.cleaner_processes import CleanerProcess, CleanerProcesses, CleaningFailedError
 from executor.logs.jobs.checkpoint import CleanerCheckpoint
@@ -22,15 +24,20 @@ from executor.logs.machine.cleaner_schedule import (
     cleanable_part,
 )
 from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.metrics import storage
 from sparklog.metrics.registry import MetricRegistry
+from sparklog.records.batch import HEADER_BYTES
 from sparklog.storage.cleaning.request import CleaningOutcome
 from sparklog.storage.files import NO_SPACE, is_disk_error, system_error
 from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_directory import LogDirectory
 
 __all__ = ["CleaningJob"]
+
+_MIN_LOOK_MS: Final = 100
+"""How often it is looked for more to clean while something is being cleaned, at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,18 +51,16 @@ class CleaningJob:
     def __init__(
         self,
         logs: HostedLogs,
-        processes: CleanerProcesses,
-        limits: CleaningLimits,
+        config: BrokerConfig,
         checkpoint: CleanerCheckpoint,
-        interval_ms: int,
         metrics: MetricRegistry,
     ) -> None:
-        self.interval_ms = interval_ms
+        self._processes = CleanerProcesses(_count(config))
+        self._limits = _limits(config)
+        self.interval_ms = config.log_cleaner_backoff_ms
         self._schedules: defaultdict[LogDirectory, CleanerSchedule] = defaultdict(CleanerSchedule)
         self._looked_ms: int | None = None
         self._logs = logs
-        self._processes = processes
-        self._limits = limits
         self._checkpoint = checkpoint
         self._metrics = metrics
         metrics.gauge(storage.MAX_DIRTY_PERCENT, self._max_dirty_percent)
@@ -67,8 +72,21 @@ class CleaningJob:
     def _since_looked_ms(self) -> float | None:
         return None if self._looked_ms is None else monotonic_ms() - self._looked_ms
 
+    async def reconfigure(self, config: BrokerConfig) -> None:
+        """Obey what the broker was told while it runs; what is under way goes on as it began."""
+        self._limits = _limits(config)
+        self.interval_ms = config.log_cleaner_backoff_ms
+        await self._processes.resize(_count(config))
+
+    def close(self) -> None:
+        """End what is under way, and begin nothing more."""
+        self._processes.close()
+
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Clean logs until none is dirty enough."""
+        """Clean logs until none is dirty enough.
+
+        While some take long, others are looked for every log.cleaner.backoff.ms.
+        """
         if directory not in self._schedules:
             schedule = self._schedules[directory]
             self._metrics.gauge(
@@ -76,7 +94,22 @@ class CleaningJob:
                 lambda: len(schedule.set_aside),
                 logDirectory=str(directory.path),
             )
-        await asyncio.gather(*(self._clean_logs(directory) for _ in range(self._processes.count)))
+        cleaning: set[asyncio.Task[None]] = set()
+        failed: list[asyncio.Task[None]] = []
+        while not failed:
+            for _ in range(self._processes.count - len(cleaning)):
+                cleaning.add(asyncio.get_running_loop().create_task(self._clean_logs(directory)))
+            if cleaning:
+                ended, cleaning = await asyncio.wait(
+                    cleaning, timeout=max(self.interval_ms, _MIN_LOOK_MS) / 1000
+                )
+                failed += [task for task in ended if task.exception() is not None]
+            if not cleaning:
+                break
+        if cleaning:
+            await asyncio.wait(cleaning)
+        for task in failed:
+            task.result()
 
     async def _clean_logs(self, directory: LogDirectory) -> None:
         replica = await self._choose(directory)
@@ -87,7 +120,8 @@ class CleaningJob:
                 while process is not None and replica is not None:
                     await self._clean(process, replica, directory)
                     replica = None
-                    replica = await self._choose(directory)
+                    if not self._processes.are_too_many:
+                        replica = await self._choose(directory)
         finally:
             if replica is not None:
                 self._schedules[directory].ended(replica.topic_partition)
@@ -119,7 +153,7 @@ class CleaningJob:
         try:
             while replica in self._logs:
                 # What the files are called, and that they are on the disk, counts from here on.
-                await self._logs.beside_loop(partial(_write_out, replica))
+                await process.beside_loop(partial(_write_out, replica))
                 if replica not in self._logs or not _has_something(replica):
                     break
                 part = cleanable_part(_facts(replica), wall_clock_ms())
@@ -147,11 +181,11 @@ class CleaningJob:
             part.first_dirty_offset, part.end_offset, self._limits, wall_clock_ms()
         )
         try:
-            outcome = await self._logs.beside_loop(partial(process.clean, request))
+            outcome = await process.beside_loop(partial(process.clean, request))
         except CleaningFailedError:
             # One that died has left what it was writing.
             unfinished = [segment.base_offset for segment in request.segments]
-            await self._logs.beside_loop(partial(cleaning.remove_unwanted, unfinished))
+            await process.beside_loop(partial(cleaning.remove_unwanted, unfinished))
             raise
         logger.info(
             "%s was cleaned from %d up to %d: %d keys, %d bytes read, %d written",
@@ -165,7 +199,7 @@ class CleaningJob:
         unwanted = list(outcome.groups)
         try:
             cleaned = [
-                await self._logs.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
+                await process.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
                 for group in outcome.groups
             ]
             is_taken = replica in self._logs
@@ -176,11 +210,11 @@ class CleaningJob:
                     # A tombstone behind it must not go before what it stands against.
                     is_taken = False
                     break
-            await self._logs.beside_loop(cleaning.rename_files)
+            await process.beside_loop(cleaning.rename_files)
         finally:
             if unwanted:
                 bases = [group.base_offset for group in unwanted]
-                await self._logs.beside_loop(partial(cleaning.remove_unwanted, bases))
+                await process.beside_loop(partial(cleaning.remove_unwanted, bases))
         if not is_taken:
             return None
         cleaning.note_cleaned(outcome.cleaned_up_to, truncations)
@@ -197,6 +231,23 @@ class CleaningJob:
         cause = system_error(error)
         if is_disk_error(error) and (cause is None or cause.errno not in NO_SPACE):
             replica.fail_if_storage(error)
+
+
+def _count(config: BrokerConfig) -> int:
+    return config.log_cleaner_threads if config.log_cleaner_enable else 0
+
+
+def _limits(config: BrokerConfig) -> CleaningLimits:
+    """Return what one of the cleaners may use, of what they may use together."""
+    share = max(config.log_cleaner_threads, 1)
+    max_bytes_a_second = config.log_cleaner_io_max_bytes_per_second
+    return CleaningLimits(
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size // share,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        max_bytes_a_second=max_bytes_a_second / share if max_bytes_a_second < sys.float_info.max else None,
+        window_bytes=max(config.log_cleaner_io_buffer_size // share, HEADER_BYTES),
+        max_decompressed_bytes=config.message_max_decompressed_bytes,
+    )
 
 
 def _has_something(replica: HostedReplica) -> bool:

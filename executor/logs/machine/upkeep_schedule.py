@@ -42,6 +42,14 @@ class UpkeepSchedule(Generic[_Piece]):
         self._intervals_ms[piece] = interval_ms
         self._due_ms[piece] = first_due_ms
 
+    def change_interval(self, piece: _Piece, interval_ms: int) -> None:
+        """Have a piece done every `interval_ms` instead, counted from when it was begun last."""
+        before = self._intervals_ms.get(piece)
+        if before is not None:
+            self._intervals_ms[piece] = interval_ms
+            if piece in self._due_ms:
+                self._due_ms[piece] += interval_ms - before
+
     def begin_due(self, now_ms: int) -> list[_Piece]:
         """Return what is to be begun now, in the order in which it was added."""
         due = [

@@ -7,6 +7,7 @@ What a log holds is not taken on trust here: a batch whose CRC, lengths or count
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from sparklog.errors import KafkaError
 from sparklog.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -15,6 +16,7 @@ from sparklog.records.batch import (
     iterate_headers,
     read_header,
 )
+from sparklog.records.codecs import DecompressionLimitError
 from sparklog.records.columns import LocatedRecords
 from sparklog.records.decode import OpenedBatch, locate_records, open_batch
 from sparklog.records.varints import MalformedRecordsError
@@ -22,7 +24,6 @@ from sparklog.storage.file_region import LogFile
 
 __all__ = ["Window", "locate", "records_in_groups", "windows"]
 
-_WINDOW_BYTES: Final = 4 * 1024 * 1024
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 """Of records that are looked at side by side, decompressed."""
 _GROUP_RECORDS: Final = 64 * 1024
@@ -36,15 +37,21 @@ class Window(NamedTuple):
 
 
 def windows(
-    file: LogFile, position: int, end: int, take: Callable[[int], None] = lambda size_bytes: None
+    file: LogFile,
+    position: int,
+    end: int,
+    window_bytes: int,
+    take: Callable[[int], None] = lambda size_bytes: None,
 ) -> Iterator[Window]:
-    """Yield the batches in [position, end) of a file. `take` is told of the bytes before they are read.
+    """Yield the batches in [position, end) of a file, `window_bytes` at a time, unless a batch has more.
+
+    `take` is told of the bytes before they are read.
 
     Raises:
         CorruptBatchError: something else than whole batches lies there.
         OSError: the file cannot be read.
     """
-    wanted = _WINDOW_BYTES
+    wanted = window_bytes
     while position < end:
         length = min(wanted, end - position)
         take(length)
@@ -66,17 +73,19 @@ def windows(
         yield Window(data, batches)
         at, header = batches[-1]
         position += at + header.size_bytes
-        wanted = _WINDOW_BYTES
+        wanted = window_bytes
 
 
-def records_in_groups(window: Window, numbers: Sequence[int]) -> Iterator[tuple[list[int], LocatedRecords]]:
+def records_in_groups(
+    window: Window, numbers: Sequence[int], max_decompressed_bytes: int
+) -> Iterator[tuple[list[int], LocatedRecords]]:
     """Yield the records of the batches with these `numbers` in the window, several batches' at a time.
 
     With each goes which batches these are.
 
     Raises:
         CorruptBatchError: a batch is not as it was written.
-        KafkaError: its codec cannot be read, or its records have too many bytes.
+        KafkaError: its codec cannot be read, or its records have more than `max_decompressed_bytes`.
     """
     group: list[OpenedBatch] = []
     members: list[int] = []
@@ -84,7 +93,14 @@ def records_in_groups(window: Window, numbers: Sequence[int]) -> Iterator[tuple[
     for number in numbers:
         position, header = window.batches[number]
         check_crc(window.data, position, header)
-        batch = open_batch(window.data, position, header)
+        try:
+            batch = open_batch(window.data, position, header, max_decompressed_bytes)
+        except DecompressionLimitError as error:
+            raise KafkaError(
+                error.error_code,
+                f"batch at offset {header.base_offset}: {error.message}; message.max.decompressed.bytes "
+                "bounds the cleaner, too",
+            ) from error
         if group and (
             (batch.payload is window.data) is not (group[0].payload is window.data)
             or size_bytes + batch.end - batch.position > _GROUP_BYTES

@@ -8,14 +8,13 @@ Rule kept: what it names in its outcome is on the disk, fsynced, when it returns
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
-from sparklog.storage.cleaning.batch_windows import records_in_groups, windows
+from sparklog.storage.cleaning.batch_windows import Window, windows
 from sparklog.storage.cleaning.key_hashes import KeyHashes
+from sparklog.storage.cleaning.key_mapping import KeyMapping
 from sparklog.storage.cleaning.offset_map import OffsetMap
 from sparklog.storage.cleaning.record_filter import RecordFilter, Round
 from sparklog.storage.cleaning.request import CleanedGroup, CleaningOutcome, CleaningRequest
@@ -33,7 +32,6 @@ from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
 from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
 from sparklog.storage.segment import Segment
 from sparklog.storage.transaction_index import AbortedTransactionEntry, TransactionIndex
-from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 
 __all__ = ["clean"]
@@ -61,7 +59,12 @@ class _Cleaning:
         offset_map, known_up_to = self._map_keys()
         segments = [segment for segment in request.segments if segment.base_offset < known_up_to]
         of_round = Round(
-            known_up_to, request.end_offset, request.producers, request.now_ms, request.delete_retention_ms
+            known_up_to,
+            request.end_offset,
+            request.producers,
+            request.now_ms,
+            request.delete_retention_ms,
+            request.max_decompressed_bytes,
         )
         groups: list[CleanedGroup] = []
         transactions = CleanedTransactions(self._aborted_from(0))
@@ -100,47 +103,22 @@ class _Cleaning:
         request = self._request
         first, end = request.first_dirty_offset, request.end_offset
         offset_map = OffsetMap(request.dedupe_buffer_bytes, request.load_factor, max(end - first, 1))
-        transactions = CleanedTransactions(self._aborted_from(first))
+        mapping = KeyMapping(
+            offset_map,
+            self._hashes,
+            self._aborted_from(first),
+            first,
+            end,
+            request.max_decompressed_bytes,
+        )
         bases = [segment.base_offset for segment in request.segments]
         for segment, segment_end in zip(request.segments, [*bases[1:], end], strict=True):
-            if segment_end <= first:
-                continue
-            full_at = self._map_segment(segment, offset_map, transactions)
-            if full_at is not None:
-                return offset_map, full_at
+            if segment_end > first:
+                for window in self._windows(segment):
+                    full_at = mapping.take(window)
+                    if full_at is not None:
+                        return offset_map, full_at
         return offset_map, end
-
-    def _map_segment(
-        self, segment: SealedSegment, offset_map: OffsetMap, transactions: CleanedTransactions
-    ) -> Offset | None:
-        """Put a segment's keys into the map; return the first offset for which there was no room."""
-        first, end = self._request.first_dirty_offset, self._request.end_offset
-        file = self._open(segment)
-        for window in windows(file, 0, segment.size_bytes, self._read):
-            wanted: list[int] = []
-            for number, (position, header) in enumerate(window.batches):
-                if header.last_offset < first or header.base_offset >= end or not header.record_count:
-                    continue
-                if header.is_control:
-                    batch = window.data[position : position + header.size_bytes]
-                    marker = read_marker(header, batch)
-                    if marker is not None:
-                        transactions.end(header, aborted=marker.aborted)
-                elif not transactions.is_aborted(header):
-                    wanted.append(number)
-            for _, records in records_in_groups(window, wanted):
-                fields = records.fields
-                rows = np.flatnonzero(
-                    (fields.key_lengths >= 0) & (records.offsets >= first) & (records.offsets < end)
-                )
-                keys = self._hashes.of(records.data, fields.key_positions[rows], fields.key_lengths[rows])
-                taken = offset_map.put(*keys, records.offsets[rows])
-                if taken < len(rows):
-                    row = rows[taken]
-                    # A batch is known whole, for tombstones in it go together; unless it is too large.
-                    base_offset = records.batches[records.batch_of_record[row]].base_offset
-                    return base_offset if base_offset > first else int(records.offsets[row])
-        return None
 
     def _clean_group(
         self,
@@ -163,9 +141,8 @@ class _Cleaning:
         )
         changed_ns = 0
         for segment in group:
-            file = self._open(segment)
-            changed_ns = os.fstat(file.fileno()).st_mtime_ns
-            for window in windows(file, 0, segment.size_bytes, self._read):
+            changed_ns = self._path(segment).stat().st_mtime_ns
+            for window in self._windows(segment):
                 remains = record_filter.remains(window)
                 if remains.headers:
                     self._throttle.take(remains.size_bytes)
@@ -190,8 +167,12 @@ class _Cleaning:
             index.release()
         return found
 
-    def _open(self, segment: SealedSegment) -> LogFile:
-        return LogFile.open(offset_file(self._directory, segment.base_offset, LOG_SUFFIX))
+    def _windows(self, segment: SealedSegment) -> Iterator[Window]:
+        file = LogFile.open(self._path(segment))
+        return windows(file, 0, segment.size_bytes, self._request.window_bytes, self._read)
+
+    def _path(self, segment: SealedSegment) -> Path:
+        return offset_file(self._directory, segment.base_offset, LOG_SUFFIX)
 
     def _read(self, size_bytes: int) -> None:
         self._throttle.take(size_bytes)

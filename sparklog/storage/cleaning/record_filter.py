@@ -60,6 +60,7 @@ class Round(NamedTuple):
     producers: Mapping[ProducerId, LastBatch]
     now_ms: TimestampMs
     delete_retention_ms: int
+    max_decompressed_bytes: int
 
 
 class Remains(NamedTuple):
@@ -113,7 +114,7 @@ class RecordFilter:
                 rewritten[number] = _emptied(header) if verdicts[number].stays_empty else None
             else:
                 looked_at.append(number)
-        for members, records in records_in_groups(window, looked_at):
+        for members, records in records_in_groups(window, looked_at, self._round.max_decompressed_bytes):
             self._filter(records, members, verdicts, rewritten)
         return _put_together(window, rewritten)
 

@@ -40,6 +40,10 @@ class CleaningRequest:
     dedupe_buffer_bytes: int
     load_factor: float
     max_bytes_a_second: float | None
+    window_bytes: int
+    """How much of the log is looked at at a time."""
+    max_decompressed_bytes: int
+    """To how much the records of one batch may expand."""
 
     def encode(self) -> bytes:
         """Return it as a line."""

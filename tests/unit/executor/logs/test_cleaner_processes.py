@@ -30,6 +30,8 @@ REQUEST = CleaningRequest(
     dedupe_buffer_bytes=0,
     load_factor=0.9,
     max_bytes_a_second=None,
+    window_bytes=1,
+    max_decompressed_bytes=1,
 )
 
 STARTER = """
@@ -41,6 +43,7 @@ request = CleaningRequest(
     directory=sys.argv[1], segments=[], segments_end=0, transaction_indexes=[], first_dirty_offset=0,
     end_offset=0, producers={}, now_ms=0, delete_retention_ms=0, segment_bytes=1, segment_index_bytes=1,
     index_interval_bytes=1, dedupe_buffer_bytes=0, load_factor=0.9, max_bytes_a_second=None,
+    window_bytes=1, max_decompressed_bytes=1,
 )
 cleaner = CleanerProcess()
 try:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -9,11 +10,14 @@ from uuid import UUID
 import pytest
 
 from executor.logs import cleaner_processes
+from executor.logs.cleaner_processes import CleanerProcess
 from executor.logs.machine.cleaner_schedule import CleanerSchedule, SetAside
 from sparklog.errors import ErrorCode
+from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.metrics import storage
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets, write_offsets
+from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
 from sparklog.storage.log import Log
 from sparklog.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, with_brokers
@@ -271,3 +275,53 @@ async def test_log_whose_cleaner_is_killed_is_set_aside_and_others_are_cleaned(b
         await clean(brokers, other)
     assert log.cleaned_offset is None
     assert list(log.directory.glob("*.cleaned")) == []
+
+
+def told(key: str, value: str | None, broker: str = "") -> ConfigRecord:
+    return ConfigRecord(resource_type=ResourceType.BROKER, resource_name=broker, name=key, value=value)
+
+
+@with_brokers(config={"log.cleaner.backoff.ms": "100000", "log.cleaner.dedupe.buffer.size": "24"})
+async def test_cleaner_obeys_what_it_is_told_while_its_broker_runs(brokers: Brokers) -> None:
+    """A log that nobody can clean, or nobody yet, must not wait for a restart of the application."""
+    topic_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    log = brokers.replica(0, topic_id).log
+    await put(brokers, topic_id, 60)
+    clock = Clock(brokers)
+    clock.tick(1000)
+    assert running_cleaners() == []
+    await brokers.commit(
+        told("log.cleaner.backoff.ms", "500"), told("log.cleaner.dedupe.buffer.size", "4096", broker="0")
+    )
+    await clean(brokers, log)
+    assert log.cleaned_offset == log.segments.active.base_offset
+
+
+@with_brokers(config=CONFIG, directories_each=1)
+async def test_second_cleaner_takes_the_next_log_as_soon_as_there_may_be_two(brokers: Brokers) -> None:
+    """One that cleans for an hour must not keep what was told from having any effect."""
+    first_id = await brokers.create_topic("t", [(0,)], COMPACTED)
+    second_id = await brokers.create_topic("u", [(0,)], COMPACTED)
+    first, second = brokers.replica(0, first_id).log, brokers.replica(0, second_id).log
+    await put(brokers, first_id, 60)
+    await put(brokers, second_id, 40)
+    may_go_on = threading.Event()
+    cleaned = CleanerProcess.clean
+
+    def held(process: CleanerProcess, request: CleaningRequest) -> CleaningOutcome:
+        if request.directory.endswith("/t-0"):
+            may_go_on.wait(20)
+        return cleaned(process, request)
+
+    clock = Clock(brokers)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CleanerProcess, "clean", held)
+        try:
+            clock.tick(1000)
+            await brokers.commit(told("log.cleaner.threads", "2"))
+            await clock.until(lambda: second.cleaned_offset is not None, "the other one")
+            assert first.cleaned_offset is None
+            await brokers.commit(told("log.cleaner.threads", "1"))
+        finally:
+            may_go_on.set()
+        await clock.until(lambda: first.cleaned_offset is not None, "the first one")

@@ -81,7 +81,7 @@ def test_every_default_is_allowed_by_its_own_key() -> None:
         ("zookeeper.connect", "localhost", "no such broker configuration$"),
         ("bootstrap.servers", "localhost:9092", "no such broker configuration$"),
         ("ssl.keystore.location", "x", "Kafka has this broker configuration, this system does not"),
-        ("log.cleaner.io.buffer.size", "1", "Kafka has this broker configuration, this system does not"),
+        ("log.preallocate", "true", "Kafka has this broker configuration, this system does not"),
         ("metadata.max.idle.interval.ms", "1", "Kafka has this broker configuration, this system does not"),
         ("process.roles", "broker", "Kafka has this broker configuration, this system does not"),
         ("node.id", "1", "the cluster sets this"),

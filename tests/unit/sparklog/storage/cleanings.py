@@ -9,7 +9,13 @@ from sparklog.storage.cleaning.request import CleaningOutcome, CleaningRequest
 from sparklog.storage.log import Log
 from sparklog.storage.log_cleaning import CleaningLimits
 
-LIMITS = CleaningLimits(dedupe_buffer_bytes=2**20, load_factor=0.9, max_bytes_a_second=None)
+LIMITS = CleaningLimits(
+    dedupe_buffer_bytes=2**20,
+    load_factor=0.9,
+    max_bytes_a_second=None,
+    window_bytes=2**22,
+    max_decompressed_bytes=2**24,
+)
 
 
 class Kept(NamedTuple):

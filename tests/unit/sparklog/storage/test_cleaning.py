@@ -21,7 +21,6 @@ from sparklog.storage.cleaning.cleaner import clean
 from sparklog.storage.cleaning.key_hashes import KeyHashes
 from sparklog.storage.cleaning.offset_map import OffsetMap
 from sparklog.storage.log import Log
-from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from tests.unit.sparklog.storage.batches import START_MS, make_marker
@@ -158,7 +157,7 @@ def test_log_with_more_keys_than_the_buffer_holds_is_cleaned_in_several_rounds(t
             put(log, *((b"key-%d" % (i + j), b"%020d" % j) for j in range(3)))
     log.roll(START_MS)
     expected = state_of(records_from(log, 0))
-    limits = CleaningLimits(24 * 25, 0.9, None)
+    limits = LIMITS._replace(dedupe_buffer_bytes=24 * 25)
     rounds = 0
     while (log.cleaned_offset or 0) < log.log_end_offset:
         outcome = clean_round(log, START_MS, limits=limits)
@@ -201,8 +200,8 @@ def test_tombstones_of_a_batch_that_the_buffer_has_no_room_for_wait_together(tmp
     log.roll(START_MS)
     for _ in range(8):
         # Two keys a round.
-        clean_round(log, START_MS, limits=CleaningLimits(24 * 3, 0.9, None))
-    clean_round(log, START_MS + DAY_MS - 1, limits=CleaningLimits(24 * 3, 0.9, None))
+        clean_round(log, START_MS, limits=LIMITS._replace(dedupe_buffer_bytes=24 * 3))
+    clean_round(log, START_MS + DAY_MS - 1, limits=LIMITS._replace(dedupe_buffer_bytes=24 * 3))
     assert [record.key for record in records_from(log, 0) if record.value is None] == [b"a", b"b", b"c"]
 
 
@@ -560,3 +559,18 @@ def test_follower_has_on_the_disk_that_its_log_has_gaps_before_it_trusts_what_is
     monkeypatch.setattr(log_flushing, "sync_directory", synced.append)
     follower.flush()
     assert follower.directory in synced
+
+
+def test_batch_beyond_what_is_decompressed_is_named_with_the_key_that_bounds_it(tmp_path: Path) -> None:
+    """It may have come from elsewhere, where nothing bounds it: the operator is to know what to raise."""
+    log = open_log(tmp_path / "t-0")
+    put(log, (b"key", b"value"))
+    batch = build_batch([SimpleRecord(b"key", b"0" * 200_000)], base_offset=1, codec=Codec.ZSTD)
+    log.append_as_follower(batch, START_MS)
+    log.roll(START_MS)
+    bound = "offset 1: .* more than 100000 bytes; message.max.decompressed.bytes"
+    with pytest.raises(KafkaError, match=bound):
+        clean_round(log, START_MS, limits=LIMITS._replace(max_decompressed_bytes=100_000))
+    assert list((tmp_path / "t-0").glob("*.cleaned")) == []
+    clean_round(log, START_MS, limits=LIMITS._replace(max_decompressed_bytes=300_000))
+    assert [record.offset for record in records_from(log, 0)] == [1]

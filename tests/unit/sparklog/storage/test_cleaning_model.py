@@ -12,12 +12,12 @@ from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from sparklog.storage.log import Log
-from sparklog.storage.log_cleaning import CleaningLimits
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.machine.producer_states import Duplicate
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from tests.unit.sparklog.storage.batches import START_MS, make_marker
 from tests.unit.sparklog.storage.cleanings import (
+    LIMITS,
     Kept,
     clean_round,
     committed,
@@ -195,7 +195,7 @@ class CleanedLogs(RuleBasedStateMachine):
     def clean(self, which: int, room: int) -> None:
         log = self.logs[which]
         high_watermark = min(log.log_end_offset for log in self.logs)
-        limits = CleaningLimits(24 * (room + 2), 0.9, None)
+        limits = LIMITS._replace(dedupe_buffer_bytes=24 * (room + 2), window_bytes=300)
         before = log.cleaned_offset or 0
         outcome = clean_round(log, self.now_ms, high_watermark=high_watermark, limits=limits)
         if outcome is not None:

@@ -15,6 +15,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import Controller
 from driver.controller.machine.decision import Decision
 from sparklog.config import BrokerConfig
@@ -154,12 +155,15 @@ def back(conversation: Conversation, broker_id: int, *, clean: bool) -> None:
     assert not conversation.heartbeat(broker_id).reply.is_fenced
 
 
-def alteration(name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """Return the request that sets a configuration of the topic."""
+def alteration(
+    key: str, value: str | None, *, name: str = "t", resource_type: int = 2
+) -> IncrementalAlterConfigsRequest:
+    """Return the request that sets a configuration, of the topic if nothing else is said, or deletes it."""
+    operation = 1 if value is None else 0
     change = AlterConfigsResource(
-        resource_type=2,
-        resource_name="t",
-        configs=(AlterableConfig(name=name, config_operation=0, value=value),),
+        resource_type=resource_type,
+        resource_name=name,
+        configs=(AlterableConfig(name=key, config_operation=operation, value=value),),
     )
     return IncrementalAlterConfigsRequest(resources=(change,), validate_only=False)
 
@@ -490,11 +494,73 @@ def test_driver_started_with_other_min_insync_replicas_forgets_eligible_replicas
     smaller = BrokerConfig.from_mapping({"min.insync.replicas": "1"})
     restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
     assert restarted.bootstrap().records == [
-        ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
+        minimum_record(str(CONTROLLER_ID), "1"),
         PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
     ]
     same = Controller(CLUSTER_ID, strict.config, uuid4, strict.image)
     assert same.bootstrap().records == []
+
+
+def minimum_record(resource_name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=4, resource_name=resource_name, name="min.insync.replicas", value=value)
+
+
+def test_min_insync_replicas_of_all_brokers_changed_forgets_eligible_replicas_of_topics_that_go_by_it(
+    strict: Conversation,
+) -> None:
+    """The same change once more: a topic that says nothing itself goes by what the cluster is told."""
+    strict.create(creatable("own", assignments={0: (0, 1, 2)}, configs={"min.insync.replicas": "2"}))
+    gone(strict, 0, 1)
+    decision = strict.say(alteration("min.insync.replicas", "1", name="", resource_type=4))
+    assert decision.records == [
+        minimum_record("", "1"),
+        PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
+    ]
+    assert strict.partition(name="own").elr
+    gone(strict, 2)
+    assert state(strict) == leads(None, elr=(2,), last_known=(2,))
+    # What the cluster was told outlives a restart with other properties.
+    other = BrokerConfig.from_mapping({"min.insync.replicas": "3"})
+    restarted = Controller(CLUSTER_ID, other, uuid4, strict.image)
+    assert restarted.bootstrap().records == [minimum_record(str(CONTROLLER_ID), "3")]
+
+
+def test_min_insync_replicas_of_all_brokers_stays_while_there_are_eligible_replicas(
+    strict: Conversation,
+) -> None:
+    """Kafka refuses to take it away, so that the minimum is one that was seen to be set."""
+    strict.say(alteration("min.insync.replicas", "1", name="", resource_type=4))
+    decision = strict.say(alteration("min.insync.replicas", None, name="", resource_type=4))
+    assert decision.records == []
+    assert decision.reply.responses[0].error_code is ErrorCode.invalid_config
+
+
+def test_minimum_that_an_earlier_version_noted_for_all_brokers_is_none_that_the_cluster_was_told(
+    strict: Conversation,
+) -> None:
+    """Else the properties of the application would say nothing any more, ever."""
+    old = [minimum_record(str(CONTROLLER_ID), None), minimum_record("", "2")]
+    strict.take(Decision(old, None))
+    gone(strict, 0, 1)
+    smaller = BrokerConfig.from_mapping({"min.insync.replicas": "1"})
+    restarted = Controller(CLUSTER_ID, smaller, uuid4, strict.image)
+    assert restarted.bootstrap().records == [
+        minimum_record("", None),
+        minimum_record(str(CONTROLLER_ID), "1"),
+        PartitionChangeRecord(partition_id=0, topic_id=strict.topic_id(), eligible_leader_replicas=()),
+    ]
+
+
+def test_unclean_election_allowed_for_all_brokers_lets_whoever_is_there_lead(strict: Conversation) -> None:
+    """The operator's last resort, without a restart of the application."""
+    gone(strict, 0, 1, 2)
+    back(strict, 0, clean=False)
+    strict.say(alteration("unclean.leader.election.enable", "true", name="", resource_type=4))
+    assert strict.partition().leader is None
+    for _ in range(301):
+        strict.heartbeat(0)
+        strict.tick(1000)
+    assert state(strict) == leads(0, (0,), recovering=True)
 
 
 def test_unclean_election_waits_for_eligible_replicas_unless_topic_allows_it() -> None:

@@ -10,7 +10,7 @@ from tests.unit.driver.ui.cluster_images import image, partition, with_partition
 
 
 def health(minimum: int = 2) -> TopicHealth:
-    return TopicHealth(lambda own: int(own.get("min.insync.replicas", minimum)))
+    return TopicHealth(lambda image: int(image.broker_configs(None).get("min.insync.replicas", minimum)))
 
 
 def test_partition_in_several_troubles_is_said_to_be_in_the_worst() -> None:
