@@ -9,6 +9,7 @@ from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
 from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe import DescribeHandlers
 from executor.api.describe_log_dirs import describe_log_dirs
+from executor.api.describe_producers import DescribeProducersHandler
 from executor.api.fetch import FetchHandler
 from executor.api.init_producer_id import ProducerIdHandler
 from executor.api.list_offsets import ListOffsetsHandler
@@ -16,6 +17,7 @@ from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.metadata import MetadataHandler
 from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
+from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from executor.control.senders import Senders
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
@@ -119,6 +121,8 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,
         ApiKey.DELETE_RECORDS: delete_records.handle,
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersHandler(table, delayed, config.request_timeout_ms).handle,
+        ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(table).handle,
     }
     apis = {
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)

@@ -12,7 +12,9 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

@@ -1,0 +1,81 @@
+"""DescribeProducers: what a partition's leader remembers of its producers (KIP-664). Version 0.
+
+Kafka's tool finds transactions that hang by it: those that have begun long ago and that no coordinator knows.
+For how long a producer has been idle is by when its last batch was appended here, whatever time its records
+have; in Kafka it is the largest timestamp of these.
+Source: Kafka's ReplicaManager.activeProducerState.
+"""
+
+from typing import Final
+
+from kio.schema.describe_producers.v0.response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
+from kio.schema.describe_producers.v0.response import ProducerState as ProducerRow
+
+from executor.partitions.replica import Replica
+from executor.partitions.table import PartitionTable
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.machine.producer_states import ProducerState
+from sparklog.types import ProducerId, or_minus_one
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["DescribeProducersHandler"]
+
+_PRODUCERS_A_STEP: Final = 32
+
+
+class DescribeProducersHandler:
+    """Answers DescribeProducers requests."""
+
+    def __init__(self, table: PartitionTable) -> None:
+        self._table = table
+
+    def handle(self, request: Request) -> Steps:
+        """Answer each partition on its own."""
+        topics = []
+        for topic in request.body.topics:
+            rows = []
+            for partition in topic.partition_indexes:
+                rows.append((yield from self._partition(topic.name, partition)))
+                yield
+            topics.append(TopicResponse(name=topic.name, partitions=tuple(rows)))
+            yield
+        return unthrottled(DescribeProducersResponse, topics=tuple(topics))
+
+    def _partition(self, topic: str, partition: int) -> Steps:
+        try:
+            replica = self._table.find(topic, partition)
+            replica.leading()
+        except KafkaError as error:
+            return PartitionResponse(
+                partition_index=partition, error_code=error.error_code, active_producers=()
+            )
+        return PartitionResponse(
+            partition_index=partition,
+            error_code=ErrorCode.none,
+            active_producers=(yield from _producers(replica)),
+        )
+
+
+def _producers(replica: Replica) -> Steps:
+    rows = []
+    for number, (producer_id, state) in enumerate([*replica.log.producers.producers.items()], start=1):
+        rows.append(_row(producer_id, state))
+        if number % _PRODUCERS_A_STEP == 0:
+            yield
+    return tuple(rows)
+
+
+def _row(producer_id: ProducerId, state: ProducerState) -> ProducerRow:
+    return ProducerRow(
+        producer_id=producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.batches[-1].last_sequence if state.batches else -1,
+        last_timestamp=state.last_append_ms,
+        coordinator_epoch=or_minus_one(state.coordinator_epoch),
+        current_txn_start_offset=or_minus_one(state.transaction_first_offset),
+    )
