@@ -181,8 +181,11 @@ def _noticed(spark: SparkSession, source: str, options: Mapping[str, str]) -> Ca
         producer.flush()
         acknowledged_s = time.time()
         while True:
-            for each in query.recentProgress:
-                if each.batchId > before and each.numInputRows:
+            last = query.lastProgress
+            # All that is kept is read once only: it comes as text, and the query shares these cores.
+            for each in query.recentProgress if last and last.batchId > before else ():
+                # Not by its rows: what a batch is called with is counted only if it is computed.
+                if each.batchId > before and each.batchId in called:
                     own_ms = sum(each.durationMs.get(part, 0) for part in BEFORE_BATCH_MS)
                     return max(0.0, 1000 * (called[each.batchId] - acknowledged_s) - own_ms)
             time.sleep(POLL_S)
