@@ -1,0 +1,1 @@
+"""What the transaction coordinator decides. Pure."""

@@ -1,0 +1,98 @@
+"""Who a producer is once it has asked for its id and epoch: InitProducerId with a transactional id.
+
+Each producer that begins gets the next epoch, by which all before it are fenced; where the epochs of a
+producer id are used up it gets a new id and epoch 0. One that was there already (KIP-360) says who it is, and
+is given the next epoch only if nobody came after it. A transaction that is open is aborted first, in an epoch
+that nobody is given: the producer is to ask again.
+
+In one thing this is stricter than Kafka, which aborts the transaction that is open for anyone who names its
+producer id: here a producer of an older epoch is fenced at once. Otherwise a request that was delayed until
+its sender had begun its next transaction would abort that.
+
+Source: Kafka's TransactionCoordinator.prepareInitProducerIdTransit; KIP-360, KIP-588.
+"""
+
+from typing import NamedTuple
+
+from executor.coordinators.transactions.machine.events import (
+    NEEDS_PRODUCER_ID,
+    InitProducer,
+    NeedsProducerId,
+    ProducerOutcome,
+)
+from executor.coordinators.transactions.machine.metadata import (
+    EXHAUSTED_EPOCH,
+    TransactionMetadata,
+    TransactionState,
+)
+from sparklog.errors import ErrorCode
+from sparklog.types import ProducerEpoch, TimestampMs
+
+__all__ = ["Initialized", "initialize"]
+
+
+class Initialized(NamedTuple):
+    """The id is given to the producer."""
+
+    metadata: TransactionMetadata
+    last_epoch: ProducerEpoch | None
+    """In which the producer was before: who asks again as of it is to be told the same."""
+
+
+def initialize(
+    event: InitProducer,
+    known: TransactionMetadata | None,
+    *,
+    last_epoch: ProducerEpoch | None,
+    transaction_version: int,
+    wall_ms: TimestampMs,
+) -> Initialized | TransactionMetadata | ProducerOutcome | NeedsProducerId:
+    """Return who the producer is now; or the transaction that is aborted first; or why there is neither.
+
+    `last_epoch` is that from which the producer went over to its present one, if that is known.
+    """
+    if known is None:
+        if event.new_producer_id is None:
+            return NEEDS_PRODUCER_ID
+        created = TransactionMetadata(
+            producer_id=event.new_producer_id,
+            previous_producer_id=event.new_producer_id,
+            producer_epoch=0,
+            timeout_ms=event.timeout_ms,
+            state=TransactionState.EMPTY,
+            last_update_ms=wall_ms,
+        )
+        return Initialized(created, None)
+    if not _may_be(event, known):
+        return ProducerOutcome(ErrorCode.producer_fenced)
+    expected_epoch = None if event.expected is None else event.expected.producer_epoch
+    if known.state.is_prepared:
+        return ProducerOutcome(ErrorCode.concurrent_transactions)
+    if known.state is TransactionState.ONGOING:
+        if expected_epoch not in (None, known.producer_epoch):
+            return ProducerOutcome(ErrorCode.producer_fenced)
+        needs_id = bool(transaction_version) and known.is_exhausted
+        if needs_id and event.new_producer_id is None:
+            return NEEDS_PRODUCER_ID
+        return known.fenced(transaction_version, wall_ms, event.new_producer_id if needs_id else None)
+    if expected_epoch not in (None, known.producer_epoch):
+        if expected_epoch != last_epoch:
+            return ProducerOutcome(ErrorCode.producer_fenced)
+        # It was given the present epoch, and did not hear of it.
+        same = known.initialized(known.producer_id, known.producer_epoch, event.timeout_ms, wall_ms)
+        return Initialized(same, last_epoch)
+    if known.is_exhausted:
+        if event.new_producer_id is None:
+            return NEEDS_PRODUCER_ID
+        rotated = known.initialized(event.new_producer_id, 0, event.timeout_ms, wall_ms)
+        return Initialized(rotated, expected_epoch)
+    bumped = known.initialized(known.producer_id, known.producer_epoch + 1, event.timeout_ms, wall_ms)
+    return Initialized(bumped, expected_epoch)
+
+
+def _may_be(event: InitProducer, known: TransactionMetadata) -> bool:
+    """Whether the producer may be the one that has the id, as far as its producer id says."""
+    expected = event.expected
+    if expected is None or expected.producer_id in (known.producer_id, known.given_producer.producer_id):
+        return True
+    return expected.producer_id == known.previous_producer_id and expected.producer_epoch >= EXHAUSTED_EPOCH

@@ -1,0 +1,270 @@
+"""What a coordinator knows of one transactional id, and how one such state follows another.
+
+The states, and from which of them each may be entered, are Kafka's:
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit
+                     -> PrepareAbort  -> CompleteAbort     and from Empty and Complete: Empty, Ongoing
+
+The decision about a transaction is the Prepare record: once it is committed, markers are sent for as long as
+it takes, and nothing else may happen to the id. Complete says that every partition has its marker. With
+version 2 of transactions (KIP-890) the producer's epoch rises with each Prepare, so that nothing sent before
+can touch what comes after; where no epoch is left, Prepare names the producer id that Complete goes over to
+(`next_producer_id`). A transaction that never had a partition may be aborted too: its client cannot know.
+
+Values, made one from the other; each is a record of `__transaction_state`.
+
+Source: Kafka's TransactionMetadata, TransactionState and TransactionLog; KIP-98, KIP-360, KIP-890.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from executor.coordinators.machine.decision import ProducerStamp
+from sparklog.coordinator_records.transaction_state import PartitionsSchema, TransactionLogValue
+from sparklog.types import (
+    ProducerEpoch,
+    ProducerId,
+    TimestampMs,
+    TopicPartition,
+    or_minus_one,
+    unless_minus_one,
+)
+
+__all__ = [
+    "EPOCH_BUMP_VERSION",
+    "EXHAUSTED_EPOCH",
+    "NO_TIMEOUT_MS",
+    "TransactionMetadata",
+    "TransactionState",
+]
+
+LAST_EPOCH: Final = 2**15 - 1
+EXHAUSTED_EPOCH: Final = LAST_EPOCH - 1
+"""The last one that a client is given: one more is kept, so that its producer can always be fenced."""
+EPOCH_BUMP_VERSION: Final = 2
+"""From this level of `transaction.version` on the epoch rises with every transaction (KIP-890)."""
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The time-out of transactions that take part in a two-phase commit (KIP-939): they wait for its decision."""
+
+
+class TransactionState(IntEnum):
+    """Where a transactional id stands, by the number in its record.
+
+    Dead and PrepareEpochFence stand in no record and are no state of an id here: what they are for in Kafka,
+    a tombstone or an abort that waits to be appended, is one decision. They can be asked for by name.
+    """
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def state_name(self) -> str:
+        """Return Kafka's name of it.
+
+        >>> TransactionState.PREPARE_COMMIT.state_name
+        'PrepareCommit'
+        """
+        return self.name.title().replace("_", "")
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided how the transaction ends, and not every partition knows."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no transaction: the id may be given to a producer, begin one, or expire."""
+        return self in _IDLE
+
+
+_IDLE: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+_VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, tuple[TransactionState, ...]]] = MappingProxyType(
+    {
+        TransactionState.EMPTY: _IDLE,
+        TransactionState.ONGOING: (*_IDLE, TransactionState.ONGOING),
+        TransactionState.PREPARE_COMMIT: (TransactionState.ONGOING,),
+        TransactionState.PREPARE_ABORT: (*_IDLE, TransactionState.ONGOING),
+        TransactionState.COMPLETE_COMMIT: (TransactionState.PREPARE_COMMIT,),
+        TransactionState.COMPLETE_ABORT: (TransactionState.PREPARE_ABORT,),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionMetadata:
+    """One transactional id."""
+
+    producer_id: ProducerId
+    previous_producer_id: ProducerId | None = None
+    """Before the last transition: another one only where that went over to a new id."""
+    next_producer_id: ProducerId | None = None
+    """Of a prepared transaction: what its completion goes over to."""
+    producer_epoch: ProducerEpoch
+    timeout_ms: int
+    state: TransactionState
+    partitions: Set[TopicPartition] = frozenset()
+    start_ms: TimestampMs | None = None
+    """Of the transaction, which may be over; None while there has been none since the producer began."""
+    last_update_ms: TimestampMs
+    client_transaction_version: int = 0
+    """The version of transactions that its client speaks, for the markers and for who completes it."""
+
+    @property
+    def producer(self) -> ProducerStamp:
+        """As whom it is known to its partitions."""
+        return ProducerStamp(self.producer_id, self.producer_epoch)
+
+    @property
+    def given_producer(self) -> ProducerStamp:
+        """As whom its client writes next: while a completion goes over to a new id, that already."""
+        if self.bumps_epoch and self.next_producer_id is not None:
+            return ProducerStamp(self.next_producer_id, 0)
+        return self.producer
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no epoch left that could be given to a client."""
+        return self.producer_epoch >= EXHAUSTED_EPOCH
+
+    @property
+    def bumps_epoch(self) -> bool:
+        """Whether its client speaks version 2 of transactions."""
+        return self.client_transaction_version >= EPOCH_BUMP_VERSION
+
+    def has_timed_out(self, wall_ms: TimestampMs) -> bool:
+        """Whether a transaction has been open for too long."""
+        if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TIMEOUT_MS:
+            return False
+        return self.start_ms is not None and self.start_ms + self.timeout_ms < wall_ms
+
+    def has_expired(self, wall_ms: TimestampMs, expiration_ms: int) -> bool:
+        """Whether the id may be forgotten."""
+        return self.state.is_idle and self.last_update_ms <= wall_ms - expiration_ms
+
+    def initialized(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, timeout_ms: int, wall_ms: TimestampMs
+    ) -> "TransactionMetadata":
+        """Return it given to a producer."""
+        return self._after(
+            TransactionState.EMPTY,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=None,
+            last_update_ms=wall_ms,
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], transaction_version: int, wall_ms: TimestampMs
+    ) -> "TransactionMetadata":
+        """Return it with partitions in its transaction, which begins if none is going on."""
+        return self._after(
+            TransactionState.ONGOING,
+            partitions=frozenset(self.partitions).union(partitions),
+            start_ms=wall_ms if self.state.is_idle else self.start_ms,
+            last_update_ms=wall_ms,
+            client_transaction_version=transaction_version,
+        )
+
+    def prepared(
+        self,
+        committed: bool,
+        transaction_version: int,
+        wall_ms: TimestampMs,
+        next_producer_id: ProducerId | None = None,
+    ) -> "TransactionMetadata":
+        """Return it with its transaction decided; with version 2 in the next epoch."""
+        bumps = transaction_version >= EPOCH_BUMP_VERSION
+        return self._after(
+            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+            next_producer_id=next_producer_id,
+            producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH) if bumps else self.producer_epoch,
+            start_ms=wall_ms if self.state.is_idle else self.start_ms,
+            last_update_ms=wall_ms,
+            client_transaction_version=transaction_version,
+        )
+
+    def fenced(
+        self, transaction_version: int, wall_ms: TimestampMs, next_producer_id: ProducerId | None = None
+    ) -> "TransactionMetadata":
+        """Return it with its transaction aborted and its producer shut out, whatever version that speaks."""
+        aborted = self.prepared(False, transaction_version, wall_ms, next_producer_id)
+        return replace(aborted, producer_epoch=min(self.producer_epoch + 1, LAST_EPOCH))
+
+    def completed(self, wall_ms: TimestampMs) -> "TransactionMetadata":
+        """Return it when all partitions have their markers."""
+        commits = self.state is TransactionState.PREPARE_COMMIT
+        producer_id, producer_epoch = self.given_producer
+        return self._after(
+            TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            next_producer_id=None,
+            partitions=frozenset(),
+            last_update_ms=wall_ms,
+        )
+
+    def _after(self, state: TransactionState, **changes: Any) -> "TransactionMetadata":
+        assert self.state in _VALID_PREVIOUS_STATES[state], (self.state, state)
+        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+
+    def to_value(self) -> TransactionLogValue:
+        """Return the record of this state."""
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(self.partitions):
+            by_topic[topic].append(partition)
+        return TransactionLogValue(
+            producer_id=self.producer_id,
+            previous_producer_id=or_minus_one(self.previous_producer_id),
+            next_producer_id=or_minus_one(self.next_producer_id),
+            producer_epoch=self.producer_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=self.state,
+            transaction_partitions=(
+                None
+                if self.state is TransactionState.EMPTY
+                else tuple(
+                    PartitionsSchema(topic=topic, partition_ids=tuple(partitions))
+                    for topic, partitions in by_topic.items()
+                )
+            ),
+            transaction_last_update_timestamp_ms=self.last_update_ms,
+            transaction_start_timestamp_ms=or_minus_one(self.start_ms),
+            client_transaction_version=self.client_transaction_version,
+        )
+
+    @classmethod
+    def from_value(cls, value: TransactionLogValue) -> Self:
+        """Return the state that a record tells.
+
+        Raises:
+            ValueError: there is no such state.
+        """
+        return cls(
+            producer_id=value.producer_id,
+            previous_producer_id=unless_minus_one(value.previous_producer_id),
+            next_producer_id=unless_minus_one(value.next_producer_id),
+            producer_epoch=value.producer_epoch,
+            timeout_ms=value.transaction_timeout_ms,
+            state=TransactionState(value.transaction_status),
+            partitions=frozenset(
+                TopicPartition(each.topic, partition)
+                for each in value.transaction_partitions or ()
+                for partition in each.partition_ids
+            ),
+            start_ms=unless_minus_one(value.transaction_start_timestamp_ms),
+            last_update_ms=value.transaction_last_update_timestamp_ms,
+            client_transaction_version=value.client_transaction_version,
+        )

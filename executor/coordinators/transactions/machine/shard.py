@@ -1,0 +1,297 @@
+"""One partition of `__transaction_state`: the transactional ids that belong to it, and what happens to each.
+
+An id's transactions are decided one after the other by the records in the log; this decides which record is
+next. The rule that makes a transaction atomic: the Prepare record decides, and until Complete is in the log
+nothing but its completion may happen to the id. Everybody else is told CONCURRENT_TRANSACTIONS meanwhile.
+
+Kafka tells them so too while a record is being appended. Here a record counts from when it is in the log, and
+answers that rest on it wait until it is committed (`decision`): a request that comes meanwhile is decided
+about with the record, and answered after it.
+
+Volatile: from which epoch each producer came (`_bumped_from`), so that a producer that did not get its new
+epoch may ask again (KIP-360). It holds only together with the epoch it led to, so it needs no undoing where
+the record did not get into the log; after a change of coordinators such a producer is fenced, as in Kafka.
+
+Source: Kafka's TransactionCoordinator and TransactionStateManager (4.3.1).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from executor.coordinators.machine.decision import (
+    NOTHING,
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Reply,
+    Token,
+)
+from executor.coordinators.transactions.machine import ending, initialization
+from executor.coordinators.transactions.machine.events import (
+    AbortWithNewProducerId,
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    MarkersWritten,
+    ProducerOutcome,
+    SendMarkers,
+    VerifyPartitions,
+)
+from executor.coordinators.transactions.machine.metadata import (
+    EPOCH_BUMP_VERSION,
+    TransactionMetadata,
+    TransactionState,
+)
+from executor.coordinators.transactions.machine.time_outs import Schedule, TransactionLimits
+from sparklog.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import ProducerEpoch, ProducerId
+
+__all__ = ["TransactionShard"]
+
+TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+_TOMBSTONES_BYTES: Final = 16_384
+"""Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""
+
+
+class _Bump(NamedTuple):
+    to: ProducerStamp
+    from_epoch: ProducerEpoch
+
+
+class TransactionShard:
+    """The coordinator's machine for one partition."""
+
+    def __init__(self, limits: TransactionLimits) -> None:
+        self._limits = limits
+        self._transactions: dict[str, TransactionMetadata] = {}
+        self._ongoing: dict[str, None] = {}
+        """Those of `_transactions` that may time out."""
+        self._bumped_from: dict[str, _Bump] = {}
+        self._transaction_version = 0
+        """The cluster's."""
+        self._schedule = Schedule(limits)
+
+    # What is in the log.
+
+    def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
+        """Apply a record that is in the log."""
+        assert isinstance(record.key, TransactionLogKey), record
+        transactional_id = record.key.transactional_id
+        if record.value is None:
+            self._transactions.pop(transactional_id, None)
+            self._ongoing.pop(transactional_id, None)
+            self._bumped_from.pop(transactional_id, None)
+            return
+        assert isinstance(record.value, TransactionLogValue), record
+        metadata = self._transactions[transactional_id] = TransactionMetadata.from_value(record.value)
+        if metadata.state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = None
+        else:
+            self._ongoing.pop(transactional_id, None)
+
+    def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
+        """Nothing in this topic is part of a transaction."""
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        """Go on with what is decided and may not be known to all of its partitions."""
+        self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
+        self._schedule.begin(now.monotonic_ms)
+        prepared = [
+            _send_markers(transactional_id, metadata)
+            for transactional_id, metadata in self._transactions.items()
+            if metadata.state.is_prepared
+        ]
+        if prepared:
+            yield Decision(effects=prepared)
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        """The cluster may be at another version of transactions."""
+        self._transaction_version = image.features.get(TRANSACTION_VERSION_FEATURE, 0)
+        return ()
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        """Nothing volatile rests on what was not appended; what times out is decided about again."""
+        return None
+
+    # What producers and partitions ask.
+
+    def init_producer(self, event: InitProducer, token: Token, now: Now) -> Decision:
+        """Give the id to the producer; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
+        transactional_id = event.transactional_id
+        if not self._limits.allow_timeout(event.timeout_ms):
+            return _refused(token, ErrorCode.invalid_transaction_timeout)
+        bump = self._bumped_from.get(transactional_id)
+        known = self._transactions.get(transactional_id)
+        outcome = initialization.initialize(
+            event,
+            known,
+            last_epoch=bump.from_epoch if bump and known and bump.to == known.producer else None,
+            transaction_version=self._effective_version,
+            wall_ms=now.wall_ms,
+        )
+        if isinstance(outcome, initialization.Initialized):
+            self._remember_bump(transactional_id, outcome.metadata.producer, outcome.last_epoch)
+            reply = ProducerOutcome(ErrorCode.none, outcome.metadata.producer)
+            return Decision([_record(transactional_id, outcome.metadata)], [Reply(token, reply)])
+        if isinstance(outcome, TransactionMetadata):
+            assert known is not None, "what is not known has no transaction"
+            # The producer asks again, and is given an epoch once the transaction is out of its way.
+            refusal = Reply(token, ProducerOutcome(ErrorCode.concurrent_transactions))
+            return self._prepare(transactional_id, known, outcome, refusal)
+        return Decision(replies=[Reply(token, outcome)])
+
+    def add_partitions(self, event: AddPartitions, token: Token, now: Now) -> Decision:
+        """Add partitions to a transaction, which begins with them; the reply is an `ErrorCode`."""
+        known = self._known(event.transactional_id, event.producer)
+        if isinstance(known, ErrorCode):
+            return Decision(replies=[Reply(token, known)])
+        if known.state is TransactionState.ONGOING and event.partitions <= known.partitions:
+            return Decision(replies=[Reply(token, ErrorCode.none)])
+        ongoing = known.with_partitions(event.partitions, event.transaction_version, now.wall_ms)
+        return Decision([_record(event.transactional_id, ongoing)], [Reply(token, ErrorCode.none)])
+
+    def verify_partitions(self, event: VerifyPartitions, token: Token, now: Now) -> Decision:
+        """Say which partitions are part of a transaction; the reply is `PartitionErrors`."""
+        known = self._known(event.transactional_id, event.producer)
+        if isinstance(known, ErrorCode):
+            errors = dict.fromkeys(event.partitions, known)
+        else:
+            errors = {
+                partition: ErrorCode.none
+                if partition in known.partitions
+                else ErrorCode.transaction_abortable
+                for partition in event.partitions
+            }
+        return Decision(replies=[Reply(token, errors)])
+
+    def end(self, event: EndTransaction, token: Token, now: Now) -> Decision:
+        """Commit or abort; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
+        known = self._transactions.get(event.transactional_id)
+        if known is None:
+            return _refused(token, ErrorCode.invalid_producer_id_mapping)
+        outcome = ending.end(event, known, now.wall_ms)
+        if not isinstance(outcome, TransactionMetadata):
+            return Decision(replies=[Reply(token, outcome)])
+        producer = outcome.given_producer if outcome.bumps_epoch else None
+        reply = Reply(token, ProducerOutcome(ErrorCode.none, producer))
+        return self._prepare(event.transactional_id, known, outcome, reply)
+
+    def markers_written(self, event: MarkersWritten, token: Token, now: Now) -> Decision:
+        """Complete a transaction; the reply is an `ErrorCode`."""
+        transactional_id = event.transactional_id
+        known = self._transactions.get(transactional_id)
+        if known is None or not known.state.is_prepared or known.producer != event.producer:
+            return Decision(replies=[Reply(token, ErrorCode.invalid_txn_state)])
+        completed = known.completed(now.wall_ms)
+        bump = self._bumped_from.get(transactional_id)
+        if bump is not None and bump.to == known.producer:
+            self._remember_bump(transactional_id, completed.producer, bump.from_epoch)
+        return Decision([_record(transactional_id, completed)], [Reply(token, ErrorCode.none)])
+
+    def describe(self, transactional_id: str, token: Token, now: Now) -> Decision:
+        """Tell what is known of an id; the reply is its `TransactionMetadata`, or None."""
+        return Decision(replies=[Reply(token, self._transactions.get(transactional_id))])
+
+    def list_all(self, token: Token, now: Now) -> Decision:
+        """Tell what is known of all; the reply is a list of pairs."""
+        return Decision(replies=[Reply(token, list(self._transactions.items()))])
+
+    # What becomes due.
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `tick` is wanted next."""
+        return self._schedule.next_due_ms
+
+    def tick(self, now: Now) -> Iterator[Decision]:
+        """Abort what has been open for too long, and forget ids that nobody has used for long."""
+        if self._schedule.aborts_are_due(now.monotonic_ms):
+            for transactional_id in list(self._ongoing):
+                yield self.abort_timed_out(transactional_id, None, now)
+        tombstones: list[CoordinatorRecord] = []
+        batch_bytes = 0
+        for transactional_id in self._schedule.to_examine(self._transactions, now.monotonic_ms):
+            known = self._transactions.get(transactional_id)
+            if known is None or not known.has_expired(now.wall_ms, self._limits.expiration_ms):
+                continue
+            tombstones.append(CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None))
+            batch_bytes += len(transactional_id)
+            if batch_bytes >= _TOMBSTONES_BYTES:
+                yield Decision(tombstones)
+                tombstones, batch_bytes = [], 0
+        if tombstones:
+            yield Decision(tombstones)
+
+    def abort_timed_out(
+        self, transactional_id: str, new_producer_id: ProducerId | None, now: Now
+    ) -> Decision:
+        """Abort a transaction that has timed out and shut its producer out; nobody waits for a reply."""
+        known = self._transactions.get(transactional_id)
+        if known is None or not known.has_timed_out(now.wall_ms):
+            return NOTHING
+        version = self._effective_version
+        if version and known.is_exhausted and new_producer_id is None:
+            return Decision(effects=[AbortWithNewProducerId(transactional_id)])
+        next_producer_id = new_producer_id if version and known.is_exhausted else None
+        fenced = known.fenced(version, now.wall_ms, next_producer_id)
+        return self._prepare(transactional_id, known, fenced, None)
+
+    # Parts of the above.
+
+    @property
+    def _effective_version(self) -> int:
+        """Return what the coordinator itself ends a transaction with: below version 2 there is only 0."""
+        version = self._transaction_version
+        return version if version >= EPOCH_BUMP_VERSION else 0
+
+    def _known(self, transactional_id: str, producer: ProducerStamp) -> TransactionMetadata | ErrorCode:
+        """Return an id that this producer may do something with, or why it may not."""
+        known = self._transactions.get(transactional_id)
+        if known is not None and producer == known.given_producer:
+            return ErrorCode.concurrent_transactions if known.state.is_prepared else known
+        if known is not None and producer.producer_id == known.producer_id:
+            return ErrorCode.producer_fenced
+        return ErrorCode.invalid_producer_id_mapping
+
+    def _remember_bump(
+        self, transactional_id: str, to: ProducerStamp, from_epoch: ProducerEpoch | None
+    ) -> None:
+        if from_epoch is not None:
+            self._bumped_from[transactional_id] = _Bump(to, from_epoch)
+
+    def _prepare(
+        self,
+        transactional_id: str,
+        known: TransactionMetadata,
+        prepared: TransactionMetadata,
+        reply: Reply | None,
+    ) -> Decision:
+        if prepared.bumps_epoch:
+            self._remember_bump(transactional_id, prepared.producer, known.producer_epoch)
+        return Decision(
+            [_record(transactional_id, prepared)],
+            [] if reply is None else [reply],
+            [_send_markers(transactional_id, prepared)],
+        )
+
+
+def _record(transactional_id: str, metadata: TransactionMetadata) -> CoordinatorRecord:
+    return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), metadata.to_value())
+
+
+def _send_markers(transactional_id: str, prepared: TransactionMetadata) -> SendMarkers:
+    return SendMarkers(
+        transactional_id,
+        prepared.producer,
+        prepared.state is TransactionState.PREPARE_COMMIT,
+        prepared.client_transaction_version,
+        prepared.partitions,
+    )
+
+
+def _refused(token: Token, error_code: ErrorCode) -> Decision:
+    return Decision(replies=[Reply(token, ProducerOutcome(error_code))])
