@@ -1,0 +1,291 @@
+"""Which partitions have no marker yet of the transactions that are decided, and what is sent to whom next.
+
+One request at a time to a broker, with the markers of all transactions that wait for it; what is decided
+meanwhile goes with the next. A marker is tried for ever: its partition's leader may be down, and a
+transaction half of whose partitions know its end is none. It ends in one of three ways:
+
+- the partition has it, or can have none (its topic is deleted);
+- another coordinator has this transaction now, who sees to the rest (TRANSACTION_COORDINATOR_FENCED,
+  INVALID_PRODUCER_EPOCH): nothing more is sent, and nothing is said to be complete;
+- this broker's coordinator has to do with the id no more: `forget`.
+
+What failed rests for a while, longer each time, unless the partition gets another leader before.
+
+Order for the caller: `add`, `forget`, `metadata_changed` at any time; afterwards, and after `answered` and
+`wake`, take `next_request` of each of `ready_brokers`, send it, and hand in what came of it. `completed` are
+those with nothing left, to be taken by the caller.
+
+Pure. Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from kio.schema.write_txn_markers.v2.request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+from executor.coordinators.transactions.machine.events import SendMarkers
+from sparklog.errors import ErrorCode
+from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
+
+__all__ = ["Coordinator", "OutstandingMarkers"]
+
+logger = logging.getLogger(__name__)
+
+MOST_MARKERS: Final = 500
+"""In one request: what waits behind them on the other side is to have its turn."""
+BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
+
+_FENCED: Final = (ErrorCode.transaction_coordinator_fenced, ErrorCode.invalid_producer_epoch)
+_NEVER: Final = (ErrorCode.unsupported_for_message_format, ErrorCode.unsupported_version)
+
+
+class Coordinator(NamedTuple):
+    """Who decided: the leadership of a partition of `__transaction_state`."""
+
+    partition: int
+    leader_epoch: LeaderEpoch
+
+
+class _Transaction:
+    """A decided transaction, some of whose partitions may lack their marker."""
+
+    __slots__ = ("coordinator", "failures", "markers", "missing")
+
+    def __init__(self, coordinator: Coordinator, markers: SendMarkers) -> None:
+        self.coordinator = coordinator
+        self.markers = markers
+        self.missing = set(markers.partitions)
+        self.failures = 0
+
+    @property
+    def key(self) -> "_Key":
+        return self.coordinator.partition, self.markers.transactional_id
+
+
+_Key = tuple[int, str]
+_Waiting = dict[_Transaction, set[TopicPartition]]
+
+
+class _Resting(NamedTuple):
+    due_ms: int
+    transaction: _Transaction
+    partition: TopicPartition
+    asked: BrokerId | None
+    """Whom it was sent to; None if nobody led the partition."""
+
+
+class OutstandingMarkers:
+    """The markers that one broker's coordinators have to send."""
+
+    def __init__(self) -> None:
+        self.completed: list[tuple[Coordinator, SendMarkers]] = []
+        self._image: MetadataImage = EMPTY_IMAGE
+        self._transactions: dict[_Key, _Transaction] = {}
+        self._waiting: defaultdict[BrokerId, _Waiting] = defaultdict(dict)
+        self._under_way: dict[BrokerId, Mapping[_Transaction, Iterable[TopicPartition]]] = {}
+        self._resting: list[_Resting] = []
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    @property
+    def ready_brokers(self) -> Iterator[BrokerId]:
+        """Yield those to whom something is to be sent now."""
+        for broker_id, waiting in list(self._waiting.items()):
+            if waiting and broker_id not in self._under_way:
+                yield broker_id
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When to `wake`; None while nothing rests."""
+        return min((resting.due_ms for resting in self._resting), default=None)
+
+    def add(self, coordinator: Coordinator, markers: SendMarkers, now_ms: int) -> None:
+        """Have markers sent; if it was decided about the id before, that is out of date."""
+        transaction = _Transaction(coordinator, markers)
+        self._transactions[transaction.key] = transaction
+        self._queue(transaction, list(transaction.missing), now_ms)
+        self._settle(transaction)
+
+    def forget(self, partition: int) -> None:
+        """Send nothing more of what the coordinator of this partition has decided: another one may."""
+        for key in [key for key in self._transactions if key[0] == partition]:
+            del self._transactions[key]
+
+    def metadata_changed(self, image: MetadataImage, now_ms: int) -> None:
+        """Follow the leaders of what waits and rests."""
+        self._image = image
+        queued = [
+            (broker_id, transaction, partition)
+            for broker_id, waiting in self._waiting.items()
+            for transaction, partitions in waiting.items()
+            for partition in partitions
+        ]
+        moved = [each for each in queued if self._leader(each[2]) != each[0]]
+        for broker_id, transaction, partition in moved:
+            waiting = self._waiting[broker_id]
+            waiting[transaction].discard(partition)
+            if not waiting[transaction]:
+                del waiting[transaction]
+            self._queue(transaction, [partition], now_ms)
+            self._settle(transaction)
+        resting, self._resting = self._resting, []
+        for each in resting:
+            if self._leader(each.partition) == each.asked:
+                self._resting.append(each)
+            else:
+                self._queue(each.transaction, [each.partition], now_ms)
+                self._settle(each.transaction)
+
+    def wake(self, now_ms: int) -> None:
+        """Try again what has rested for long enough."""
+        resting, self._resting = self._resting, []
+        for each in resting:
+            if each.due_ms > now_ms:
+                self._resting.append(each)
+            else:
+                self._queue(each.transaction, [each.partition], now_ms)
+                self._settle(each.transaction)
+
+    def next_request(self, broker_id: BrokerId) -> WriteTxnMarkersRequest | None:
+        """Return what to send to one of `ready_brokers`, which then is ready when it has answered."""
+        assert broker_id not in self._under_way, "one request at a time"
+        waiting = self._waiting.get(broker_id, {})
+        taken = {
+            transaction: tuple(sorted(partitions))
+            for transaction, partitions in islice(list(waiting.items()), MOST_MARKERS)
+        }
+        for transaction in taken:
+            del waiting[transaction]
+        under_way = {each: partitions for each, partitions in taken.items() if self._is_outstanding(each)}
+        if not under_way:
+            return None
+        self._under_way[broker_id] = under_way
+        return WriteTxnMarkersRequest(
+            markers=tuple(_marker(each, partitions) for each, partitions in under_way.items())
+        )
+
+    def answered(self, broker_id: BrokerId, response: Any, now_ms: int) -> None:
+        """Take in what a broker answered, None if nothing came back."""
+        under_way = self._under_way.pop(broker_id)
+        errors = {} if response is None else _errors(response)
+        for transaction, partitions in under_way.items():
+            if not self._is_outstanding(transaction):
+                continue
+            failed = [
+                partition
+                for partition in partitions
+                if not self._took(
+                    transaction,
+                    partition,
+                    errors.get((transaction.markers.producer.producer_id, partition)),
+                )
+            ]
+            if not self._is_outstanding(transaction):
+                continue
+            if failed:
+                pause_ms = BACKOFF.pause_ms(transaction.failures)
+                transaction.failures += 1
+                for partition in failed:
+                    self._rest(transaction, partition, broker_id, now_ms + pause_ms)
+            else:
+                transaction.failures = 0
+            self._settle(transaction)
+
+    def _took(
+        self, transaction: _Transaction, partition: TopicPartition, error_code: ErrorCode | None
+    ) -> bool:
+        """Return whether there is nothing more to send to the partition."""
+        if error_code is ErrorCode.none or error_code in _NEVER:
+            transaction.missing.discard(partition)
+            return True
+        transactional_id = transaction.markers.transactional_id
+        if error_code in _FENCED:
+            logger.warning(
+                "Transaction of %s: %s refuses the marker of coordinator %s with %s; its next coordinator "
+                "is to complete it",
+                transactional_id,
+                partition,
+                transaction.coordinator,
+                error_code.name if error_code is not None else "",
+            )
+            self._transactions.pop(transaction.key, None)
+            return True
+        if error_code is not None:
+            logger.info(
+                "Transaction of %s: no marker in %s yet: %s", transactional_id, partition, error_code.name
+            )
+        return False
+
+    def _queue(self, transaction: _Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Have markers go to the leaders of partitions as the metadata says; some may be no more."""
+        if not self._is_outstanding(transaction):
+            return
+        for partition in partitions:
+            topic = self._image.topics.by_name.get(partition.topic)
+            registration = None if topic is None else topic.partitions.get(partition.partition)
+            if registration is None:
+                logger.info(
+                    "Transaction of %s: %s is deleted and needs no marker",
+                    transaction.markers.transactional_id,
+                    partition,
+                )
+                transaction.missing.discard(partition)
+            elif registration.leader is None:
+                self._rest(transaction, partition, None, now_ms + BACKOFF.max_ms)
+            else:
+                self._waiting[registration.leader].setdefault(transaction, set()).add(partition)
+
+    def _rest(
+        self, transaction: _Transaction, partition: TopicPartition, asked: BrokerId | None, due_ms: int
+    ) -> None:
+        self._resting.append(_Resting(due_ms, transaction, partition, asked))
+
+    def _settle(self, transaction: _Transaction) -> None:
+        if not transaction.missing and self._is_outstanding(transaction):
+            del self._transactions[transaction.key]
+            self.completed.append((transaction.coordinator, transaction.markers))
+
+    def _is_outstanding(self, transaction: _Transaction) -> bool:
+        return self._transactions.get(transaction.key) is transaction
+
+    def _leader(self, partition: TopicPartition) -> BrokerId | None:
+        topic = self._image.topics.by_name.get(partition.topic)
+        registration = None if topic is None else topic.partitions.get(partition.partition)
+        return None if registration is None else registration.leader
+
+
+def _marker(transaction: _Transaction, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+    markers = transaction.markers
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        by_topic[topic].append(partition)
+    return WritableTxnMarker(
+        producer_id=markers.producer.producer_id,
+        producer_epoch=markers.producer.producer_epoch,
+        transaction_result=markers.committed,
+        topics=tuple(
+            WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(indexes))
+            for topic, indexes in by_topic.items()
+        ),
+        coordinator_epoch=transaction.coordinator.leader_epoch,
+        transaction_version=markers.transaction_version,
+    )
+
+
+def _errors(response: Any) -> dict[tuple[int, TopicPartition], ErrorCode]:
+    return {
+        (marker.producer_id, TopicPartition(topic.name, partition.partition_index)): partition.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for partition in topic.partitions
+    }
