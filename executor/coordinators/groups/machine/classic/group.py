@@ -245,6 +245,7 @@ class ClassicGroup:
         member.member_id = new_member_id
         self.members[new_member_id] = member
         self.static_member_ids[group_instance_id] = new_member_id
+        self.pending_sync_members.discard(old_member_id)
         if self.leader_id == old_member_id:
             self.leader_id = new_member_id
         return member

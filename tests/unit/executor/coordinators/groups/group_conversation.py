@@ -14,8 +14,9 @@ from executor.coordinators.groups.machine.membership import (
     LeavingMember,
     SyncGroup,
 )
+from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit, OffsetFetch
 from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp
+from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Reply
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -178,6 +179,56 @@ class GroupConversation:
     def leave(self, token: Any, *members: tuple[str, str | None], group_id: str = GROUP) -> Any:
         request = LeaveGroup(group_id, tuple(LeavingMember(*member) for member in members))
         return self.submit(lambda shard, token, now: shard.leave_group(request, token, now), token)
+
+    def commit(
+        self,
+        token: Any,
+        offset: int,
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        group_id: str = GROUP,
+        instance: str | None = None,
+        topic: str = "topic",
+        partition: int = 0,
+        **fields: Any,
+    ) -> ErrorCode:
+        """Commit one offset; return what its partition is answered."""
+        row = CommittedPartition(partition, offset, -1, fields.pop("metadata", ""))
+        topic_id = fields.pop("topic_id", None)
+        producer = fields.pop("producer", None)
+        api_version = fields.pop("api_version", 9)
+        request = OffsetCommit(
+            group_id, member_id, instance, generation, api_version, ((topic, topic_id, (row,)),), **fields
+        )
+
+        def decide(shard: GroupShard, token: Any, now: Now) -> Decision:
+            if producer is None:
+                records, errors = shard.commit_offsets(request, now)
+            else:
+                records, errors = shard.offsets.commit_in_transaction(request, now)
+            ((_, ((_, error_code),)),) = errors
+            return Decision(records, (Reply(token, error_code),), producer=producer)
+
+        error: ErrorCode = self.submit(decide, token)
+        return error
+
+    def fetch(self, partition: int = 0, *, group_id: str = GROUP, topic: str = "topic", **fields: Any) -> Any:
+        """Return what is committed for a partition, or the error."""
+        request = OffsetFetch(
+            group_id,
+            fields.get("member_id"),
+            fields.get("member_epoch", -1),
+            ((topic, fields.get("topic_id"), (partition,)),),
+            fields.get("require_stable", False),
+        )
+        error_code, topics = self.shard.offsets.fetch(request)
+        if error_code is not ErrorCode.none:
+            return error_code
+        row = topics[0][1][0]
+        if row.error_code is not ErrorCode.none:
+            return row.error_code
+        return None if row.committed is None else row.committed.offset
 
     def settle(self, *tokens: str, **keys: Any) -> tuple[int, list[str]]:
         """Have new dynamic members join and be assigned their names; return generation and their ids."""

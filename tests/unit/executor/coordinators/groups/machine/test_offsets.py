@@ -1,0 +1,333 @@
+"""Committed offsets: who may commit, what is read, what transactions hide, what expires, what is deleted."""
+
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from executor.coordinators.machine.decision import NOTHING, ProducerStamp
+from sparklog.coordinator_records.consumer_offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+)
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE
+from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
+
+PRODUCER = ProducerStamp(1000, 0)
+OTHER = ProducerStamp(2000, 0)
+DAY_MS = 24 * 60 * 60 * 1000
+WEEK_MS = 7 * DAY_MS
+TOPIC_ID, NEXT_TOPIC_ID = UUID(int=7), UUID(int=8)
+
+
+def delete(groups: GroupConversation, partition: int = 0, topic: str = "topic") -> ErrorCode:
+    """Send OffsetDelete; return what the partition is answered."""
+    error_code, records, errors = groups.shard.offsets.delete(GROUP, ((topic, (partition,)),))
+    groups.carry_out([NOTHING._replace(records=records)])
+    return error_code if error_code is not ErrorCode.none else errors[0][1][0][1]
+
+
+def delete_group(groups: GroupConversation, group_id: str = GROUP) -> ErrorCode:
+    error_code, records = groups.shard.delete_group(group_id)
+    groups.carry_out([NOTHING._replace(records=records)])
+    return error_code
+
+
+# ---- committing --------------------------------------------------------------------------------------
+
+
+def test_offset_that_was_committed_is_read_back_from_the_next_coordinator() -> None:
+    """A committed offset survives its coordinator."""
+    groups = GroupConversation()
+    assert groups.commit("c", 42) is ErrorCode.none
+    assert groups.commit("later", 43) is ErrorCode.none
+    groups.restart()
+    assert groups.fetch() == 43
+    assert groups.shard.groups[GROUP].protocol_type is None
+
+
+def test_offset_that_could_not_be_written_is_not_read() -> None:
+    """What is answered with an error has not happened."""
+    groups = GroupConversation()
+    groups.commit("c", 1)
+    groups.append_error = ErrorCode.coordinator_not_available
+    groups.commit("lost", 2)
+    assert groups.fetch() == 1
+
+
+@pytest.mark.parametrize(
+    ("commit", "error_code"),
+    [
+        ({"generation": 1}, ErrorCode.group_id_not_found),
+        ({"generation": 1, "api_version": 8}, ErrorCode.illegal_generation),
+        ({"metadata": "x" * 4097}, ErrorCode.offset_metadata_too_large),
+    ],
+)
+def test_commit_to_no_group_with_what_cannot_be_is_refused(commit: dict, error_code: ErrorCode) -> None:  # type: ignore[type-arg]
+    """Each with the error that Kafka gives, and no group is made of it."""
+    groups = GroupConversation()
+    assert groups.commit("c", 1, **commit) is error_code
+    assert groups.shard.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("commit", "error_code"),
+    [
+        ({}, ErrorCode.unknown_member_id),
+        ({"member_id": "stranger", "generation": 1}, ErrorCode.unknown_member_id),
+        ({"generation": 2}, ErrorCode.illegal_generation),
+        ({"instance": "one", "generation": 1}, ErrorCode.unknown_member_id),
+    ],
+)
+def test_commit_to_a_stable_group_is_its_members_alone(commit: dict, error_code: ErrorCode) -> None:  # type: ignore[type-arg]
+    """An admin tool that commits under a running group would have its work overwritten, or overwrite it."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    if "generation" in commit and "instance" not in commit:
+        commit = {"member_id": member_id, **commit}
+    assert groups.commit("c", 1, **commit) is error_code
+    assert groups.commit("mine", 1, member_id, 1) is ErrorCode.none
+
+
+def test_commit_while_the_assignment_is_awaited_is_refused() -> None:
+    """The member is to join first, and may read other partitions then."""
+    groups = GroupConversation()
+    member_id = groups.join("a?").member_id
+    groups.join("a", member_id)
+    groups.pass_time(3_000)
+    assert groups.commit("c", 1, member_id, 1) is ErrorCode.rebalance_in_progress
+
+
+def test_commit_keeps_its_members_session() -> None:
+    """A consumer that commits lives, as in Kafka."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    groups.pass_time(9_000)
+    groups.commit("c", 1, member_id, 1)
+    groups.pass_time(9_999)
+    assert groups.heartbeat("h", member_id, 1) is ErrorCode.none
+
+
+def test_consumer_that_dies_between_processing_and_commit_leaves_the_earlier_offset() -> None:
+    """At least once: its successor reads again what was processed and not committed."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    groups.commit("c", 5, member_id, 1)
+    groups.pass_time(10_000)  # it has processed up to 9, and dies
+    groups.settle("b")
+    assert groups.fetch() == 5
+
+
+def test_offset_of_a_topic_that_was_created_anew_is_not_read_by_the_new_id() -> None:
+    """It counts records of another log (KIP-516)."""
+    groups = GroupConversation()
+    groups.commit("c", 42, topic_id=TOPIC_ID)
+    assert groups.fetch(topic_id=TOPIC_ID) == 42
+    assert groups.fetch() == 42
+    assert groups.fetch(topic_id=NEXT_TOPIC_ID) is None
+
+
+def test_record_of_the_oldest_version_is_replayed() -> None:
+    """A log that Kafka 0.8 began may still have them."""
+    groups = GroupConversation()
+    key = LegacyOffsetCommitKey(group=GROUP, topic="topic", partition=0)
+    value = LegacyOffsetCommitValue(offset=3, metadata="", commit_timestamp=0)
+    groups.carry_out([NOTHING._replace(records=((key, value),))])  # type: ignore[arg-type]
+    assert groups.fetch() == 3
+
+
+# ---- transactions ------------------------------------------------------------------------------------
+
+
+def test_offset_of_a_transaction_shows_with_its_end_alone() -> None:
+    """Exactly once rests on it; who asks for stable offsets is told to wait until then (KIP-447)."""
+    groups = GroupConversation()
+    groups.commit("before", 1)
+    groups.commit("c", 5, producer=PRODUCER)
+    assert groups.fetch() == 1
+    assert groups.fetch(require_stable=True) is ErrorCode.unstable_offset_commit
+    groups.restart()
+    assert groups.fetch(require_stable=True) is ErrorCode.unstable_offset_commit
+    groups.end_transaction(PRODUCER, committed=True)
+    assert groups.fetch(require_stable=True) == 5
+    groups.restart()
+    assert groups.fetch() == 5
+
+
+def test_offset_of_an_aborted_transaction_never_shows() -> None:
+    """All or nothing."""
+    groups = GroupConversation()
+    groups.commit("c", 5, producer=PRODUCER)
+    groups.end_transaction(PRODUCER, committed=False)
+    assert groups.fetch(require_stable=True) is None
+    groups.restart()
+    assert groups.fetch(require_stable=True) is None
+
+
+def test_offset_that_was_committed_after_that_of_a_transaction_stays_when_this_ends() -> None:
+    """The log, once compacted, has only the later one: the state must be the same before and after."""
+    groups = GroupConversation()
+    groups.commit("in", 5, producer=PRODUCER)
+    groups.commit("outside", 7)
+    groups.end_transaction(PRODUCER, committed=True)
+    assert groups.fetch() == 7
+
+
+def test_transactions_that_overlap_leave_what_was_appended_last() -> None:
+    """Whichever of them ends first."""
+    groups = GroupConversation()
+    groups.commit("first", 5, producer=PRODUCER)
+    groups.commit("second", 7, producer=OTHER)
+    groups.end_transaction(OTHER, committed=True)
+    assert groups.fetch(require_stable=True) is ErrorCode.unstable_offset_commit
+    groups.end_transaction(PRODUCER, committed=True)
+    assert groups.fetch(require_stable=True) == 7
+
+
+def test_tombstone_takes_pending_offsets_with_it() -> None:
+    """What was deleted must not come back when a transaction ends."""
+    groups = GroupConversation()
+    groups.commit("in", 5, producer=PRODUCER)
+    assert delete(groups) is ErrorCode.none
+    groups.end_transaction(PRODUCER, committed=True)
+    assert groups.fetch(require_stable=True) is None
+    assert list(groups.shard.offsets.store) == []
+
+
+def test_transactional_commit_of_an_older_generation_is_refused() -> None:
+    """A zombie of a consume-transform-produce loop is fenced by its generation (KIP-447)."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    assert groups.commit("old", 1, member_id, 0, producer=PRODUCER) is ErrorCode.illegal_generation
+    assert groups.commit("stranger", 1, "x", 1, producer=PRODUCER) is ErrorCode.unknown_member_id
+    assert groups.commit("mine", 1, member_id, 1, producer=PRODUCER) is ErrorCode.none
+    assert groups.commit("older client", 1, producer=PRODUCER) is ErrorCode.none
+    assert groups.commit("none", 1, "x", 3, group_id="no", producer=PRODUCER) is ErrorCode.illegal_generation
+
+
+# ---- deleting ----------------------------------------------------------------------------------------
+
+
+def test_offset_of_a_topic_that_members_read_cannot_be_deleted() -> None:
+    """They would begin anew when they restart (KIP-496)."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    groups.commit("read", 1, member_id, 1)
+    groups.commit("left", 1, member_id, 1, topic="left")
+    assert delete(groups) is ErrorCode.group_subscribed_to_topic
+    assert delete(groups, topic="left") is ErrorCode.none
+    assert (groups.fetch(), groups.fetch(topic="left")) == (1, None)
+
+
+def test_offset_of_a_group_that_says_not_what_it_reads_cannot_be_deleted_while_it_lives() -> None:
+    """Connect's groups and the like: nobody knows."""
+    groups = GroupConversation()
+    groups.settle("a", protocol_type="connect")
+    assert delete(groups) is ErrorCode.non_empty_group
+
+
+def test_group_is_deleted_with_its_offsets_when_nobody_is_in_it() -> None:
+    """Those of open transactions too."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a")
+    groups.commit("c", 1, member_id, 1)
+    groups.commit("t", 1, member_id, 1, partition=1, producer=PRODUCER)
+    assert delete_group(groups) is ErrorCode.non_empty_group
+    groups.leave("bye", (member_id, None))
+    assert delete_group(groups) is ErrorCode.none
+    assert delete_group(groups) is ErrorCode.group_id_not_found
+    groups.end_transaction(PRODUCER, committed=True)
+    groups.restart()
+    assert (groups.shard.groups, groups.fetch(), groups.fetch(1)) == ({}, None, None)
+
+
+def test_deletion_of_a_topic_removes_its_offsets_and_not_those_of_its_successor() -> None:
+    """Else a topic of the same name is read from where the old one was left."""
+    groups = GroupConversation()
+    groups.commit("old", 1, topic_id=TOPIC_ID)
+    groups.commit("new", 2, topic_id=NEXT_TOPIC_ID, partition=1)
+    groups.commit("other", 3, topic="other")
+    delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
+    groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+    assert (groups.fetch(0), groups.fetch(1), groups.fetch(topic="other")) == (None, 2, 3)
+
+
+# ---- expiry ------------------------------------------------------------------------------------------
+
+
+def test_offset_of_a_simple_group_expires_after_its_commit_and_the_group_with_the_last_one() -> None:
+    """Nobody can tell whether it is still used but by commits (KIP-211)."""
+    groups = GroupConversation(offsets_retention_minutes="1440")
+    groups.commit("first", 1)
+    groups.pass_time(DAY_MS // 2)
+    groups.commit("second", 1, partition=1)
+    groups.pass_time(DAY_MS // 2 + 600_000)
+    assert (groups.fetch(0), groups.fetch(1)) == (None, 1)
+    groups.pass_time(DAY_MS // 2)
+    assert groups.shard.groups == {}
+    groups.restart()
+    assert groups.shard.groups == {}
+
+
+def test_offsets_of_a_group_expire_since_it_is_empty_and_not_while_somebody_reads_them() -> None:
+    """However long ago a quiet partition was committed."""
+    groups = GroupConversation()
+    _, (member_id,) = groups.settle("a", session_timeout_ms=1_800_000)
+    groups.commit("c", 1, member_id, 1)
+    groups.commit("left", 1, member_id, 1, topic="left")
+    for number in range(8 * 96):
+        groups.pass_time(DAY_MS // 96)
+        groups.heartbeat(number, member_id, 1)
+    assert (groups.fetch(), groups.fetch(topic="left")) == (1, None)
+    groups.leave("bye", (member_id, None))
+    groups.pass_time(WEEK_MS - 600_000)
+    assert groups.fetch() == 1
+    groups.pass_time(1_200_000)
+    assert groups.fetch() is None
+    assert groups.shard.groups == {}
+
+
+def test_offset_with_a_retention_of_its_own_expires_when_its_client_said() -> None:
+    """Clients before OffsetCommit 5 say how long they want it kept."""
+    groups = GroupConversation()
+    groups.commit("c", 1, retention_ms=DAY_MS)
+    groups.pass_time(DAY_MS - 600_000)
+    assert groups.fetch() == 1
+    groups.pass_time(1_200_000)
+    assert groups.fetch() is None
+
+
+def test_offset_with_a_pending_one_does_not_expire() -> None:
+    """Its transaction may end in a commit."""
+    groups = GroupConversation()
+    groups.commit("c", 1)
+    groups.commit("t", 2, producer=PRODUCER)
+    groups.pass_time(WEEK_MS + DAY_MS)
+    assert groups.fetch() == 1
+    groups.end_transaction(PRODUCER, committed=False)
+    groups.pass_time(1_200_000)
+    assert groups.fetch() is None
+
+
+def test_expiry_of_many_is_done_in_batches_and_spares_what_was_committed_in_between() -> None:
+    """A batch beyond max.message.bytes cannot be written, and a shard must not stand still."""
+    groups = GroupConversation()
+    for partition in range(2_500):
+        groups.commit(partition, 1, partition=partition)
+    groups.pass_time(WEEK_MS - 10_000)
+    groups.now_ms += 1_200_000
+    sizes = []
+    for step in range(10):
+        at = len(groups.log)
+        groups.carry_out(groups.shard.tick(groups.now))
+        sizes.append(len(groups.log) - at)
+        if step == 1:
+            groups.commit("late", 9, partition=2_400)
+        groups.now_ms += 1
+    assert max(sizes) <= 1_000
+    assert (groups.fetch(0), groups.fetch(2_399), groups.fetch(2_400)) == (None, None, 9)
+    tombstones = [record for record in groups.records if record.value is None]
+    assert all(isinstance(record.key, OffsetCommitKey) for record in tombstones)
+    assert len(tombstones) == 2_499
