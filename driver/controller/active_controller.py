@@ -32,6 +32,7 @@ from driver.controller.quorum.requests import (
     log_ends_of,
 )
 from driver.monitoring.telemetry_intake import Push
+from sparklog.answers.reachability import is_any_live
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
@@ -89,6 +90,8 @@ class ActiveController:
         self._applied_bytes = 0
         self.image = EMPTY_IMAGE
         """The newest committed state; empty until a majority has the beginning of this epoch."""
+        self._any_live = asyncio.Event()
+        """Set while a broker of that state is not fenced."""
         self.controller = Controller(cluster_id, config, uuid.uuid4, image)
         self.commit_queue = CommitQueue(
             self.controller,
@@ -119,6 +122,7 @@ class ActiveController:
             self.broker_liveness,
             self.quorum,
             lambda: self.image,
+            self._any_live.wait,
             endpoint,
             take_telemetry,
         )
@@ -260,6 +264,10 @@ class ActiveController:
 
     def _committed(self, image: MetadataImage) -> None:
         self.image = image
+        if is_any_live(image):
+            self._any_live.set()
+        else:
+            self._any_live.clear()
         self._on_commit(image, dict(self.controller.departure_reasons))
         log = self._log
         metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)

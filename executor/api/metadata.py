@@ -13,6 +13,7 @@ from typing import Any, Final
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
@@ -25,8 +26,6 @@ __all__ = ["MetadataHandler", "controller_told"]
 SETTLE_MS: Final = 10
 """A dying process closes its connections one after the other, and wakes those at their other ends."""
 NEW_CONNECTION_MS: Final = 100
-NOBODY_LIVE_MS: Final = 2_000
-"""How long a cluster whose brokers are all still fenced may take to have one that is not."""
 
 
 class MetadataHandler:
@@ -58,8 +57,8 @@ class MetadataHandler:
         leaders = yield from self._leaders_told(request, body)
         is_new = self._suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
         settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
-        if controller_told(self._image(), self._node_id) is None:
-            return self._answer_when_somebody_is_live(request, body)
+        if not is_any_live(self._image()):
+            return self._answer_when_any_is_live(request, body)
         if settle_ms or self._suspicions.is_any_suspected(leaders):
             return self._answer_when_sure(request, body, settle_ms)
         return (yield from self._answer(request, body))
@@ -69,14 +68,9 @@ class MetadataHandler:
         await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(request, body)))
         return self._answer(request, body)
 
-    async def _answer_when_somebody_is_live(self, request: Request, body: Any) -> Response:
-        """Wait a moment: in its first image a broker, and maybe every other, is fenced still.
-
-        librdkafka's admin client, told once that there is no controller, does not ask again.
-        """
-        await self._suspicions.until(
-            lambda: controller_told(self._image(), self._node_id) is not None, NOBODY_LIVE_MS
-        )
+    async def _answer_when_any_is_live(self, request: Request, body: Any) -> Response:
+        """Wait: in its first image a broker, and maybe every other, is fenced still."""
+        await self._suspicions.until(lambda: is_any_live(self._image()))
         return self._answer(request, body)
 
     def _whole_of(self, listener_name: str) -> WholeMetadata:

@@ -1,7 +1,6 @@
 """Suspicions of other brokers on this broker's event loop: its connections report, its answers wait."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Hashable, Set
 
 from executor.fetching.machine.suspected_brokers import SuspectedBrokers
@@ -55,12 +54,10 @@ class BrokerSuspicions:
             except TimeoutError:
                 continue
 
-    async def until(self, holds: Callable[[], bool], timeout_ms: int) -> None:
-        """Return when `holds()` after some change, or when time is up."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not holds():
-                    await self._changed.wait()
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when `holds()` after some change."""
+        while not holds():
+            await self._changed.wait()
 
     def _wake(self) -> None:
         self._changed.set()

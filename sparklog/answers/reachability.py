@@ -9,7 +9,14 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from sparklog.types import BrokerId
 
-__all__ = ["brokers_with", "live_among", "live_brokers", "offline_replicas", "reachable_leader"]
+__all__ = [
+    "brokers_with",
+    "is_any_live",
+    "live_among",
+    "live_brokers",
+    "offline_replicas",
+    "reachable_leader",
+]
 
 
 def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
@@ -24,6 +31,16 @@ def brokers_with(image: MetadataImage, listener_name: str) -> Iterator[tuple[Bro
 def live_brokers(image: MetadataImage, listener_name: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
     """Yield those of them that are not fenced."""
     return (pair for pair in brokers_with(image, listener_name) if not pair[0].fenced)
+
+
+def is_any_live(image: MetadataImage) -> bool:
+    """Whether any broker is not fenced.
+
+    While none is, an answer to Metadata has to wait. librdkafka since 2.10 drops all brokers that it knows,
+    its bootstrap servers among them, when it is told of topics and of no broker; now and then it never asks
+    anybody again (its issue 5301). Java's clients take such an answer for none, and ask once more.
+    """
+    return any(not broker.fenced for broker in image.brokers.values())
 
 
 def live_among(

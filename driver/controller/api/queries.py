@@ -1,7 +1,7 @@
 """What is asked about the cluster: answered from the newest committed image."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.answers.describe_client_quotas import (
@@ -17,6 +17,7 @@ from sparklog.answers.describe_topic_partitions import (
 from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, topics_to_create
+from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
@@ -40,19 +41,24 @@ class QueryHandlers:
         committed_image: Callable[[], MetadataImage],
         endpoint: Endpoint,
         create_topics: Callable[[Iterable[str]], None],
+        until_any_live: Callable[[], Awaitable[object]],
     ) -> None:
+        """Answer from `committed_image`; `until_any_live` waits for one in which a broker is not fenced."""
         self._cluster_id = cluster_id
         self._config = config
         self._committed_image = committed_image
         self._endpoint = endpoint
         self._create_topics = create_topics
+        self._until_any_live = until_any_live
         self._listener_name = config.listeners[0].name
         self._whole_metadata = WholeMetadata(self._listener_name, cluster_id=cluster_id)
 
     def metadata(self, request: Request) -> Steps:
-        """Answer Metadata; topics that are to be created are unknown for now."""
+        """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
         body = yield from upgrade_in_steps(request.body)
         image = self._image()
+        if not is_any_live(image):
+            return self._metadata_later(request)
         if body.topics is None:
             return self._whole_metadata.answer(image, body, request.api_version)
         if self._config.auto_create_topics_enable:
@@ -66,6 +72,10 @@ class QueryHandlers:
                 request_version=request.api_version,
             )
         )
+
+    async def _metadata_later(self, request: Request) -> Steps:
+        await self._until_any_live()
+        return self.metadata(request)
 
     def cluster(self, request: Request) -> Response:
         """Answer DescribeCluster."""

@@ -5,7 +5,7 @@ those that ask about it are answered from the committed image (`queries`); the m
 Fetch (`metadata_log`); an Envelope holds a client's request that a broker has passed on (`envelope`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from driver.controller.api.brokers import BrokerHandlers
@@ -78,13 +78,16 @@ def controller_handlers(
     broker_liveness: BrokerLiveness,
     quorum: QuorumLeader,
     committed_image: Callable[[], MetadataImage],
+    until_any_live: Callable[[], Awaitable[object]],
     endpoint: Endpoint,
     take_telemetry: Callable[[Push], None],
 ) -> Mapping[ApiKey, Handler]:
     """Return who answers what of `controller_apis` while this driver leads."""
     changes = ChangeHandlers(config, controller, commit_queue)
     brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
-    queries = QueryHandlers(cluster_id, config, committed_image, endpoint, changes.create_topics)
+    queries = QueryHandlers(
+        cluster_id, config, committed_image, endpoint, changes.create_topics, until_any_live
+    )
     metadata_log = MetadataLogHandlers(controller, fetches, quorum)
     telemetry = ControllerTelemetry(committed_image, take_telemetry)
     forwardable: dict[ApiKey, Handler] = {

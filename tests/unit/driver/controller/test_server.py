@@ -468,6 +468,35 @@ def test_envelope_with_garbage_or_foreign_request_is_refused(server: ControllerS
             assert reply.response_data is None
 
 
+def test_metadata_waits_until_a_broker_is_live(server: ControllerServer) -> None:
+    """librdkafka, told of topics and of no broker, may drop all addresses that it has, for ever."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=None, name="t"),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    with connect(server) as channel, ThreadPoolExecutor(1) as client:
+
+        def ask() -> Any:
+            with connect(server) as asking:
+                return asking.request(request)
+
+        early = client.submit(ask)
+        reply = channel.request(registration(0, port=9999))
+        with pytest.raises(TimeoutError):
+            early.result(0.2)
+        channel.request(heartbeat(0, reply.broker_epoch, server.image.offset or 0))
+        assert [broker.port for broker in early.result(DEADLINE_S).brokers] == [9999]
+        beat = heartbeat(0, reply.broker_epoch, server.image.offset or 0)
+        channel.request(replace(beat, want_fence=True))
+        wait_for(lambda: server.image.brokers[0].fenced)
+        late = client.submit(ask)
+        with pytest.raises(TimeoutError):
+            late.result(0.2)
+        channel.request(beat)
+        assert [broker.port for broker in late.result(DEADLINE_S).brokers] == [9999]
+
+
 def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
     """Clients that bootstrap from the controller get what they would get from a broker."""
     request = MetadataRequest(
