@@ -296,7 +296,7 @@ class LocalCluster:
         return "\n".join([f"--- broker {broker_id} ---", *lines])
 
     def wait_until_unfenced(self, *broker_ids: BrokerId) -> None:
-        """Return when the present processes of these brokers serve.
+        """Return when the present processes of these brokers serve, and tell clients of all of them.
 
         Raises:
             ClusterError: one ended, or the time was not enough.
@@ -312,7 +312,7 @@ class LocalCluster:
             return all(
                 broker_id in brokers and not brokers[broker_id].fenced and self._accepts(broker_id)
                 for broker_id in broker_ids
-            )
+            ) and self.controller.know_each_other(broker_ids)
 
         try:
             wait_for(all_up, f"brokers {broker_ids} unfenced", START_TIMEOUT_S)

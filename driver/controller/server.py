@@ -14,13 +14,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from driver.controller.active_controller import ActiveController
 from driver.controller.controller_metrics import ControllerMetrics
+from driver.controller.machine.live_brokers import LiveBrokers
 from driver.controller.machine.startup_grace import StartupGrace
 from driver.controller.metadata_log import MetadataLog
 from driver.controller.quorum.broker_channels import BrokerChannels
@@ -94,6 +95,7 @@ class ControllerServer:
         self._changed = threading.Condition()
         self._cluster_id: str | None = None
         self._image: MetadataImage = EMPTY_IMAGE
+        self._live_brokers = LiveBrokers()
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
@@ -146,7 +148,7 @@ class ControllerServer:
         return self._failure
 
     def wait_until_unfenced(self, broker_count: int, timeout_s: float) -> None:
-        """Return when at least `broker_count` brokers are unfenced, and clients are served.
+        """Return when `broker_count` brokers or more are live and know each other, and clients are served.
 
         Raises:
             TimeoutError: they are not within `timeout_s`; the message says who is registered.
@@ -159,6 +161,7 @@ class ControllerServer:
                 len(_unfenced(self._image)) >= broker_count
                 and running is not None
                 and running.serves_clients.is_set()
+                and self.know_each_other(_unfenced(self._image))
             )
 
         with self._changed:
@@ -172,6 +175,14 @@ class ControllerServer:
                 f"registered are {sorted(image.brokers) or 'none'}"
                 + ("" if missing is None else f"; {missing}")
             )
+
+    def know_each_other(self, broker_ids: Collection[BrokerId]) -> bool:
+        """Whether these brokers are unfenced, and would each tell a client of all of them."""
+        running = self._running
+        active_controller = None if running is None else running.active_controller
+        return active_controller is not None and self._live_brokers.know_each_other(
+            broker_ids, active_controller.fetches.known_offsets
+        )
 
     def report_broker_lost(self, broker_id: BrokerId) -> None:
         """Take note that the broker's task or executor has ended: it is probed, and fenced if it refuses."""
@@ -341,6 +352,9 @@ class ControllerServer:
             metrics.tick(late_s)
             due_s = time.monotonic() + TICK_MS / 1000
             self._serve_clients_when_due(running, active_controller, startup_grace)
+            with self._changed:
+                # What brokers know changes with their fetches, of which nobody is told.
+                self._changed.notify_all()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_MS / 1000):
                     await running.stop_requested.wait()
@@ -354,12 +368,11 @@ class ControllerServer:
         ):
             return
         running.serves_clients.set()
-        with self._changed:
-            self._changed.notify_all()
 
     def _committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
         with self._changed:
             self._image = image
+            self._live_brokers.committed(image)
             self._changed.notify_all()
             subscribers = self._subscribers
         for subscriber in subscribers:

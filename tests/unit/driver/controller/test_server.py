@@ -360,6 +360,17 @@ def test_wait_until_unfenced_says_who_is_there(server: ControllerServer) -> None
         server.wait_until_unfenced(2, timeout_s=0.05)
 
 
+def test_wait_until_unfenced_goes_on_until_the_brokers_know_each_other(server: ControllerServer) -> None:
+    """A client that hears of them all, and then from one of them of fewer, fails what it asked the others."""
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        server.wait_until_unfenced(1, DEADLINE_S)
+        join(server, channel, 4, port_of(server))
+        assert not server.know_each_other([0, 4])
+        with pytest.raises(TimeoutError):
+            server.wait_until_unfenced(2, timeout_s=0.05)
+
+
 def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer) -> None:
     """A broker passes on bytes that it does not look into."""
     inner = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=1)
