@@ -4,15 +4,21 @@ Only replaying changes them. An offset that was committed in a transaction is we
 where it was appended against what was committed outside meanwhile: the later one stays, as in the log after
 it was compacted.
 
+A load may bring millions of records, of which few are ever asked for: their values stay the log's bytes
+(`put_raw`) until they are.
+
 Source: Kafka's OffsetMetadataManager (Offsets, OpenTransactions).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from struct import Struct
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs
+from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
+from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
 
 __all__ = ["CommittedOffset", "OffsetStore"]
 
@@ -29,6 +35,20 @@ class CommittedOffset(NamedTuple):
     topic_id: UUID | None
     """None where the client did not say it, and the coordinator did not either."""
 
+    @classmethod
+    def from_value(cls, value: OffsetCommitValue | LegacyOffsetCommitValue) -> Self:
+        """Return what the record's value says."""
+        if isinstance(value, LegacyOffsetCommitValue):
+            return cls(value.offset, None, value.metadata, value.commit_timestamp, None, None)
+        return cls(
+            value.offset,
+            unless_minus_one(value.leader_epoch),
+            value.metadata,
+            value.commit_timestamp,
+            unless_minus_one(value.expire_timestamp),
+            value.topic_id,
+        )
+
     def is_of_topic(self, topic_id: UUID | None) -> bool:
         """Whether it is of this topic, and not of an earlier one of the name; unknown ids are of any."""
         return self.topic_id is None or topic_id is None or self.topic_id == topic_id
@@ -37,14 +57,27 @@ class CommittedOffset(NamedTuple):
 _Key = tuple[str, str, int]
 """Group, topic, partition."""
 
-_NO_TOPICS: Final[Mapping[str, Mapping[int, CommittedOffset]]] = MappingProxyType({})
+_NO_TOPICS: Final[Mapping[str, Collection[int]]] = MappingProxyType({})
+
+_OFFSET_KEY: Final = b"\0\1"
+"""With which the key of an OffsetCommit record begins."""
+_KNOWN_VERSIONS: Final = frozenset(
+    version.to_bytes(2) for version in range(OffsetCommitValue.__highest_version__ + 1)
+)
+"""With which its value may begin."""
+_PARTITION: Final = Struct(">i")
+_LENGTH: Final = Struct(">h")
 
 
 class OffsetStore:
     """The offsets; see the module."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._groups: dict[str, dict[str, dict[int, CommittedOffset | bytes]]] = {}
+        self._by_raw_key: dict[bytes, dict[int, CommittedOffset | bytes]] = {}
+        """During a load: the partitions of a group's topic by what stands before the partition in the key."""
+        self._emptied: set[bytes] = set()
+        """Those among them that had no partitions left, once."""
         self._pending: dict[ProducerId, dict[_Key, tuple[int, CommittedOffset]]] = {}
         """With how many records had been replayed before it."""
         self._pending_producers: dict[str, dict[tuple[str, int], set[ProducerId]]] = {}
@@ -57,13 +90,25 @@ class OffsetStore:
         yield from self._groups
         yield from (group for group in self._pending_producers if group not in self._groups)
 
-    def topics(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Return what a group has committed, by topic and partition."""
+    def has(self, group_id: str) -> bool:
+        """Whether a group has committed or pending offsets."""
+        return group_id in self._groups or group_id in self._pending_producers
+
+    def topics(self, group_id: str) -> Mapping[str, Collection[int]]:
+        """Return the partitions for which a group has committed, by topic."""
         return self._groups.get(group_id, _NO_TOPICS)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return what is committed for a partition."""
-        return self.topics(group_id).get(topic, {}).get(partition)
+        partitions = self._groups.get(group_id, {}).get(topic, {})
+        committed = partitions.get(partition)
+        if type(committed) is not bytes:
+            return committed  # type: ignore[return-value]  # type() does not narrow to the other
+        key = _OFFSET_KEY + _raw_string(group_id) + _raw_string(topic) + _PARTITION.pack(partition)
+        _, value = CONSUMER_OFFSETS_RECORDS.decode(key, committed)
+        assert value is not None, "a tombstone is not kept"
+        decoded = partitions[partition] = CommittedOffset.from_value(value)
+        return decoded
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction has committed for the partition."""
@@ -77,6 +122,42 @@ class OffsetStore:
     def has_open_transactions(self, group_id: str) -> bool:
         """Whether open transactions have committed for the group."""
         return group_id in self._pending_producers
+
+    # ---- loading ---------------------------------------------------------------------------------------
+
+    def put_raw(self, key: bytes, value: bytes | None) -> bool:
+        """Take a record outside of transactions as it lies in the log; return whether it is an offset's.
+
+        What is not taken is to be decoded. Only until `loaded`.
+        """
+        if key[:2] != _OFFSET_KEY or self._pending or not (value is None or value[:2] in _KNOWN_VERSIONS):
+            return False
+        prefix = key[:-4]
+        partitions = self._by_raw_key.get(prefix)
+        if partitions is None:
+            group_id, end = _read_string(prefix, 2)
+            topic, end = _read_string(prefix, end)
+            if end != len(prefix):
+                return False  # to be refused by whoever decodes it
+            partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+            self._by_raw_key[prefix] = partitions
+        (partition,) = _PARTITION.unpack_from(key, len(prefix))
+        if value is None:
+            partitions.pop(partition, None)
+            if not partitions:
+                self._emptied.add(prefix)
+        else:
+            partitions[partition] = value
+        return True
+
+    def loaded(self) -> None:
+        """There are no raw records any more: forget what tombstones have left empty."""
+        for prefix in self._emptied:
+            group_id, end = _read_string(prefix, 2)
+            topic, _ = _read_string(prefix, end)
+            self._forget_if_empty(group_id, topic)
+        self._emptied = set()
+        self._by_raw_key = {}
 
     # ---- replaying -------------------------------------------------------------------------------------
 
@@ -102,12 +183,9 @@ class OffsetStore:
         self._replayed += 1
         topics = self._groups.get(group_id)
         if topics is not None and topic in topics:
-            partitions = topics[topic]
-            partitions.pop(partition, None)
-            if not partitions:
-                del topics[topic]
-            if not topics:
-                del self._groups[group_id]
+            topics[topic].pop(partition, None)
+            if not self._by_raw_key:
+                self._forget_if_empty(group_id, topic)
         for producer_id in tuple(self._pending_producers.get(group_id, {}).get((topic, partition), ())):
             pending = self._pending[producer_id]
             del pending[group_id, topic, partition]
@@ -133,6 +211,13 @@ class OffsetStore:
             partitions = topics[topic] = {}
         partitions[partition] = committed
 
+    def _forget_if_empty(self, group_id: str, topic: str) -> None:
+        topics = self._groups.get(group_id, {})
+        if not topics.get(topic, True):
+            del topics[topic]
+            if not topics:
+                del self._groups[group_id]
+
     def _no_more_pending(self, producer_id: ProducerId, key: _Key) -> None:
         group_id, topic, partition = key
         partitions = self._pending_producers[group_id]
@@ -143,3 +228,14 @@ class OffsetStore:
             self._committed_during.pop(key, None)
         if not partitions:
             del self._pending_producers[group_id]
+
+
+def _read_string(data: bytes, position: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(data, position)
+    end = position + _LENGTH.size + length
+    return data[position + _LENGTH.size : end].decode(), end
+
+
+def _raw_string(string: str) -> bytes:
+    raw = string.encode()
+    return _LENGTH.pack(len(raw)) + raw

@@ -21,7 +21,7 @@ from sparklog.coordinator_records.consumer_offsets import (
     OffsetCommitValue,
 )
 from sparklog.errors import ErrorCode
-from sparklog.types import LeaderEpoch, Offset, unless_minus_one
+from sparklog.types import LeaderEpoch, Offset
 
 __all__ = [
     "CommittedPartition",
@@ -91,9 +91,9 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
 class Offsets:
     """The offsets of a shard's groups, and what is decided about them."""
 
-    def __init__(self, groups: Mapping[str, Group], *, metadata_max_bytes: int) -> None:
+    def __init__(self, groups: Mapping[str, Group], store: OffsetStore, *, metadata_max_bytes: int) -> None:
         """`groups` are the shard's; the limit is offset.metadata.max.bytes."""
-        self.store = OffsetStore()
+        self.store = store
         self._groups = groups
         self._metadata_max_bytes = metadata_max_bytes
 
@@ -109,19 +109,7 @@ class Offsets:
         if value is None:
             self.store.remove(key.group, key.topic, key.partition)
             return
-        if isinstance(value, LegacyOffsetCommitValue):
-            committed = CommittedOffset(
-                value.offset, None, value.metadata, value.commit_timestamp, None, None
-            )
-        else:
-            committed = CommittedOffset(
-                value.offset,
-                unless_minus_one(value.leader_epoch),
-                value.metadata,
-                value.commit_timestamp,
-                unless_minus_one(value.expire_timestamp),
-                value.topic_id,
-            )
+        committed = CommittedOffset.from_value(value)
         if producer is None:
             self.store.put(key.group, key.topic, key.partition, committed)
         else:
@@ -214,10 +202,9 @@ class Offsets:
             asked = tuple((topic, None, tuple(partitions)) for topic, partitions in topics.items())
         fetched = []
         for topic, topic_id, partitions in asked:
-            committed = topics.get(topic, {})
             rows = []
             for partition in partitions:
-                row = committed.get(partition)
+                row = None if group is None else self.store.get(request.group_id, topic, partition)
                 if request.require_stable and self.store.is_pending(request.group_id, topic, partition):
                     rows.append(FetchedPartition(partition, None, ErrorCode.unstable_offset_commit))
                 elif row is None or not row.is_of_topic(topic_id):
@@ -259,16 +246,17 @@ class Offsets:
             for partition in partitions:
                 yield offset_tombstone(group_id, topic, partition)
         for topic, partition in self.store.pending_partitions(group_id):
-            if partition not in topics.get(topic, {}):
+            if partition not in topics.get(topic, ()):
                 yield offset_tombstone(group_id, topic, partition)
 
     def tombstones_of_topic(
         self, group_id: str, topic: str, topic_id: UUID | None
     ) -> Iterator[CoordinatorRecord]:
         """Iterate over the records that delete a group's offsets of a topic that was deleted."""
-        committed = self.store.topics(group_id).get(topic, {})
-        for partition, row in committed.items():
-            if row.is_of_topic(topic_id):
+        committed = self.store.topics(group_id).get(topic, ())
+        for partition in committed:
+            row = self.store.get(group_id, topic, partition)
+            if row is not None and row.is_of_topic(topic_id):
                 yield offset_tombstone(group_id, topic, partition)
         for pending_topic, partition in self.store.pending_partitions(group_id):
             if pending_topic == topic and partition not in committed:

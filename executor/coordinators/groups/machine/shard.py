@@ -13,6 +13,7 @@ from executor.coordinators.groups.machine.classic.classic_groups import ClassicG
 from executor.coordinators.groups.machine.classic.rebalance import refuse_join
 from executor.coordinators.groups.machine.expiration import deleted_topics_steps, expiration_steps
 from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.membership import (
     Heartbeat,
     JoinGroup,
@@ -21,6 +22,7 @@ from executor.coordinators.groups.machine.membership import (
     Replay,
     SyncGroup,
 )
+from executor.coordinators.groups.machine.offset_store import OffsetStore
 from executor.coordinators.groups.machine.offsets import OffsetCommit, Offsets, TopicErrors
 from executor.coordinators.machine.decision import (
     CoordinatorRecord,
@@ -59,14 +61,14 @@ class GroupShard:
 
     def __init__(self, config: GroupKeys) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
-        self.groups: dict[str, Group] = {}
+        store = OffsetStore()
+        self.groups = Groups(store)
         self.timers = Timers()
-        self.offsets = Offsets(self.groups, metadata_max_bytes=config.offset_metadata_max_bytes)
+        self.offsets = Offsets(self.groups, store, metadata_max_bytes=config.offset_metadata_max_bytes)
         self._min_session_timeout_ms = config.group_min_session_timeout_ms
         self._max_session_timeout_ms = config.group_max_session_timeout_ms
         self._retention_ms = config.offsets_retention_minutes * 60 * 1000
         self._retention_check_interval_ms = config.offsets_retention_check_interval_ms
-        self._is_loaded = False
         self.classic = ClassicGroups(
             self.groups,
             self.timers,
@@ -86,10 +88,16 @@ class GroupShard:
         key, value = record
         if isinstance(key, (OffsetCommitKey, LegacyOffsetCommitKey)):
             self.offsets.replay(key, value, producer)  # type: ignore[arg-type]  # its type goes with the key's
-            if value is not None and self._is_loaded:
-                self._ensure_group(key.group)
         else:
             self._replays[type(key)](key, value)
+
+    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
+        """Apply a record of a load as it lies in the log, outside of transactions; return whether it could.
+
+        A partition has millions of offsets, and entities of them would be most of a load. Else decode it, and
+        `replay`: in any case records of one key in their order.
+        """
+        return self.offsets.store.put_raw(key, value)
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Let the offsets of a producer's transaction take effect, or forget them."""
@@ -98,11 +106,10 @@ class GroupShard:
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
         """Begin with what was replayed."""
         self.image = image
+        self.offsets.store.loaded()
+        self.groups.knows_simple_groups = True
         for membership in self._memberships.values():
             yield from membership.loaded(image, now)
-        for group_id in self.offsets.store:
-            self._ensure_group(group_id)
-        self._is_loaded = True
         self._expire_later(now)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
@@ -220,7 +227,3 @@ class GroupShard:
         """Return whose group it is; of one that does not exist the classic protocol says so."""
         group = self.groups.get(group_id)
         return self.classic if group is None else self._membership(group)
-
-    def _ensure_group(self, group_id: str) -> None:
-        if group_id not in self.groups:
-            self.classic.create_simple(group_id)

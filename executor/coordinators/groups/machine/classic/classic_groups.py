@@ -99,10 +99,6 @@ class ClassicGroups:
         self._rebalances.prepare(group, now, out)
         return out.decision()
 
-    def create_simple(self, group_id: str) -> None:
-        """Have a group to which offsets are committed and in which nobody is."""
-        self._groups[group_id] = ClassicGroup(group_id)
-
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
         """Do nothing: clients of the classic protocol follow topics themselves."""
         return ()

@@ -9,7 +9,7 @@ Source: Kafka's GroupMetadataManager, classicGroupJoin and what it calls; KIP-42
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import replace
 from functools import partial
 
@@ -44,7 +44,7 @@ class Joins:
     """Takes members into the classic groups of a shard."""
 
     def __init__(
-        self, groups: Mapping[str, Group], timers: Timers, rebalances: Rebalances, *, max_size: int
+        self, groups: MutableMapping[str, Group], timers: Timers, rebalances: Rebalances, *, max_size: int
     ) -> None:
         """`max_size` is group.max.size."""
         self._groups = groups
@@ -56,6 +56,7 @@ class Joins:
         """Take in a member; the group is a classic one, an empty one of another type, or there is none."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
+            self._groups[request.group_id] = group  # a simple one is kept from now on
             return self._join(group, request, token, now)
         if request.member_id:  # of a group that has gone
             return refuse_join(token, ErrorCode.unknown_member_id, request.member_id)

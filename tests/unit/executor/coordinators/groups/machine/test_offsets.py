@@ -5,12 +5,14 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from executor.coordinators.machine.decision import NOTHING, ProducerStamp
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import NOTHING, CoordinatorRecord, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
 )
+from sparklog.coordinator_records.framing import encode_key, encode_value
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
@@ -136,6 +138,57 @@ def test_record_of_the_oldest_version_is_replayed() -> None:
     value = LegacyOffsetCommitValue(offset=3, metadata="", commit_timestamp=0)
     groups.carry_out([NOTHING._replace(records=((key, value),))])  # type: ignore[arg-type]
     assert groups.fetch() == 3
+
+
+def test_load_of_raw_records_leaves_what_a_load_of_entities_does() -> None:
+    """It is the same log, read faster: tombstones, later records and transactions among them."""
+    groups = GroupConversation()
+    groups.commit("kept", 1, topic_id=TOPIC_ID)
+    groups.commit("overwritten", 2)
+    groups.commit("deleted", 3, topic="deleted")
+    delete(groups, topic="deleted")
+    groups.commit("deleted last", 3, group_id="gone")
+    groups.commit("pending", 4, partition=1, producer=PRODUCER)
+    groups.commit("during", 5, partition=1)
+    groups.commit("with a time to expire", 6, group_id="old", retention_ms=DAY_MS)
+    groups.carry_out([NOTHING._replace(records=groups.shard.delete_group("gone")[1])])
+    raw = GroupShard(groups.config)
+    taken = 0
+    for entry in groups.log:
+        record, producer = entry
+        assert isinstance(record, CoordinatorRecord)
+        key, value = encode_key(record.key), record.value and encode_value(record.value)
+        if producer is None and raw.replay_raw(key, value):
+            taken += 1
+        else:
+            raw.replay(record, producer)  # type: ignore[arg-type]
+    list(raw.loaded(EMPTY_IMAGE, groups.now))
+    raw.end_transaction(PRODUCER, committed=True)
+    groups.end_transaction(PRODUCER, committed=True)
+    groups.restart()
+    assert taken >= 5
+    assert contents(raw) == contents(groups.shard)
+    assert set(raw.groups) == {GROUP, "old"}
+
+
+def contents(shard: GroupShard) -> object:
+    store = shard.offsets.store
+    return {
+        (group_id, topic, partition): store.get(group_id, topic, partition)
+        for group_id in store
+        for topic, partitions in store.topics(group_id).items()
+        for partition in partitions
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"\0\2\0\1g", None), (b"\0\0\0\1g\0\1t\0\0\0\0", b"\0\0"), (b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\7")],
+    ids=["a group", "the oldest type", "an unknown version"],
+)
+def test_raw_record_that_is_no_known_offset_is_left_to_be_decoded(key: bytes, value: bytes | None) -> None:
+    """Or refused, if it is of a version that only a newer broker understands."""
+    assert not GroupConversation().shard.replay_raw(key, value)
 
 
 # ---- transactions ------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""All groups of a shard by id, those among them that are nothing but their offsets.
+
+Offsets that somebody commits who is in no group make a simple group: an empty classic one without a protocol
+type. A shard may have a million of these. Nothing is kept of them: such a group is made when it is asked for,
+and only one that somebody joins is put in.
+"""
+
+from collections.abc import Iterator, MutableMapping
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.groups.machine.offset_store import OffsetStore
+
+__all__ = ["Groups"]
+
+
+class Groups(MutableMapping[str, Group]):
+    """The groups of one shard, of all types."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._groups: dict[str, Group] = {}
+        self._store = store
+        self.knows_simple_groups = False
+        """False during a load: the record that says what a group is may come after its offsets."""
+
+    def __getitem__(self, group_id: str) -> Group:
+        """Return a group; a simple one is another object each time, until it is put in."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            return group
+        if self.knows_simple_groups and self._store.has(group_id):
+            return ClassicGroup(group_id)
+        raise KeyError(group_id)
+
+    def __setitem__(self, group_id: str, group: Group) -> None:
+        self._groups[group_id] = group
+
+    def __delitem__(self, group_id: str) -> None:
+        """Forget a group; if it has offsets it is a simple one."""
+        self._groups.pop(group_id, None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all ids."""
+        yield from self._groups
+        if self.knows_simple_groups:
+            yield from (group_id for group_id in self._store if group_id not in self._groups)
+
+    def __len__(self) -> int:
+        """How many there are, by counting."""
+        return sum(1 for _ in self)
