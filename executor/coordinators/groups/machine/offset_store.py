@@ -104,7 +104,7 @@ class OffsetStore:
         committed = partitions.get(partition)
         if type(committed) is not bytes:
             return committed  # type: ignore[return-value]  # type() does not narrow to the other
-        key = _OFFSET_KEY + _raw_string(group_id) + _raw_string(topic) + _PARTITION.pack(partition)
+        key = _raw_prefix(group_id, topic) + _PARTITION.pack(partition)
         _, value = CONSUMER_OFFSETS_RECORDS.decode(key, committed)
         assert value is not None, "a tombstone is not kept"
         decoded = partitions[partition] = CommittedOffset.from_value(value)
@@ -135,7 +135,7 @@ class OffsetStore:
         prefix = key[:-4]
         partitions = self._by_raw_key.get(prefix)
         if partitions is None:
-            group_id, end = _read_string(prefix, 2)
+            group_id, end = _read_string(prefix, len(_OFFSET_KEY))
             topic, end = _read_string(prefix, end)
             if end != len(prefix):
                 return False  # to be refused by whoever decodes it
@@ -153,7 +153,7 @@ class OffsetStore:
     def loaded(self) -> None:
         """There are no raw records any more: forget what tombstones have left empty."""
         for prefix in self._emptied:
-            group_id, end = _read_string(prefix, 2)
+            group_id, end = _read_string(prefix, len(_OFFSET_KEY))
             topic, _ = _read_string(prefix, end)
             self._forget_if_empty(group_id, topic)
         self._emptied = set()
@@ -184,8 +184,7 @@ class OffsetStore:
         topics = self._groups.get(group_id)
         if topics is not None and topic in topics:
             topics[topic].pop(partition, None)
-            if not self._by_raw_key:
-                self._forget_if_empty(group_id, topic)
+            self._forget_if_empty(group_id, topic)
         for producer_id in tuple(self._pending_producers.get(group_id, {}).get((topic, partition), ())):
             pending = self._pending[producer_id]
             del pending[group_id, topic, partition]
@@ -215,6 +214,7 @@ class OffsetStore:
         topics = self._groups.get(group_id, {})
         if not topics.get(topic, True):
             del topics[topic]
+            self._by_raw_key.pop(_raw_prefix(group_id, topic), None)
             if not topics:
                 del self._groups[group_id]
 
@@ -236,6 +236,7 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
     return data[position + _LENGTH.size : end].decode(), end
 
 
-def _raw_string(string: str) -> bytes:
-    raw = string.encode()
-    return _LENGTH.pack(len(raw)) + raw
+def _raw_prefix(group_id: str, topic: str) -> bytes:
+    """Return what stands before the partition in a key."""
+    strings = (group_id.encode(), topic.encode())
+    return _OFFSET_KEY + b"".join(_LENGTH.pack(len(raw)) + raw for raw in strings)
