@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import UUID
 
+from executor.control.broker_connections import BrokerConnections
 from executor.fetching.fetchers import Fetchers
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
@@ -35,8 +36,11 @@ from executor.partitions.settings import TopicSettings
 from executor.partitions.storage_failures import StorageFailures
 from executor.partitions.table import PartitionTable
 from executor.partitions.traffic import BrokerTraffic, TrafficMeters
-from sparklog.clocks import monotonic_ms
+from executor.verification.add_partitions_sender import AddPartitionsSender
+from executor.verification.transaction_verifier import TransactionVerifier
+from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.storage.log_directory import LogDirectory
@@ -120,6 +124,20 @@ class Replicas:
             counts,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
+        self.transaction_verifier = TransactionVerifier(
+            AddPartitionsSender(
+                BrokerConnections(
+                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms
+                ),
+                lambda: self.table.image,
+            ),
+            wall_clock_ms,
+            retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+            retry_timeout_ms=min(
+                config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms
+            ),
+        )
+        """Asks coordinators whether transactions may begin in partitions that are led here."""
         traffic = BrokerTraffic()
         host = ReplicaHost(
             broker_id=node_id,
@@ -146,6 +164,10 @@ class Replicas:
             self._fetchers,
         )
         """Whoever is to be told of metadata, in this order."""
+
+    def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
+        found = self.table.endpoint(broker_id)
+        return None if found is None else found[0]
 
     async def start(self) -> None:
         """Load every log of every directory, off the loop."""
@@ -175,6 +197,7 @@ class Replicas:
         for replica in self.table:
             replica.stop()
         self.delayed.expire_all()
+        await self.transaction_verifier.close()
         await self._producer_loads.stop()
         await self._upkeep.stop()
         started = time.monotonic()

@@ -107,6 +107,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             table,
             delayed,
             replicas.examiners,
+            replicas.transaction_verifier,
             max_decompressed_bytes=config.message_max_decompressed_bytes,
         ).handle,
         ApiKey.FETCH: FetchHandler(

@@ -2,16 +2,32 @@
 
 The order of the questions is the order of the errors: whether the topic takes records of clients, whether
 this broker leads, what the header says (`validate_produced`), what the records say (`produce_examination`),
-whether enough replicas are in sync, whether the producer's sequence goes on.
+whether enough replicas are in sync, whether the producer's sequence goes on. Between the second and the third
+last of them the coordinator of a transaction is asked (`transactional_appends`).
 """
+
+from typing import NamedTuple
 
 from executor.api.machine.delayed_produce import ACKS_ALL, ProducedPartition
 from executor.api.produce_examination import Examination
+from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
-from sparklog.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, validate_produced
+from sparklog.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
+from sparklog.types import LeaderEpoch, TimestampMs
 
-__all__ = ["append_failed", "append_produced"]
+__all__ = ["TransactionalBatch", "append_failed", "append_in_epoch", "append_produced", "append_verified"]
+
+
+class TransactionalBatch(NamedTuple):
+    """A batch of a transaction that is sound, and is appended once it is verified."""
+
+    produced: ProducedPartition
+    replica: Replica
+    leader_epoch: LeaderEpoch
+    """In which it came."""
+    records: bytes | memoryview
+    header: BatchHeader
 
 
 def append_produced(
@@ -19,8 +35,12 @@ def append_produced(
     records: bytes | memoryview | None,
     table: PartitionTable,
     examination: Examination,
+    transactional: list[TransactionalBatch] | None = None,
 ) -> None:
-    """Append what came for one partition, or leave it to `examination`, or note what is wrong with it."""
+    """Append what came for one partition, or leave it to `examination`, or note what is wrong with it.
+
+    A batch of a transaction goes into `transactional`; None, where the request has no transactional id.
+    """
     produce = produced.produce
     try:
         if produce.refusal is not None:
@@ -43,8 +63,15 @@ def append_produced(
             timestamp_before_max_ms=settings.timestamp_before_max_ms,
             timestamp_after_max_ms=settings.timestamp_after_max_ms,
         )
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
+        if header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0:
+            if transactional is None:
+                raise KafkaError(
+                    ErrorCode.transactional_id_authorization_failed,
+                    "the records are of a transaction, and the request names no transactional id",
+                )
+            batch = TransactionalBatch(produced, replica, leader.leader_epoch, records, header)
+            transactional.append(batch)
+            return
         if (header.attributes & CODEC_BITS or settings.examines_all) and not examination.is_done(
             produced, replica, leader.leader_epoch, records, header
         ):
@@ -53,6 +80,43 @@ def append_produced(
         produced.appended = replica.append(records, header, produce.now_ms, produce.wall_ms, waiting)
     except (KafkaError, OSError) as error:
         append_failed(produced, error, 0 if records is None else len(records))
+
+
+def append_verified(batch: TransactionalBatch, examination: Examination, now_ms: int, wall_ms: int) -> None:
+    """Append a batch of a transaction, or leave it to `examination`, or note what is wrong with it."""
+    produced, replica, leader_epoch, records, header = batch
+    settings = replica.settings
+    try:
+        if (header.attributes & CODEC_BITS or settings.examines_all) and not examination.is_done(
+            produced, replica, leader_epoch, records, header
+        ):
+            return
+        append_in_epoch(produced, replica, leader_epoch, records, header, now_ms, wall_ms)
+    except (KafkaError, OSError) as error:
+        append_failed(produced, error, len(records))
+
+
+def append_in_epoch(
+    produced: ProducedPartition,
+    replica: Replica,
+    leader_epoch: LeaderEpoch,
+    records: bytes | memoryview,
+    header: BatchHeader,
+    now_ms: int,
+    wall_ms: TimestampMs,
+) -> None:
+    """Append what had to wait, if this broker still leads in the epoch in which it came.
+
+    Raises:
+        KafkaError: not_leader_or_follower, or what `Replica.append` raises.
+    """
+    if replica.leading().leader_epoch != leader_epoch:
+        raise KafkaError(
+            ErrorCode.not_leader_or_follower,
+            f"{replica.topic_partition} got another leader epoch while its records were looked into",
+        )
+    waiting = produced if produced.produce.acks == ACKS_ALL else None
+    produced.appended = replica.append(records, header, now_ms, wall_ms, waiting, produced.verification)
 
 
 def append_failed(produced: ProducedPartition, error: KafkaError | OSError, byte_count: int) -> None:

@@ -4,10 +4,10 @@ When an answer leaves is said in `machine/delayed_produce.py`; acks=0 has none. 
 producer is answered with the offsets it got the first time, under the same rule for acks=all. Versions 3 to
 13; from 13 on topics are named by id.
 
-A batch that has to be looked into by a thread (`produce_examination`) is appended afterwards if this broker
-still leads in the same leader epoch. Nothing more is read from its connection until then, so that no later
-batch of the same producer overtakes it; and as a connection has one such request, examinations that wait are
-bounded by the connections.
+A batch that has to be looked into by a thread (`produce_examination`), or is the first of a transaction whose
+coordinator is asked (`transactional_appends`), is appended afterwards if this broker still leads in the same
+leader epoch. Nothing more is read from its connection until then, so that no later batch of the same producer
+overtakes it; and as a connection has one such request, those that wait are bounded by the connections.
 """
 
 import datetime
@@ -21,11 +21,19 @@ from executor.api.machine.delayed_produce import (
     ACKS_NONE,
     DelayedProduce,
 )
-from executor.api.partition_appends import append_failed, append_produced
+from executor.api.partition_appends import (
+    TransactionalBatch,
+    append_failed,
+    append_in_epoch,
+    append_produced,
+    append_verified,
+)
 from executor.api.produce_examination import Examination
 from executor.api.produce_responses import produce_response, produce_response_in_steps
+from executor.api.transactional_appends import verified_in_steps
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.table import PartitionTable
+from executor.verification.transaction_verifier import TransactionVerifier
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TimestampMs
@@ -45,6 +53,7 @@ class ProduceHandler:
         table: PartitionTable,
         delayed: DelayedOperations,
         examiners: ThreadPoolExecutor,
+        verifier: TransactionVerifier,
         *,
         max_decompressed_bytes: int,
         wall_ms: Callable[[], TimestampMs] = wall_clock_ms,
@@ -52,6 +61,7 @@ class ProduceHandler:
         self._table = table
         self._delayed = delayed
         self._examiners = examiners
+        self._verifier = verifier
         self._max_decompressed_bytes = max_decompressed_bytes
         self._wall_ms = wall_ms
 
@@ -61,6 +71,8 @@ class ProduceHandler:
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
         produce = DelayedProduce(body, version, now_ms, wall_ms)
+        if body.transactional_id is not None:
+            return self._append_transactional(body, produce, examination)
         partition_count = 0
         for topic in body.topic_data:
             partition_count += len(topic.partition_data)
@@ -80,6 +92,22 @@ class ProduceHandler:
                 yield
         return self._answer(body, produce, examination)
 
+    def _append_transactional(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
+        batches: list[TransactionalBatch] = []
+        for topic in body.topic_data:
+            name = topic.topic_id if produce.version >= _FIRST_VERSION_BY_ID else topic.name
+            for data in topic.partition_data:
+                produced = produce.add(name, data.index)
+                append_produced(produced, data.records, self._table, examination, batches)
+                yield
+        verified = yield from verified_in_steps(
+            body.transactional_id, produce.version, batches, self._verifier
+        )
+        for batch in verified:
+            append_verified(batch, examination, self._delayed.now_ms(), self._wall_ms())
+            yield
+        return self._answer(body, produce, examination)
+
     def _append_examined(self, body: Any, produce: DelayedProduce, examination: Examination) -> Steps:
         """Append what a thread has looked into, where it still may be appended, and answer."""
         looking = self._delayed.beside(self._examiners, examination.run)
@@ -91,14 +119,7 @@ class ProduceHandler:
             try:
                 if isinstance(result, KafkaError):
                     raise result
-                leader = replica.leading()
-                if leader.leader_epoch != leader_epoch:
-                    raise KafkaError(
-                        ErrorCode.not_leader_or_follower,
-                        f"{replica.topic_partition} got another leader epoch while its records were examined",
-                    )
-                waiting = produced if produce.acks == ACKS_ALL else None
-                produced.appended = replica.append(*result, now_ms, wall_ms, waiting)
+                append_in_epoch(produced, replica, leader_epoch, *result, now_ms, wall_ms)
             except (KafkaError, OSError) as error:
                 append_failed(produced, error, len(records))
         return self._answer(body, produce, None)

@@ -114,6 +114,21 @@ class ReplicationKeys:
         "Whether a transaction's coordinator is asked before the first batch of the transaction is appended.",
     )
 
+    add_partitions_to_txn_retry_backoff_ms: int = config_key(
+        "add.partitions.to.txn.retry.backoff.ms",
+        ConfigType.INT,
+        20,
+        "After how long a coordinator that is still ending the transaction before is asked again.",
+        at_least(1),
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = config_key(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        ConfigType.INT,
+        100,
+        "For how long it is asked again before the producer is told.",
+        at_least(0),
+    )
+
     def __post_init__(self) -> None:
         """Check what one key alone cannot tell."""
         if self.replica_fetch_wait_max_ms > self.replica_socket_timeout_ms:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.machine.verification import Verification
 from sparklog.storage.results import AppendInfo
 from sparklog.types import TimestampMs
 
@@ -30,7 +31,17 @@ _UNKNOWN: Final = -1
 class ProducedPartition:
     """The outcome for one partition of a request."""
 
-    __slots__ = ("appended", "error_code", "message", "partition", "produce", "replica", "settled", "topic")
+    __slots__ = (
+        "appended",
+        "error_code",
+        "message",
+        "partition",
+        "produce",
+        "replica",
+        "settled",
+        "topic",
+        "verification",
+    )
 
     def __init__(self, produce: "DelayedProduce", topic: UUID | str | None, partition: int) -> None:
         self.produce = produce
@@ -40,6 +51,8 @@ class ProducedPartition:
         self.message: str | None = None
         self.replica: Replica | None = None
         """Where the records are to go, once it is found."""
+        self.verification: Verification | None = None
+        """What the first records of a transaction are appended with."""
         self.appended: AppendInfo | None = None
         """Where the records went; no offsets if they cannot be acknowledged, None if they were refused."""
         self.settled = True
@@ -80,8 +93,6 @@ class DelayedProduce:
             self.refusal = KafkaError(
                 ErrorCode.invalid_required_acks, f"acks may be 0, 1 or -1 (all), not {self.acks}"
             )
-        elif body.transactional_id is not None:
-            self.refusal = KafkaError(ErrorCode.invalid_txn_state, "transactions are not served")
         self.now_ms = now_ms
         """When it came, by the monotonic clock,"""
         self.wall_ms = wall_ms

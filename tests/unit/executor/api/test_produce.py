@@ -193,11 +193,12 @@ async def test_produce_to_a_follower_names_the_leader_and_where_it_is(brokers: B
 
 @with_brokers(count=1)
 async def test_produce_refuses_what_it_does_not_serve(brokers: Brokers) -> None:
-    """Transactions and impossible acks get a named error, not silence."""
+    """Records of no known transaction and impossible acks get a named error, not silence."""
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
-    (row,) = rows(await channel.request(produce(topic_id, batch(), transactional_id="mine")))
-    assert row.error_code is ErrorCode.invalid_txn_state
+    records = batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    (row,) = rows(await channel.request(produce(topic_id, records)))
+    assert row.error_code is ErrorCode.transactional_id_authorization_failed
     (row,) = rows(await channel.request(produce(topic_id, batch(), acks=2)))
     assert row.error_code is ErrorCode.invalid_required_acks
     assert brokers.replica(0, topic_id).log.log_end_offset == 0

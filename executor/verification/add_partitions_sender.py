@@ -1,0 +1,103 @@
+"""Asks transactions' coordinators about partitions; `WaitingAdditions` says which questions go together.
+
+A transaction's coordinator is the leader of its partition of `__transaction_state`, wherever that is; this
+broker is asked like any other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
+
+from executor.control.broker_connections import BrokerConnections
+from executor.control.single_flight import SingleFlight
+from executor.coordinators.machine.partition_for import partition_for
+from executor.verification.machine.waiting_additions import (
+    Addition,
+    TransactionOperation,
+    Unverified,
+    WaitingAdditions,
+)
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
+
+__all__ = ["AddPartitionsSender"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Coordinator(NamedTuple):
+    waiting: WaitingAdditions
+    flight: SingleFlight
+
+
+class AddPartitionsSender:
+    """The questions of one broker; belongs to its event loop."""
+
+    def __init__(self, connections: BrokerConnections, image: Callable[[], MetadataImage]) -> None:
+        self._connections = connections
+        self._image = image
+        self._coordinators: dict[BrokerId, _Coordinator] = {}
+
+    async def ask(
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: Sequence[TopicPartition],
+        operation: TransactionOperation,
+    ) -> Unverified:
+        """Return which of the partitions may not be appended to, and why."""
+        broker_id = self._coordinator_of(transactional_id)
+        if broker_id is None:
+            return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
+        answer: asyncio.Future[Unverified] = asyncio.get_running_loop().create_future()
+
+        def answered(unverified: Unverified) -> None:
+            if not answer.done():
+                answer.set_result(unverified)
+
+        coordinator = self._coordinators.get(broker_id)
+        if coordinator is None:
+            waiting = WaitingAdditions()
+            flight = SingleFlight(partial(self._send_waiting, broker_id, waiting))
+            coordinator = self._coordinators[broker_id] = _Coordinator(waiting, flight)
+        addition = Addition(transactional_id, producer_id, producer_epoch, partitions, operation, answered)
+        coordinator.waiting.add(addition)
+        coordinator.flight.begin()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            coordinator.waiting.forget(addition)
+            raise
+
+    async def close(self) -> None:
+        """Stop asking, whatever has not been answered."""
+        for coordinator in self._coordinators.values():
+            await coordinator.flight.close()
+        await self._connections.close()
+
+    def _coordinator_of(self, transactional_id: str) -> BrokerId | None:
+        image = self._image()
+        topic = image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+        broker = None if leader is None else image.brokers.get(leader)
+        return None if broker is None or broker.fenced else leader
+
+    async def _send_waiting(self, broker_id: BrokerId, waiting: WaitingAdditions) -> None:
+        while transactions := waiting.next_transactions():
+            try:
+                response = await self._connections.request(
+                    broker_id, AddPartitionsToTxnRequest(transactions=transactions)
+                )
+            except KafkaError as error:
+                logger.warning("Broker %d may not have been asked about transactions: %s", broker_id, error)
+                response = None
+            waiting.answered(response)

@@ -1,0 +1,142 @@
+"""Has the first batches of transactions verified with their coordinators before they are appended (KIP-890).
+
+Order for the caller: `begin` for the transactional batches of one producer, in the turn in which its
+partitions were found to be led here; wait for what it returns, if anything; append each batch that was not
+refused with its verification, if its partition is still led in the same leader epoch.
+
+What is in a transaction already costs a look into a dictionary. Where transactions are not of version 2,
+transaction.partition.verification.enable says whether anybody is asked.
+Source: Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and handleProduceAppend.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from executor.partitions.replica import Replica
+from executor.verification.add_partitions_sender import AddPartitionsSender
+from executor.verification.machine.waiting_additions import TransactionOperation
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.storage.machine.verification import Verification
+from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
+
+__all__ = ["BatchToVerify", "TransactionOfProducer", "TransactionVerifier"]
+
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.operation_not_attempted,
+    }
+)
+"""After these the same batch may come again."""
+
+
+class TransactionOfProducer(NamedTuple):
+    """Whose transaction batches are of."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    operation: TransactionOperation
+
+
+class BatchToVerify:
+    """A batch that may be the first of its transaction in a partition."""
+
+    __slots__ = ("base_sequence", "refusal", "replica", "verification")
+
+    def __init__(self, replica: Replica, base_sequence: int) -> None:
+        self.replica = replica
+        self.base_sequence = base_sequence
+        """-1 for a coordinator's, which has none."""
+        self.verification: Verification | None = None
+        """What it is to be appended with; None if it needs nothing."""
+        self.refusal: KafkaError | None = None
+        """Why it must not be appended, as the coordinator or the partition says it."""
+
+
+class TransactionVerifier:
+    """What one broker has verified; belongs to its event loop."""
+
+    def __init__(
+        self,
+        sender: AddPartitionsSender,
+        wall_ms: Callable[[], TimestampMs],
+        *,
+        retry_backoff_ms: int,
+        retry_timeout_ms: int,
+    ) -> None:
+        """Ask by `sender`, and for so long again while the producer's last transaction is being ended."""
+        self._sender = sender
+        self._wall_ms = wall_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_timeout_ms = retry_timeout_ms
+
+    def begin(
+        self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]
+    ) -> Awaitable[None] | None:
+        """Return what to wait for until it is known of each batch; None if it is known now."""
+        asked = self._to_ask(transaction, batches)
+        return self._ask(transaction, asked) if asked else None
+
+    async def close(self) -> None:
+        """Ask no more; who waits is told nothing."""
+        await self._sender.close()
+
+    def _to_ask(
+        self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]
+    ) -> list[BatchToVerify]:
+        asked: list[BatchToVerify] = []
+        supports_epoch_bump = transaction.operation.supports_epoch_bump
+        for batch in batches:
+            batch.verification = batch.refusal = None
+            log = batch.replica.log
+            if not (supports_epoch_bump or log.config.transaction_partition_verification):
+                continue
+            try:
+                batch.replica.leading()
+                batch.verification = log.producers.begin_verification(
+                    transaction.producer_id,
+                    transaction.producer_epoch,
+                    batch.base_sequence,
+                    self._wall_ms(),
+                    supports_epoch_bump=supports_epoch_bump,
+                )
+            except KafkaError as error:
+                batch.refusal = error
+            else:
+                if batch.verification is not None:
+                    asked.append(batch)
+        return asked
+
+    async def _ask(self, transaction: TransactionOfProducer, asked: list[BatchToVerify]) -> None:
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self._retry_timeout_ms / 1000
+        while asked:
+            by_name = {batch.replica.topic_partition: batch for batch in asked}
+            unverified = await self._sender.ask(*transaction[:3], list(by_name), transaction.operation)
+            if (
+                transaction.operation.supports_epoch_bump
+                and ErrorCode.concurrent_transactions in unverified.values()
+                and loop.time() < give_up_s
+            ):
+                await asyncio.sleep(self._retry_backoff_ms / 1000)
+                asked = self._to_ask(transaction, asked)
+                continue
+            for name, error_code in unverified.items():
+                batch = by_name.get(name)
+                if batch is not None:
+                    _refuse(batch, error_code)
+            return
+
+
+def _refuse(batch: BatchToVerify, error_code: ErrorCode) -> None:
+    verification, batch.verification = batch.verification, None
+    if error_code not in _RETRIABLE and verification is not None:
+        batch.replica.log.producers.verifications.end(verification)
+    batch.refusal = KafkaError(error_code, f"the transaction's coordinator says so of {batch.replica}")
