@@ -38,6 +38,8 @@ SESSION_SLOTS: Final = 3
 _ANY_BYTES: Final = 1 << 20
 _NO_EXECUTOR: Any = None
 """Nothing is looked into by a thread here, nor on a disk that is waited for."""
+_NO_VERIFIER: Any = None
+"""Nobody writes in transactions yet."""
 
 
 class Produce(NamedTuple):
@@ -85,6 +87,7 @@ class Leading:
             broker.replicas,
             delayed,
             _NO_EXECUTOR,
+            _NO_VERIFIER,
             max_decompressed_bytes=_ANY_BYTES,
             wall_ms=lambda: START_MS + broker.scheduler.now_ms,
         )
