@@ -167,6 +167,7 @@ class BrokerConfig(
         ListenerKeys.__post_init__(self)
         ControllerKeys.__post_init__(self)
         ReplicationKeys.__post_init__(self)
+        GroupKeys.__post_init__(self)
 
     def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
         """Return the configuration of one broker."""

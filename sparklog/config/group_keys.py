@@ -1,12 +1,13 @@
-"""The keys of classic groups and committed offsets: Kafka's names, types, limits and defaults."""
+"""The keys of groups and committed offsets: Kafka's names, types, limits and defaults."""
 
 from dataclasses import dataclass
 
+from sparklog.config.consumer_group_keys import ConsumerGroupKeys
 from sparklog.config.definition import INT_MAX, ConfigType, at_least, config_key
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupKeys:
+class GroupKeys(ConsumerGroupKeys):
     """What groups may be, and how long what they commit is kept."""
 
     group_min_session_timeout_ms: int = config_key(

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
 from executor.coordinators.groups.machine.classic.rebalance import refuse_join
+from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
 from executor.coordinators.groups.machine.expiration import deleted_topics_steps, expiration_steps
 from executor.coordinators.groups.machine.group import Group, GroupType
 from executor.coordinators.groups.machine.groups import Groups
@@ -75,7 +76,14 @@ class GroupShard:
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
         )
-        memberships: tuple[Membership, ...] = (self.classic,)
+        self.consumer = ConsumerGroups(
+            self.groups,
+            self.timers,
+            config,
+            release=self.classic.release,
+            downgraded=self.classic.converted,
+        )
+        memberships: tuple[Membership, ...] = (self.consumer, self.classic)
         self._memberships = {membership.group_type: membership for membership in memberships}
         self._replays: dict[type[Any], Replay] = {}
         for membership in memberships:

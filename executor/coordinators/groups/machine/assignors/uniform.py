@@ -68,8 +68,8 @@ def _keep(assignment: Assignment, unassigned: dict[UUID, set[int]], room: int) -
     """Take what a member keeps out of `unassigned`; return it, and how many more it has room for."""
     kept: dict[UUID, frozenset[int]] = {}
     for topic_id in sorted(assignment):
-        partitions = assignment[topic_id]
         if topic_id in unassigned and room:
+            partitions = assignment[topic_id]
             if len(partitions) > room:
                 partitions = frozenset(sorted(partitions)[:room])
             kept[topic_id] = partitions

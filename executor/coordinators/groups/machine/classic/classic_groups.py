@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from executor.coordinators.groups.machine.classic.joining import Joins
-from executor.coordinators.groups.machine.classic.rebalance import Rebalances
+from executor.coordinators.groups.machine.classic.rebalance import Rebalances, join_error, sync_response
 from executor.coordinators.groups.machine.classic.records import loaded_group
 from executor.coordinators.groups.machine.classic.syncing import Syncs
 from executor.coordinators.groups.machine.group import Group, GroupType
@@ -89,14 +89,25 @@ class ClassicGroups:
             self._rebalances.prepare(group, now, out)
             yield out.decision()
 
-    def converted(self, group_id: str, now: Now) -> Decision | None:
-        """Have the members of a group join again that was of another type until its record was replayed."""
+    def release(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        """Have all who wait join again: the group becomes one of another type."""
+        for member in group.members.values():
+            self._rebalances.answer_join(group, member, join_error(ErrorCode.rebalance_in_progress), out)
+            response = sync_response(ErrorCode.rebalance_in_progress)
+            self._rebalances.answer_sync(group, member, response, now, out)
+
+    def converted(self, group_id: str, rebalance: bool, now: Now) -> Decision | None:
+        """Go on with a group that was of another type until its record was replayed.
+
+        With `rebalance` its members join again: what they have is not what they shall have.
+        """
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
             return None
         self._begin_sessions(group, now)
         out = Outcome()
-        self._rebalances.prepare(group, now, out)
+        if rebalance:
+            self._rebalances.prepare(group, now, out)
         return out.decision()
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:

@@ -1,0 +1,252 @@
+"""What one request does to a consumer group, whichever protocol the member speaks.
+
+In this order: what the member says of itself is noted (`update`); if that or the topics changed, the group's
+epoch rises; if the target assignment is older than that, the next one is found (`assign`); and the member
+takes one step towards it (`reconcile`). All of it are records of one decision: nothing of it holds before
+they are replayed, so each step is told what the earlier ones made of the member.
+
+Source: Kafka's GroupMetadataManager.consumerGroupHeartbeat and classicGroupJoinToConsumerGroup.
+"""
+
+import logging
+from enum import Enum, auto
+from functools import partial
+from typing import Any
+
+from executor.coordinators.groups.machine.assignors import ASSIGNORS, Assignment
+from executor.coordinators.groups.machine.assignors.specification import NOTHING
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions, reconcile
+from executor.coordinators.groups.machine.consumer.regular_expressions import (
+    check_regular_expression,
+    matching_topics,
+    wants_refresh,
+)
+from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from executor.coordinators.groups.machine.consumer.target import (
+    MAX_SIZE_ON_THE_LOOP,
+    TargetSearch,
+    may_assign,
+    target_records,
+    target_search,
+)
+from executor.coordinators.machine.decision import NOTHING as NO_DECISION
+from executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
+
+__all__ = ["Advance"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Regex(Enum):
+    """What became of a member's regular expression."""
+
+    AS_BEFORE = auto()
+    UNRESOLVED = auto()
+    """It is another one; what it means is found out, and then the group's epoch rises."""
+    RESOLVED = auto()
+    """It is another one, or none, and it is known what that means."""
+
+
+class Advance:
+    """One decision about one group, while it is made; its records may not even be replayed yet."""
+
+    def __init__(self, surroundings: Surroundings, group: ConsumerGroup, now: Now) -> None:
+        self._surroundings = surroundings
+        self._settings = surroundings.settings
+        self.group = group
+        self._now = now
+        self.records: list[CoordinatorRecord] = []
+        self.effects: list[Beside] = []
+        self.group_epoch = group.group_epoch
+        self.subscription_changed = False
+        self._target: tuple[int, Assignment] | None = None
+
+    # ---- the member, and the group's epoch -------------------------------------------------------------
+
+    def replace(self, former: ConsumerMember, member: ConsumerMember) -> None:
+        """Give a static member's place to the one it has come back as."""
+        group_id = self.group.group_id
+        self.records += records.member_tombstones(group_id, former.member_id)
+        self.records.append(records.member_record(group_id, member))
+        target = self.group.targets.get(former.member_id, NOTHING)
+        self.records.append(records.target_assignment_record(group_id, member.member_id, target))
+        self.records.append(records.current_assignment_record(group_id, member))
+
+    def update(self, before: ConsumerMember, after: ConsumerMember) -> None:
+        """Note what the member says of itself, and let the group's epoch rise if the assignment may change.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION.
+        """
+        group = self.group
+        if after != before:
+            self.records.append(records.member_record(group.group_id, after))
+        names_changed = after.subscribed_topic_names != before.subscribed_topic_names
+        regex = self._update_regex(before, after)
+        self.subscription_changed = names_changed or regex is not _Regex.AS_BEFORE
+        bump = names_changed or regex is _Regex.RESOLVED
+        if bump or group.checked_in_epoch is None or group.group_epoch < group.checked_in_epoch:
+            self._check_metadata(before, after, bump=bump)
+
+    def _update_regex(self, before: ConsumerMember, after: ConsumerMember) -> _Regex:
+        group = self.group
+        old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
+        subscribers = dict(group.regex_subscribers)
+        brings_new = False
+        outcome = _Regex.AS_BEFORE
+        if old != new:
+            outcome = _Regex.RESOLVED if not new or new in group.resolved else _Regex.UNRESOLVED
+            if new and new not in subscribers:
+                check_regular_expression(new)
+                brings_new = True
+                outcome = _Regex.UNRESOLVED
+            if old:
+                if subscribers.get(old) == 1:
+                    self.records.append(records.regular_expression_tombstone(group.group_id, old))
+                subscribers[old] = subscribers.get(old, 1) - 1
+            if new:
+                subscribers[new] = subscribers.get(new, 0) + 1
+        subscribed = [regex for regex, count in subscribers.items() if count > 0]
+        beside = self._surroundings.beside
+        if not beside.is_running(group.group_id, RESOLUTION) and wants_refresh(
+            group,
+            subscribed,
+            brings_new=brings_new,
+            topics_created_at=self._surroundings.topics_created_at,
+            refresh_interval_ms=self._settings.keys.group_consumer_regex_refresh_interval_ms,
+            wall_ms=self._now.wall_ms,
+        ):
+            image = self._settings.image
+            self.effects.append(
+                beside.begin(
+                    group.group_id,
+                    RESOLUTION,
+                    partial(matching_topics, subscribed, image.topics.by_name.keys()),
+                    partial(self._resolved, image.end_offset, self._now.wall_ms),
+                )
+            )
+        return outcome
+
+    def _check_metadata(self, before: ConsumerMember, after: ConsumerMember, *, bump: bool) -> None:
+        group = self.group
+        old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
+        forgotten = (old,) if old and old != new and group.regex_subscribers[old] == 1 else ()
+        topics = group.subscribed_topics((before,), (after,), forgotten=forgotten)
+        metadata_hash = self._surroundings.hashes.of_group(topics, self._settings.image)
+        if bump or metadata_hash != group.metadata_hash:
+            self.group_epoch += 1
+            self.records.append(records.epoch_record(group.group_id, self.group_epoch, metadata_hash))
+        group.checked_in_epoch = self.group_epoch
+        if group.has_partition_metadata_record:
+            self.records.append(records.partition_metadata_tombstone(group.group_id))
+
+    # ---- the target assignment -------------------------------------------------------------------------
+
+    def assign(self, before: ConsumerMember, after: ConsumerMember) -> None:
+        """Find the target assignment of the group's epoch, unless there is one or it is too early."""
+        group, settings = self.group, self._settings
+        if group.assignment_epoch >= self.group_epoch:
+            return
+        interval_ms = settings.assignment_interval_ms(group.group_id)
+        if not may_assign(group, interval_ms, self._now.wall_ms):
+            return
+        assignor = group.preferred_assignor(settings.default_assignor, before, after)
+        search = target_search(group, self.group_epoch, after, settings.image.topics, ASSIGNORS[assignor])
+        by_name = settings.image.topics.by_name
+        topics = group.subscribed_topics((before,), (after,))
+        partition_count = sum(len(by_name[name].partitions) for name in topics if name in by_name)
+        if len(search.members) + partition_count > MAX_SIZE_ON_THE_LOOP:
+            beside = self._surroundings.beside
+            if not beside.is_running(group.group_id, ASSIGNMENT):
+                self.effects.append(
+                    beside.begin(group.group_id, ASSIGNMENT, search.find, partial(self._assigned, search))
+                )
+            return
+        found = search.find()
+        logger.info("group %s is assigned by %s in epoch %d", group.group_id, assignor, self.group_epoch)
+        # Of a static member that is replaced, its successor's target is in this decision's records already.
+        self.records += target_records(
+            group.group_id, search, found, search.members, search.targets, self._now.wall_ms
+        )
+        self._target = self.group_epoch, found[after.member_id]
+
+    def target(self, member: ConsumerMember) -> tuple[int, Assignment]:
+        """Return the epoch of the target assignment there is now, and the member's part in it."""
+        if self._target is not None:
+            return self._target
+        group = self.group
+        holder = group.static_member(member.instance_id)
+        member_id = member.member_id if holder is None else holder.member_id
+        return group.assignment_epoch, group.targets.get(member_id, NOTHING)
+
+    # ---- the member's step -----------------------------------------------------------------------------
+
+    def reconcile(self, member: ConsumerMember, reported: ReportedPartitions | None) -> ConsumerMember:
+        """Take the member one step towards the target assignment; return what it is then.
+
+        Raises:
+            KafkaError: FENCED_MEMBER_EPOCH, the member is in a state that this version does not know.
+        """
+        assignment_epoch, target = self.target(member)
+        if not self.subscription_changed and member.is_reconciled_to(assignment_epoch):
+            return member
+        topics = self._settings.image.topics.by_name
+        subscribed = self.group.member_topics(member)
+        updated = reconcile(
+            member,
+            assignment_epoch=assignment_epoch,
+            target=target,
+            subscribed_topic_ids={topics[name].topic_id for name in subscribed if name in topics},
+            subscription_changed=self.subscription_changed,
+            reported=reported,
+            owner=self.group.owner,
+        )
+        if updated != member:
+            self.records.append(records.current_assignment_record(self.group.group_id, updated))
+            if updated.classic is None:
+                self._surroundings.leaving.sessions.expect_revocation(self.group.group_id, updated, self._now)
+        return updated
+
+    # ---- what was found out beside the loop ------------------------------------------------------------
+
+    def _assigned(self, search: TargetSearch, found: dict[str, Assignment], now: Now) -> Decision:
+        group = self._surroundings.groups.get(self.group.group_id)
+        if not isinstance(group, ConsumerGroup) or not (
+            group.assignment_epoch < search.group_epoch <= group.group_epoch
+        ):
+            return NO_DECISION
+        logger.info("group %s is assigned in epoch %d", group.group_id, search.group_epoch)
+        return Decision(
+            target_records(group.group_id, search, found, group.members, group.targets, now.wall_ms)
+        )
+
+    def _resolved(self, version: int, wall_ms: int, found: dict[str, frozenset[str]], now: Now) -> Decision:
+        """Write down what the regular expressions mean; the group's epoch rises if that is something else."""
+        group = self._surroundings.groups.get(self.group.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return NO_DECISION
+        made: list[CoordinatorRecord] = []
+        changed = False
+        topics = group.subscribed_topics(
+            forgotten=[regex for regex in found if regex in group.regex_subscribers]
+        )
+        for regex, matching in found.items():
+            if regex in group.regex_subscribers:
+                before: Any = group.resolved.get(regex)
+                changed = changed or (frozenset() if before is None else before.topics) != matching
+                topics |= matching
+                made.append(
+                    records.regular_expression_record(group.group_id, regex, matching, version, wall_ms)
+                )
+        metadata_hash = self._surroundings.hashes.of_group(topics, self._settings.image)
+        if changed or metadata_hash != group.metadata_hash:
+            made.append(records.epoch_record(group.group_id, group.group_epoch + 1, metadata_hash))
+            group.checked_in_epoch = group.group_epoch + 1
+        return Decision(made)
+
+
+ASSIGNMENT = "the assignment"
+RESOLUTION = "the resolution of regular expressions"

@@ -1,0 +1,89 @@
+"""The consumer groups of a shard: the `Membership` of the protocol of KIP-848."""
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Final
+
+from kio.schema.consumer_group_describe.v1.response import DescribedGroup
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup
+from executor.coordinators.groups.machine.consumer.classic_members import ClassicMembers
+from executor.coordinators.groups.machine.consumer.description import described_group
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
+from executor.coordinators.groups.machine.consumer.leaving import Downgraded
+from executor.coordinators.groups.machine.consumer.replay import ConsumerReplay
+from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.outcome import Outcome
+from executor.coordinators.machine.decision import Decision, Now
+from executor.coordinators.machine.timers import Timers
+from sparklog.config.group_keys import GroupKeys
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+
+__all__ = ["ConsumerGroups"]
+
+
+class ConsumerGroups:
+    """What the consumer protocol does for the groups of a shard (`membership.Membership`)."""
+
+    group_type: Final = GroupType.CONSUMER
+
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        timers: Timers,
+        config: GroupKeys,
+        *,
+        release: Callable[[ClassicGroup, Now, Outcome], None],
+        downgraded: Downgraded,
+    ) -> None:
+        """`groups` are the shard's, of all types; the last two are the classic protocol's (`conversion`)."""
+        self._groups = groups
+        self._surroundings = Surroundings(groups, timers, config, downgraded)
+        self._replay = ConsumerReplay(groups, self._surroundings.beside.forget)
+        self.replays = self._replay.replays
+        members = ClassicMembers(self._surroundings)
+        self.join_group = members.join_group
+        self.sync_group = members.sync_group
+        self.heartbeat = members.heartbeat
+        self.leave_group = members.leave_group
+        self.consumer_group_heartbeat = Heartbeats(self._surroundings, release).heartbeat
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        """Give every member a whole session."""
+        self._surroundings.settings.image = image
+        self._surroundings.topics_created_at = image.end_offset
+        for group_id in self._replay.group_ids:
+            group = self._groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                self._surroundings.leaving.begin_sessions(group, now)
+        return ()
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        """Have groups look at their topics with the next heartbeat of one of their members."""
+        self._surroundings.settings.image = image
+        if delta.created_topics:
+            self._surroundings.topics_created_at = image.end_offset
+        self._surroundings.hashes.forget(delta.deleted_topics)
+        names = [image.topics.by_id[topic_id].name for topic_id in delta.changed_topics]
+        for name in (*names, *delta.deleted_topics.values()):
+            for group_id in self._replay.subscribers[name]:
+                group = self._groups.get(group_id)
+                if isinstance(group, ConsumerGroup):
+                    group.checked_in_epoch = None
+        return ()
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        """Ask again for what will not come, and wait again for whom it did not remove."""
+        self._surroundings.beside.abandon(decision.effects)
+        self._surroundings.leaving.append_failed(decision, now)
+        return None
+
+    def offsets_committed(self, group: Group, member_id: str, now: Now) -> None:
+        """A commit prolongs no session here: heartbeats alone do, as in Kafka."""
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Return a group as ConsumerGroupDescribe tells it."""
+        return described_group(group_id, self._groups, self._surroundings.settings)

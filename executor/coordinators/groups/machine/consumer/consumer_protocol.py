@@ -1,0 +1,124 @@
+"""What consumers of the classic protocol put into their metadata and assignments, bytes to everybody else.
+
+Both begin with an int16 version. A version that is newer than the newest known one is read as that: later
+versions only add fields at the end.
+
+Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json.
+"""
+
+from collections.abc import Collection, Mapping
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from kio.schema.consumer_protocol_assignment.v0 import data as assignment_v0
+from kio.schema.consumer_protocol_assignment.v1 import data as assignment_v1
+from kio.schema.consumer_protocol_assignment.v2 import data as assignment_v2
+from kio.schema.consumer_protocol_assignment.v3 import data as assignment_v3
+from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
+from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
+from kio.schema.consumer_protocol_subscription.v2 import data as subscription_v2
+from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
+
+from executor.coordinators.groups.machine.assignors import Assignment
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import TopicsImage
+from sparklog.wire.encoder import encode_to_bytes
+from sparklog.wire.guard import MalformedRequestError, decode_entity
+
+__all__ = [
+    "MalformedConsumerProtocolError",
+    "Subscription",
+    "read_assignment",
+    "read_subscription",
+    "write_assignment",
+]
+
+_VERSION: Final = Struct(">h")
+_ASSIGNMENTS: Final = (assignment_v0, assignment_v1, assignment_v2, assignment_v3)
+_SUBSCRIPTIONS: Final = (
+    subscription_v0.ConsumerProtocolSubscription,
+    subscription_v1.ConsumerProtocolSubscription,
+    subscription_v2.ConsumerProtocolSubscription,
+    subscription_v3.ConsumerProtocolSubscription,
+)
+
+
+class MalformedConsumerProtocolError(KafkaError):
+    """A member's metadata or assignment is none of a consumer's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.inconsistent_group_protocol, f"malformed {what} of the consumer protocol")
+
+
+class Subscription(NamedTuple):
+    """What a member subscribes to, and what it says it owns."""
+
+    topics: frozenset[str]
+    owned_partitions: Mapping[str, Collection[int]]
+    rack_id: str | None
+
+
+def read_subscription(metadata: bytes) -> Subscription:
+    """Return what a member's metadata say.
+
+    Raises:
+        MalformedConsumerProtocolError: they are none of a consumer's.
+    """
+    read = _read(metadata, _SUBSCRIPTIONS, "subscription")
+    return Subscription(
+        frozenset(read.topics),
+        {one.topic: one.partitions for one in getattr(read, "owned_partitions", ())},
+        getattr(read, "rack_id", None) or None,
+    )
+
+
+def read_assignment(assignment: bytes) -> tuple[Mapping[str, Collection[int]], bool]:
+    """Return what a member was assigned, and whether its assignor had something else to tell it.
+
+    Raises:
+        MalformedConsumerProtocolError: it is none of a consumer's.
+    """
+    entities = tuple(module.ConsumerProtocolAssignment for module in _ASSIGNMENTS)
+    read = _read(assignment, entities, "assignment")
+    return {one.topic: one.partitions for one in read.assigned_partitions}, bool(read.user_data)
+
+
+def write_assignment(assignment: Assignment, topics: TopicsImage, metadata: bytes) -> bytes:
+    """Return an assignment in the version of a member's `metadata`; topics that are gone are left out.
+
+    Raises:
+        MalformedConsumerProtocolError: the metadata are none of a consumer's.
+    """
+    version = _version(metadata, "subscription")
+    module = _ASSIGNMENTS[version]
+    partitions_of = {
+        topics.by_id[topic_id].name: tuple(sorted(partitions))
+        for topic_id, partitions in assignment.items()
+        if topic_id in topics.by_id
+    }
+    entity = module.ConsumerProtocolAssignment(
+        assigned_partitions=tuple(
+            module.TopicPartition(topic=name, partitions=partitions_of[name])
+            for name in sorted(partitions_of)
+        ),
+        user_data=None,
+    )
+    return _VERSION.pack(version) + encode_to_bytes(entity)
+
+
+def _version(data: bytes, what: str) -> int:
+    if len(data) < _VERSION.size:
+        raise MalformedConsumerProtocolError(what)
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise MalformedConsumerProtocolError(what)
+    return min(version, len(_ASSIGNMENTS) - 1)
+
+
+def _read(data: bytes, entities: tuple[type[Any], ...], what: str) -> Any:
+    entity = entities[_version(data, what)]
+    try:
+        read, _ = decode_entity(entity, data, _VERSION.size)
+    except MalformedRequestError as error:
+        raise MalformedConsumerProtocolError(what) from error
+    return read

@@ -1,0 +1,206 @@
+"""A group with members changes its protocol: to that of KIP-848 when a member joins that speaks it, and back.
+
+Back is when the last one that speaks it has gone.
+
+Nobody stops reading for it. A classic group becomes a consumer group in which all are stable at what they
+were assigned last; who joined changes that. A consumer group becomes a classic one with its target
+assignment; if that is not what members have, they are told to join again.
+
+Records alone change what a group is: the tombstones of the one, then those of the other, in one batch.
+
+Source: Kafka's ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup; KIP-848, upgrade.
+"""
+
+from collections.abc import Collection, Mapping
+from uuid import UUID
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup
+from executor.coordinators.groups.machine.classic.member import ClassicMember
+from executor.coordinators.groups.machine.classic.records import assigned_generation
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.consumer_protocol import (
+    MalformedConsumerProtocolError,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from executor.coordinators.groups.machine.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
+from executor.coordinators.groups.machine.consumer.records import group_tombstones
+from executor.coordinators.groups.machine.consumer.settings import Settings
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import TopicsImage
+from sparklog.types import TimestampMs
+
+__all__ = ["downgrade_records", "may_downgrade", "may_downgrade_replacing", "upgrade_records"]
+
+
+def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes) -> list[CoordinatorRecord]:
+    """Return what makes a consumer group of a classic one, without the tombstone of the latter.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND, it can't be one or must not; says why.
+    """
+    if not settings.migration_policy.upgrades:
+        raise _cannot_upgrade(group, "online upgrade is disabled")
+    if not group.speaks_consumer_protocol:
+        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > settings.keys.group_consumer_max_size:
+        raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+    image = settings.image
+    try:
+        members = [_upgraded(group, member, image.topics) for member in group.members.values()]
+    except MalformedConsumerProtocolError as error:
+        raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from error
+    group_id, epoch = group.group_id, group.generation
+    topics = {topic for member in members for topic in member.subscribed_topic_names}
+    return [
+        *(records.member_record(group_id, member) for member in members),
+        records.epoch_record(group_id, epoch, hashes.of_group(topics, image)),
+        *(
+            records.target_assignment_record(
+                group_id,
+                member.member_id,
+                {topic_id: frozenset(numbers) for topic_id, numbers in member.assigned_partitions.items()},
+            )
+            for member in members
+        ),
+        records.assignment_epoch_record(group_id, epoch, 0),
+        *(records.current_assignment_record(group_id, member) for member in members),
+    ]
+
+
+def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -> ConsumerMember:
+    assigned: Mapping[str, Collection[int]] = {}
+    if member.assignment:
+        assigned, says_more = read_assignment(member.assignment)
+        if says_more:
+            raise _cannot_upgrade(
+                group,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
+                "default assignor before re-attempting the upgrade",
+            )
+    # Before its first generation a group has no protocol, and a member may have come with others since.
+    metadata = dict(member.protocols).get(group.protocol_name or "", member.protocols[0][1])
+    subscription = read_subscription(metadata)
+    owned: dict[UUID, dict[int, int]] = {
+        topics.by_name[name].topic_id: dict.fromkeys(partitions, group.generation)
+        for name, partitions in assigned.items()
+        if name in topics.by_name and partitions
+    }
+    return ConsumerMember(
+        member.member_id,
+        member_epoch=group.generation,
+        previous_member_epoch=group.generation,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=subscription.topics,
+        assigned_partitions=owned,
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=member.session_timeout_ms,
+            supported_protocols=tuple(
+                ClassicProtocol(name=name, metadata=metadata) for name, metadata in member.protocols
+            ),
+        ),
+    )
+
+
+def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], settings: Settings) -> bool:
+    """Whether without these there are members, and all of them speak the classic protocol."""
+    left = len(group.members) - len(leaving)
+    return (
+        0 < left <= settings.keys.group_max_size
+        and group.all_speak_classic_except(leaving)
+        and settings.migration_policy.downgrades
+    )
+
+
+def may_downgrade_replacing(group: ConsumerGroup, replaced: ConsumerMember, settings: Settings) -> bool:
+    """Whether all members speak the classic protocol once a member that does has replaced this one."""
+    return (
+        replaced.classic is None
+        and group.all_speak_classic_except((replaced,))
+        and settings.migration_policy.downgrades
+        and len(group.members) <= settings.keys.group_max_size
+    )
+
+
+def downgrade_records(
+    group: ConsumerGroup,
+    leaving: Collection[ConsumerMember],
+    joining: ConsumerMember | None,
+    topics: TopicsImage,
+    wall_ms: TimestampMs,
+) -> list[CoordinatorRecord]:
+    """Return what makes a classic group of a consumer group without those who leave.
+
+    `joining` has taken the place of the one static member that leaves, by records before these.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are none of a consumer's.
+    """
+    staying = {
+        member.member_id: (member, member.member_id)
+        for member in group.members.values()
+        if member not in leaving
+    }
+    member_ids = list(group.members)
+    if joining is not None:
+        (replaced,) = leaving
+        member_ids[member_ids.index(replaced.member_id)] = joining.member_id
+        staying[joining.member_id] = joining, replaced.member_id
+    classic = ClassicGroup(
+        group.group_id,
+        generation=group.group_epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        state_timestamp_ms=wall_ms,
+    )
+    for member, _ in staying.values():
+        classic.add(_downgraded(member), CONSUMER_PROTOCOL_TYPE)
+    classic.protocol_name = classic.select_protocol()
+    try:
+        assignments = {
+            member_id: write_assignment(
+                group.targets.get(target_of, {}),
+                topics,
+                classic.members[member_id].metadata(classic.protocol_name),
+            )
+            for member_id, (_, target_of) in staying.items()
+        }
+    except MalformedConsumerProtocolError as error:
+        raise KafkaError(
+            ErrorCode.group_id_not_found,
+            f"Cannot downgrade the classic group {group.group_id}: {error.message}.",
+        ) from error
+    return [
+        *group_tombstones(group.group_id, member_ids, tuple(group.resolved)),
+        assigned_generation(classic, assignments),
+    ]
+
+
+def _downgraded(member: ConsumerMember) -> ClassicMember:
+    assert member.classic is not None, "only members of the classic protocol are left"
+    return ClassicMember(
+        member.member_id,
+        member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=tuple(
+            (protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols
+        ),
+    )
+
+
+def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.group_id_not_found,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
+    )

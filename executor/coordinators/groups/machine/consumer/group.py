@@ -1,0 +1,352 @@
+"""One consumer group, as its records have made it; only `replay` changes it.
+
+A group has three epochs. The group epoch rises whenever the assignment may have to change: a subscription, a
+member, or what is known of the topics. The assignment epoch is the group epoch that the target assignment was
+found for. Each member follows with its own (`member`).
+
+A partition has one owner: a member that has it, be it assigned or pending revocation. `owners` is derived of
+what the members' records say; a target that names somebody else waits until it is free.
+
+Source: Kafka's ConsumerGroup and ModernGroup.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from executor.coordinators.groups.machine.assignors import Assignment
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.commits import validate_commit
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember, OwnedPartitions
+from executor.coordinators.groups.machine.group import CommitValidation, GroupType
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.errors import ErrorCode
+from sparklog.types import Offset, TimestampMs
+
+__all__ = [
+    "CONSUMER_PROTOCOL_TYPE",
+    "ConsumerGroup",
+    "ConsumerGroupState",
+    "ResolvedRegularExpression",
+    "TopicSubscribers",
+    "member_topics",
+]
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+INITIAL_EPOCH: Final = 1
+"""Of a group that nobody has joined; the first member makes it 2."""
+
+
+class ConsumerGroupState(StrEnum):
+    """Kafka's names of the states."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The target assignment is older than the group,"""
+    RECONCILING = "Reconciling"
+    """not all members have what it says,"""
+    STABLE = "Stable"
+    """or all do."""
+
+
+class ResolvedRegularExpression(NamedTuple):
+    """The topics that a regular expression meant: in the image that ended at `version`, and when."""
+
+    topics: frozenset[str]
+    version: Offset
+    timestamp_ms: TimestampMs
+
+
+class TopicSubscribers:
+    """Which groups of a shard subscribe to which topics: whom a change of a topic concerns."""
+
+    def __init__(self) -> None:
+        self._group_ids: dict[str, set[str]] = {}
+
+    def __getitem__(self, topic: str) -> Collection[str]:
+        """Return the groups that subscribe to a topic."""
+        return self._group_ids.get(topic, ())
+
+    def add(self, topic: str, group_id: str) -> None:
+        """A group has its first subscription to a topic."""
+        self._group_ids.setdefault(topic, set()).add(group_id)
+
+    def remove(self, topic: str, group_id: str) -> None:
+        """A group has lost its last one."""
+        group_ids = self._group_ids.get(topic, set())
+        group_ids.discard(group_id)
+        if not group_ids:
+            self._group_ids.pop(topic, None)
+
+
+class ConsumerGroup:
+    """The state of one group; see the module."""
+
+    group_type: Final = GroupType.CONSUMER
+    protocol_type: Final[str | None] = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, group_id: str, subscribers: "TopicSubscribers | None" = None) -> None:
+        self.group_id = group_id
+        self._subscribers = TopicSubscribers() if subscribers is None else subscribers
+        self.group_epoch = INITIAL_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = INITIAL_EPOCH
+        self.assignment_timestamp_ms: TimestampMs = 0
+        """When the target assignment was found; 0 before the first."""
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_member_ids: dict[str, str] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.owners: dict[UUID, dict[int, str]] = {}
+        self.resolved: dict[str, ResolvedRegularExpression] = {}
+        self.regex_subscribers: Counter[str] = Counter()
+        self.topic_subscriptions: Counter[str] = Counter()
+        """By name: how many members name a topic, and how many regular expressions mean it."""
+        self.classic_member_count = 0
+        self.has_partition_metadata_record = False
+        """Whether the log has what Kafka before 4.1 wrote in place of the metadata hash."""
+        self._server_assignors: Counter[str] = Counter()
+        self._classic_protocols: Counter[str] = Counter()
+        # Volatile:
+        self.checked_in_epoch: int | None = None
+        """The group epoch that the newest metadata led to; None where they are to be looked at."""
+
+    # ---- what every group is asked (group.Group) -------------------------------------------------------
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """How far members are behind the group; looked at when somebody asks."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        reconciled = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
+        return ConsumerGroupState.STABLE if reconciled else ConsumerGroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return str(self.state)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        *,
+        is_transactional: bool,
+        api_version: int,
+    ) -> CommitValidation:
+        """Say whether this member of this epoch may commit; a stranger may while the group is empty."""
+        if generation_or_member_epoch < 0 and self.is_empty:
+            return ErrorCode.none
+        says_nothing = generation_or_member_epoch == -1 and not member_id and group_instance_id is None
+        if is_transactional and says_nothing:
+            return ErrorCode.none
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if not is_transactional and member.classic is None and api_version < 9:
+            return ErrorCode.unsupported_version
+        return validate_commit(member, generation_or_member_epoch)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Say whether this member of this epoch may read; who says neither may."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.none
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if member.member_epoch == member_epoch:
+            return ErrorCode.none
+        return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Those of topics that nobody subscribes to may always be deleted."""
+        return ErrorCode.none
+
+    def validate_delete(self) -> ErrorCode:
+        """Only an empty group may be deleted."""
+        return ErrorCode.none if self.is_empty else ErrorCode.non_empty_group
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to it, by name or by a regular expression."""
+        return topic in self.topic_subscriptions
+
+    def offset_expiration_base_ms(self, commit_timestamp_ms: TimestampMs) -> TimestampMs | None:
+        """Retention runs from the commit; what is subscribed to does not expire."""
+        return commit_timestamp_ms
+
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        """Return the records that delete the group."""
+        return records.group_tombstones(self.group_id, tuple(self.members), tuple(self.resolved))
+
+    # ---- what decisions ask ----------------------------------------------------------------------------
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """Return the member that holds an instance id."""
+        return None if instance_id is None else self.members.get(self.static_member_ids.get(instance_id, ""))
+
+    def owner(self, topic_id: UUID, partition: int) -> str | None:
+        """Return who has a partition."""
+        return self.owners.get(topic_id, {}).get(partition)
+
+    def preferred_assignor(
+        self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
+    ) -> str:
+        """Return the assignor that most members name, once `before` has become `after`."""
+        counts = Counter(self._server_assignors)
+        if before is not None and before.server_assignor is not None:
+            counts[before.server_assignor] -= 1
+        if after is not None and after.server_assignor is not None:
+            counts[after.server_assignor] += 1
+        named = sorted((-count, name) for name, count in counts.items() if count > 0)
+        return named[0][1] if named else default
+
+    def subscribed_topics(
+        self,
+        before: Iterable[ConsumerMember] = (),
+        after: Iterable[ConsumerMember] = (),
+        *,
+        forgotten: Collection[str] = (),
+    ) -> set[str]:
+        """Return all topics, once `before` have become `after` and regular expressions are forgotten."""
+        changes: Counter[str] = Counter()
+        for member in before:
+            changes.subtract(member.subscribed_topic_names)
+        for member in after:
+            changes.update(member.subscribed_topic_names)
+        for regex in forgotten:
+            if regex in self.resolved:
+                changes.subtract(self.resolved[regex].topics)
+        topics = set(self.topic_subscriptions)
+        for topic, change in changes.items():
+            if self.topic_subscriptions[topic] + change > 0:
+                topics.add(topic)
+            else:
+                topics.discard(topic)
+        return topics
+
+    def member_topics(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the topics a member subscribes to."""
+        return member_topics(member, self.resolved)
+
+    def supports_classic_protocols(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
+        """Whether a member of the classic protocol has an assignor in common with all others of its kind."""
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            self._classic_protocols[name] == self.classic_member_count for name in protocol_names
+        )
+
+    def all_speak_classic_except(self, members: Collection[ConsumerMember]) -> bool:
+        """Whether only members of the classic protocol are left without `members`."""
+        classic = sum(member.classic is not None for member in members)
+        return self.classic_member_count - classic == len(self.members) - len(members)
+
+    # ---- replaying -------------------------------------------------------------------------------------
+
+    def put_member(self, member: ConsumerMember) -> None:
+        """Take in a member, or what has become of it."""
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        if before is not None:
+            self._count(before, -1)
+        if before is None or not _owns_the_same(before, member):
+            if before is not None:
+                self._disown(before)
+            for topic_id, partition in _owned_by(member):
+                self.owners.setdefault(topic_id, {})[partition] = member.member_id
+        if member.instance_id is not None:
+            self.static_member_ids[member.instance_id] = member.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Forget a member."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            self._disown(member)
+            if member.instance_id is not None and self.static_member_ids.get(member.instance_id) == member_id:
+                del self.static_member_ids[member.instance_id]
+
+    def resolve(self, regex: str, resolved: ResolvedRegularExpression | None) -> None:
+        """Note what a regular expression means, or forget it."""
+        before = self.resolved.pop(regex, None)
+        if resolved is not None:
+            self.resolved[regex] = resolved
+            self._count_topics(resolved.topics, 1)
+        if before is not None:
+            self._count_topics(before.topics, -1)
+
+    def unsubscribe(self) -> None:
+        """The group goes: metadata of its topics are nothing to it any more."""
+        for topic in self.topic_subscriptions:
+            self._subscribers.remove(topic, self.group_id)
+
+    def _count(self, member: ConsumerMember, change: int) -> None:
+        self._count_topics(member.subscribed_topic_names, change)
+        if member.subscribed_topic_regex:
+            _add(self.regex_subscribers, (member.subscribed_topic_regex,), change)
+        if member.server_assignor is not None:
+            _add(self._server_assignors, (member.server_assignor,), change)
+        if member.classic is not None:
+            self.classic_member_count += change
+            names = [protocol.name for protocol in member.classic.supported_protocols]
+            _add(self._classic_protocols, names, change)
+
+    def _count_topics(self, topics: Iterable[str], change: int) -> None:
+        for topic in topics:
+            if change > 0 and topic not in self.topic_subscriptions:
+                self._subscribers.add(topic, self.group_id)
+            _add(self.topic_subscriptions, (topic,), change)
+            if topic not in self.topic_subscriptions:
+                self._subscribers.remove(topic, self.group_id)
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for topic_id, partition in _owned_by(member):
+            owners = self.owners.get(topic_id, {})
+            # Of a member that was replaced, its successor may have been replayed already.
+            if owners.get(partition) == member.member_id:
+                del owners[partition]
+                if not owners:
+                    del self.owners[topic_id]
+
+
+def member_topics(
+    member: ConsumerMember, resolved: Mapping[str, ResolvedRegularExpression]
+) -> frozenset[str]:
+    """Return the topics a member subscribes to; a regular expression that is not resolved means none."""
+    meant = resolved.get(member.subscribed_topic_regex)
+    if meant is None:
+        return member.subscribed_topic_names
+    return member.subscribed_topic_names | meant.topics if member.subscribed_topic_names else meant.topics
+
+
+def _owns_the_same(before: ConsumerMember, after: ConsumerMember) -> bool:
+    return (
+        before.assigned_partitions is after.assigned_partitions
+        and before.partitions_pending_revocation is after.partitions_pending_revocation
+    )
+
+
+def _owned_by(member: ConsumerMember) -> Iterator[tuple[UUID, int]]:
+    owned: OwnedPartitions
+    for owned in (member.assigned_partitions, member.partitions_pending_revocation):
+        for topic_id, partitions in owned.items():
+            for partition in partitions:
+                yield topic_id, partition
+
+
+def _add(counts: Counter[str], names: Iterable[str], change: int) -> None:
+    """Count names; what nobody has any more is not kept."""
+    for name in names:
+        count = counts[name] + change
+        if count > 0:
+            counts[name] = count
+        else:
+            counts.pop(name, None)

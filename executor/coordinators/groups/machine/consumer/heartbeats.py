@@ -1,0 +1,381 @@
+"""ConsumerGroupHeartbeat: the one request by which a member joins, reports, gets its assignment, and leaves.
+
+A member says everything when it joins and after an error, and else only what has changed; it is told its
+assignment when it said everything or when that has changed. An epoch of 0 joins, -1 leaves, and -2 says that
+a static member will be back.
+
+Errors carry Kafka's texts: they end up in users' logs.
+
+Source: KIP-848; Kafka's GroupMetadataManager.consumerGroupHeartbeat and GroupCoordinatorService.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+from kio.schema.consumer_group_heartbeat.v1.response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from executor.coordinators.groups.machine.classic.group import ClassicGroup
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.advance import Advance
+from executor.coordinators.groups.machine.consumer.conversion import upgrade_records
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.member import (
+    LEAVE_GROUP_MEMBER_EPOCH,
+    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+    NO_PARTITIONS,
+    ConsumerMember,
+    OwnedPartitions,
+)
+from executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
+from executor.coordinators.groups.machine.consumer.replay import replayed_alone
+from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from executor.coordinators.groups.machine.outcome import Outcome
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["ConsumerGroupHeartbeat", "Heartbeats", "heartbeat_error"]
+
+logger = logging.getLogger(__name__)
+
+CLIENT_GENERATED_MEMBER_ID_VERSION: Final = 1
+
+
+class ConsumerGroupHeartbeat(NamedTuple):
+    """What a member says; what it does not say is None, and as it was."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str
+    client_host: str
+    api_version: int
+    new_member_id: str
+    """For one of version 0 that has none; made outside, for machines have no randomness."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int | None = None
+    subscribed_topic_names: frozenset[str] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned_partitions: ReportedPartitions | None = None
+
+    @property
+    def says_everything(self) -> bool:
+        """Whether it is to be told its assignment in any case."""
+        return (
+            self.rebalance_timeout_ms is not None
+            and (self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None)
+            and self.owned_partitions is not None
+        )
+
+
+def heartbeat_error(error_code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    """Return a refusal."""
+    return unthrottled(
+        ConsumerGroupHeartbeatResponse,
+        error_code=error_code,
+        error_message=message,
+        member_epoch=0,
+        heartbeat_interval=timedelta(),
+    )
+
+
+class Heartbeats:
+    """Serves the members of a shard's consumer groups that speak its protocol."""
+
+    def __init__(
+        self, surroundings: Surroundings, release: Callable[[ClassicGroup, Now, Outcome], None]
+    ) -> None:
+        """`release` has all who wait in a classic group that becomes a consumer group join again."""
+        self._surroundings = surroundings
+        self._settings = surroundings.settings
+        self._leaving = surroundings.leaving
+        self._release = release
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+        """Decide about one heartbeat."""
+        try:
+            self._check(request)
+            if request.member_epoch in (LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH):
+                return self._leave(request, token, now)
+            return self._join_or_stay(request, token, now)
+        except KafkaError as error:
+            response = heartbeat_error(error.error_code, error.message)
+            return Decision(replies=(Reply(token, response),), at_once=True)
+
+    # ---- what is said must make sense ------------------------------------------------------------------
+
+    def _check(self, request: ConsumerGroupHeartbeat) -> None:
+        epoch = request.member_epoch
+        if (
+            request.api_version >= CLIENT_GENERATED_MEMBER_ID_VERSION
+            or epoch > 0
+            or epoch == LEAVE_GROUP_MEMBER_EPOCH
+        ):
+            _refuse_empty(request.member_id, "MemberId can't be empty.")
+        _refuse_empty(request.group_id, "GroupId can't be empty.")
+        _refuse_empty(request.instance_id, "InstanceId can't be empty.")
+        _refuse_empty(request.rack_id, "RackId can't be empty.")
+        if epoch == 0:
+            if request.rebalance_timeout_ms is None:
+                raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            if request.owned_partitions is None or request.owned_partitions:
+                raise _invalid("TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise _invalid(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                )
+        elif epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+            if request.instance_id is None:
+                raise _invalid("InstanceId can't be null.")
+        elif epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+            raise _invalid("MemberEpoch is invalid.")
+        assignors = self._settings.keys.group_consumer_assignors
+        if request.server_assignor is not None and request.server_assignor not in assignors:
+            raise KafkaError(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {request.server_assignor} is not supported. "
+                f"Supported assignors: {', '.join(assignors)}.",
+            )
+
+    # ---- joining, and staying --------------------------------------------------------------------------
+
+    def _join_or_stay(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+        out = Outcome()
+        group = self._find_group(request, now, out)
+        joins = request.member_epoch == 0
+        member_id = request.member_id
+        max_size = self._settings.keys.group_consumer_max_size
+        if len(group.members) >= max_size and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {max_size} members.",
+            )
+        member_id = member_id or request.new_member_id
+        advance = Advance(self._surroundings, group, now)
+        try:
+            if request.instance_id is None:
+                before = find_member(group, member_id, create=joins)
+                _check_epoch(before, request.member_epoch, request.owned_partitions)
+            else:
+                before = self._static_member(advance, request, member_id)
+            after = self._advance(advance, before, request)
+        except KafkaError:
+            self._surroundings.beside.abandon(advance.effects)
+            raise
+        timeout_ms = self._settings.session_timeout_ms(request.group_id)
+        self._leaving.sessions.prolong(request.group_id, after.member_id, timeout_ms, now)
+        tells = joins or request.says_everything or after.assigned_partitions != before.assigned_partitions
+        response = unthrottled(
+            ConsumerGroupHeartbeatResponse,
+            error_code=ErrorCode.none,
+            member_id=after.member_id,
+            member_epoch=after.member_epoch,
+            heartbeat_interval=timedelta(milliseconds=self._settings.heartbeat_interval_ms(request.group_id)),
+            assignment=_assignment(after.assigned_partitions) if tells else None,
+        )
+        out.reply(token, response)
+        return Decision((*out.records, *advance.records), out.replies, advance.effects)
+
+    def _find_group(self, request: ConsumerGroupHeartbeat, now: Now, out: Outcome) -> ConsumerGroup:
+        """Return the group, or what it will be once records are replayed that go into `out`."""
+        group_id = request.group_id
+        joins = request.member_epoch == 0
+        group = self._surroundings.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None:
+            if not joins:
+                raise KafkaError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
+            return ConsumerGroup(group_id)
+        if not joins or not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        if group.is_empty:
+            out.records.extend(group.tombstones())
+            return ConsumerGroup(group_id)
+        made = upgrade_records(group, self._settings, self._surroundings.hashes)
+        logger.info(
+            "group %s: a member of the consumer protocol joins, and the group changes to it", group_id
+        )
+        self._release(group, now, out)
+        out.records.extend((*group.tombstones(), *made))
+        self._surroundings.timers.soon(partial(self._upgraded, group_id))
+        return replayed_alone(group_id, made)
+
+    def _upgraded(self, group_id: str, now: Now) -> None:
+        """Give members that the classic protocol has waited for so far the sessions that they asked for."""
+        group = self._surroundings.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            for member in group.members.values():
+                if member.classic is not None:
+                    timeout_ms = member.classic.session_timeout_ms
+                    self._leaving.sessions.prolong(group_id, member.member_id, timeout_ms, now)
+
+    def _static_member(
+        self, advance: Advance, request: ConsumerGroupHeartbeat, member_id: str
+    ) -> ConsumerMember:
+        """Return the member of an instance id, in the place of its former self if it has come back."""
+        instance_id = request.instance_id
+        holder = advance.group.static_member(instance_id)
+        if request.member_epoch != 0:
+            holder = check_holder(holder, member_id, instance_id)
+            _check_epoch(holder, request.member_epoch, request.owned_partitions)
+            return holder
+        if holder is None:
+            return find_member(advance.group, member_id, create=True)
+        if holder.classic is None and holder.member_epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+            raise KafkaError(
+                ErrorCode.unreleased_instance_id,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                f"instance id is owned by {holder.member_id} member.",
+            )
+        member = replace(holder, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        advance.replace(holder, member)
+        return member
+
+    def _advance(
+        self, advance: Advance, before: ConsumerMember, request: ConsumerGroupHeartbeat
+    ) -> ConsumerMember:
+        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        regex = request.subscribed_topic_regex
+        after = replace(
+            before,
+            instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms is None else timeout_ms,
+            server_assignor=request.server_assignor or before.server_assignor,
+            subscribed_topic_names=before.subscribed_topic_names if names is None else names,
+            subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=None,
+        )
+        advance.update(before, after)
+        advance.assign(before, after)
+        return advance.reconcile(after, request.owned_partitions)
+
+    # ---- leaving ---------------------------------------------------------------------------------------
+
+    def _leave(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
+        group = self._surroundings.groups.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(
+                ErrorCode.group_id_not_found, f"Group {request.group_id} is not a consumer group."
+            )
+        if request.instance_id is None:
+            member = find_member(group, request.member_id)
+        else:
+            holder = group.static_member(request.instance_id)
+            member = check_holder(holder, request.member_id, request.instance_id)
+        response = unthrottled(
+            ConsumerGroupHeartbeatResponse,
+            error_code=ErrorCode.none,
+            member_id=member.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval=timedelta(),
+        )
+        if request.instance_id is not None and request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
+            logger.info("group %s: static member %s will be back", group.group_id, member.member_id)
+            made = [records.current_assignment_record(group.group_id, _away(member))]
+        else:
+            logger.info("group %s: %s leaves", group.group_id, member.member_id)
+            made = self._leaving.remove(group, (member,), now)
+        return Decision(made, (Reply(token, response),))
+
+
+def find_member(group: ConsumerGroup, member_id: str, *, create: bool = False) -> ConsumerMember:
+    """Return a member, or a new one if it may be created.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID.
+    """
+    member = group.members.get(member_id)
+    if member is not None:
+        return member
+    if not create:
+        raise KafkaError(
+            ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {group.group_id}."
+        )
+    return ConsumerMember(member_id)
+
+
+def check_holder(holder: ConsumerMember | None, member_id: str, instance_id: str | None) -> ConsumerMember:
+    """Return who holds an instance id.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, nobody does; FENCED_INSTANCE_ID, somebody else does.
+    """
+    if holder is None:
+        raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+    if holder.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.fenced_instance_id,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{holder.member_id}.",
+        )
+    return holder
+
+
+def _check_epoch(member: ConsumerMember, received_epoch: int, reported: ReportedPartitions | None) -> None:
+    """Refuse a member that is not where the coordinator has it.
+
+    One that comes with the epoch before, and owns nothing that is not its own, has not heard the last answer.
+    """
+    if received_epoch in (0, member.member_epoch):
+        return
+    what = "greater" if received_epoch > member.member_epoch else "smaller"
+    if received_epoch == member.previous_member_epoch and what == "smaller" and reported is not None:
+        owned = member.assigned_partitions
+        if all(
+            partition in owned.get(topic_id, ())
+            for topic_id, partitions in reported.items()
+            for partition in partitions
+        ):
+            return
+    raise KafkaError(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has a {what} member epoch ({received_epoch}) than the one known by the "
+        f"group coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _away(member: ConsumerMember) -> ConsumerMember:
+    """Return a static member while it is away: what it has was assigned in epoch 0, whatever its next id."""
+    return replace(
+        member,
+        member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+        partitions_pending_revocation=NO_PARTITIONS,
+        assigned_partitions={
+            topic_id: dict.fromkeys(partitions, 0)
+            for topic_id, partitions in member.assigned_partitions.items()
+        },
+    )
+
+
+def _assignment(owned: OwnedPartitions) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(owned[topic_id])))
+            for topic_id in sorted(owned)
+        )
+    )
+
+
+def _refuse_empty(value: str | None, message: str) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, message)

@@ -1,0 +1,122 @@
+"""Members go: by their own wish, because they gave no sign of life, or removed by an admin.
+
+Their records go, and the group's epoch rises, so that the next heartbeat shares what they had. If those who
+are left all speak the classic protocol, the group becomes a classic one instead (`conversion`).
+
+Source: Kafka's GroupMetadataManager.consumerGroupFenceMembers.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.conversion import downgrade_records, may_downgrade
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
+from executor.coordinators.groups.machine.consumer.sessions import Sessions
+from executor.coordinators.groups.machine.consumer.settings import Settings
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now
+from executor.coordinators.machine.timers import Timers
+from sparklog.coordinator_records.consumer_offsets import ConsumerGroupMemberMetadataKey
+from sparklog.errors import KafkaError
+
+__all__ = ["Downgraded", "Leaving"]
+
+logger = logging.getLogger(__name__)
+
+Downgraded = Callable[[str, bool, Now], Decision | None]
+"""(group id, whether to rebalance it, now): go on with a group that has become a classic one."""
+
+
+class Leaving:
+    """Removes members from the consumer groups of a shard."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        timers: Timers,
+        settings: Settings,
+        hashes: TopicHashes,
+        downgraded: Downgraded,
+    ) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._settings = settings
+        self._hashes = hashes
+        self._downgraded = downgraded
+        self.sessions = Sessions(groups, timers, self._expired)
+
+    def remove(
+        self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], now: Now
+    ) -> list[CoordinatorRecord]:
+        """Return what removes these members."""
+        if not leaving:
+            return []
+        self.sessions.end(group.group_id, [member.member_id for member in leaving])
+        if may_downgrade(group, leaving, self._settings):
+            try:
+                return self.downgrade(group, leaving, None, now, rebalance=True)
+            except KafkaError as error:
+                logger.warning("group %s stays a consumer group: %s", group.group_id, error)
+        group_id = group.group_id
+        regexes = Counter(member.subscribed_topic_regex for member in leaving)
+        forgotten = [
+            regex for regex, count in regexes.items() if regex and group.regex_subscribers[regex] == count
+        ]
+        topics = group.subscribed_topics(leaving, forgotten=forgotten)
+        metadata_hash = self._hashes.of_group(topics, self._settings.image)
+        return [
+            *(
+                tombstone
+                for member in leaving
+                for tombstone in records.member_tombstones(group_id, member.member_id)
+            ),
+            *(records.regular_expression_tombstone(group_id, regex) for regex in forgotten),
+            records.epoch_record(group_id, group.group_epoch + 1, metadata_hash),
+        ]
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[ConsumerMember],
+        joining: ConsumerMember | None,
+        now: Now,
+        *,
+        rebalance: bool,
+    ) -> list[CoordinatorRecord]:
+        """Return what makes the group a classic one; its protocol goes on when that is replayed.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, the group can't become one.
+        """
+        logger.info(
+            "group %s: all members speak the classic protocol now, and so will the group", group.group_id
+        )
+        made = downgrade_records(group, leaving, joining, self._settings.image.topics, now.wall_ms)
+        self.sessions.end(group.group_id, list(group.members))
+        self._timers.soon(partial(self._downgraded, group.group_id, rebalance))
+        return made
+
+    def append_failed(self, decision: Decision, now: Now) -> None:
+        """Wait again for whoever was removed by a decision that was not appended."""
+        for record in decision.records:
+            key = record.key
+            if isinstance(key, ConsumerGroupMemberMetadataKey) and record.value is None:
+                group = self._groups.get(key.group_id)
+                if isinstance(group, ConsumerGroup):
+                    self.begin_sessions(group, now)
+
+    def begin_sessions(self, group: ConsumerGroup, now: Now) -> None:
+        """Give every member a whole session: by a new coordinator, or after a failure of this one."""
+        timeout_ms = self._settings.session_timeout_ms(group.group_id)
+        for member in group.members.values():
+            self.sessions.prolong(group.group_id, member.member_id, timeout_ms, now)
+            self.sessions.expect_revocation(group.group_id, member, now)
+
+    def _expired(self, group: ConsumerGroup, member: ConsumerMember, why: str, now: Now) -> Decision:
+        logger.info("group %s: %s is removed, %s", group.group_id, member.member_id, why)
+        return Decision(self.remove(group, (member,), now))

@@ -1,0 +1,90 @@
+"""A member of a consumer group: what it said about itself, and what it owns. Immutable.
+
+A member's epoch says which target assignment it has been taken to. Its state says what keeps it from the
+newest one:
+
+    STABLE                  it has all of the target of its epoch
+    UNREVOKED_PARTITIONS    it is told to give partitions up, and stays in its epoch until it says it has
+    UNRELEASED_PARTITIONS   it is in the newest epoch, and waits for partitions that others still own
+
+What it owns are the assigned partitions and those pending revocation: it may still be reading the latter.
+
+Source: Kafka's ConsumerGroupMember and MemberState.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from sparklog.coordinator_records.consumer_offsets import ClassicMemberMetadata
+
+__all__ = [
+    "LEAVE_GROUP_MEMBER_EPOCH",
+    "LEAVE_GROUP_STATIC_MEMBER_EPOCH",
+    "NO_PARTITIONS",
+    "ConsumerMember",
+    "MemberState",
+    "OwnedPartitions",
+]
+
+LEAVE_GROUP_MEMBER_EPOCH: Final = -1
+"""The epoch with which a member leaves."""
+LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
+"""The epoch with which a static member goes to come back: it keeps its partitions for a session."""
+
+OwnedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""Topic id to partition to the epoch in which the member was assigned it."""
+
+NO_PARTITIONS: Final[OwnedPartitions] = MappingProxyType({})
+
+
+class MemberState(IntEnum):
+    """The numbers that records have."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+    """Written by a newer coordinator; the member has to begin anew."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "MemberState":
+        return cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member; see the module."""
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    """Empty: it has none."""
+    server_assignor: str | None = None
+    assigned_partitions: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
+    partitions_pending_revocation: OwnedPartitions = field(default_factory=lambda: NO_PARTITIONS)
+    classic: ClassicMemberMetadata | None = None
+    """Of a member that speaks the classic protocol alone."""
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has all of the target assignment of that epoch, and nothing else."""
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        """Return in which epoch it was assigned a partition that it owns; None if it does not own it."""
+        for owned in (self.assigned_partitions, self.partitions_pending_revocation):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None

@@ -1,0 +1,95 @@
+"""A hash over the topics that a group subscribes to: when it changes, the group is assigned anew (KIP-1101).
+
+Of each topic that exists go in its id, name, number of partitions and the racks of their replicas; of a
+group, its topics' hashes in the order of their names. The bytes are Kafka's, so that a group that another
+coordinator wrote is not assigned anew for nothing.
+
+Source: Kafka's Utils.computeTopicHash and computeGroupHash; hash4j's HashStream64 for how strings go in
+(UTF-16, then their length).
+"""
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from xxhash import xxh3_64_intdigest
+
+from sparklog.metadata.image import MetadataImage, TopicImage
+from sparklog.metadata.registrations import BrokerRegistration
+from sparklog.types import BrokerId
+
+__all__ = ["TopicHashes", "hash_topic"]
+
+_VERSION_OF_THE_BYTES: Final = b"\0"
+_INT: Final = Struct("<i")
+_LONG: Final = Struct("<Q")
+
+
+class TopicHashes:
+    """The hashes of topics, kept while nothing of the topic changes.
+
+    A broker that comes back in another rack counts when its partitions change the next time, as in Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._hashes: dict[UUID, tuple[TopicImage, int]] = {}
+
+    def of_group(self, topics: Iterable[str], image: MetadataImage) -> int:
+        """Return the hash of the topics that exist; 0 if none does."""
+        hashes = [
+            _LONG.pack(self._of_topic(topic, image.brokers))
+            for name in sorted(topics)
+            if (topic := image.topics.by_name.get(name)) is not None
+        ]
+        return _signed(xxh3_64_intdigest(b"".join(hashes))) if hashes else 0
+
+    def forget(self, topic_ids: Iterable[UUID]) -> None:
+        """Topics were deleted."""
+        for topic_id in topic_ids:
+            self._hashes.pop(topic_id, None)
+
+    def _of_topic(self, topic: TopicImage, brokers: Mapping[BrokerId, BrokerRegistration]) -> int:
+        kept = self._hashes.get(topic.topic_id)
+        if kept is not None and kept[0] is topic:
+            return kept[1]
+        value = hash_topic(topic, brokers)
+        self._hashes[topic.topic_id] = topic, value
+        return value
+
+
+def hash_topic(topic: TopicImage, brokers: Mapping[BrokerId, BrokerRegistration]) -> int:
+    """Return the hash of one topic, unsigned."""
+    parts = [
+        _VERSION_OF_THE_BYTES,
+        _LONG.pack(topic.topic_id.int >> 64),
+        _LONG.pack(topic.topic_id.int & (1 << 64) - 1),
+        _string(topic.name),
+        _INT.pack(len(topic.partitions)),
+    ]
+    # Partitions of a topic share few sets of replicas.
+    racks_of: dict[tuple[BrokerId, ...], bytes] = {}
+    for partition in range(len(topic.partitions)):
+        registration = topic.partitions.get(partition)
+        replicas = () if registration is None else tuple(registration.replicas)
+        if replicas not in racks_of:
+            racks_of[replicas] = _racks(replicas, brokers)
+        parts += _INT.pack(partition), racks_of[replicas]
+    return xxh3_64_intdigest(b"".join(parts))
+
+
+def _racks(replicas: tuple[BrokerId, ...], brokers: Mapping[BrokerId, BrokerRegistration]) -> bytes:
+    racks = [broker.rack for replica in replicas if (broker := brokers.get(replica)) is not None]
+    return b"".join(
+        _INT.pack(len(rack.encode("utf-16-le")) // 2) + _string(rack)
+        for rack in sorted(rack for rack in racks if rack is not None)
+    )
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode("utf-16-le")
+    return encoded + _INT.pack(len(encoded) // 2)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,101 @@
+"""Regular expressions that members subscribe by: RE2's, which takes time in proportion to what it reads.
+
+A member's first heartbeat with a new one is refused if RE2 does not understand it. What it means is found out
+beside the loop, over all topics of the image, and written down, so that all members with the same expression,
+and the next coordinator, mean the same topics. It is found out again when topics were created, and from time
+to time (`group.consumer.regex.refresh.interval.ms`); never sooner than ten seconds after the last time.
+
+RE2 is imported when the first member brings an expression: most brokers never need it.
+
+Source: KIP-848; Kafka's TopicRegexResolver and GroupMetadataManager.maybeUpdateRegularExpressions.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import Offset, TimestampMs
+
+__all__ = ["MIN_REFRESH_INTERVAL_MS", "check_regular_expression", "matching_topics", "wants_refresh"]
+
+MIN_REFRESH_INTERVAL_MS: Final = 10_000
+"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS."""
+
+
+def check_regular_expression(regex: str) -> None:
+    """Check that RE2 understands an expression.
+
+    >>> check_regular_expression("(a|b).*")
+    >>> check_regular_expression("(a")
+    Traceback (most recent call last):
+    sparklog.errors.KafkaError: INVALID_REGULAR_EXPRESSION: SubscribedTopicRegex `(a` is not a valid regular \
+expression: missing ): (a.
+
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION, it does not.
+    """
+    _compile(regex)
+
+
+def matching_topics(regexes: Iterable[str], topics: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the topics whose whole name each expression matches; of one that is none, no topic.
+
+    >>> matching_topics(["a+"], ["a", "aa", "ab"])["a+"] == {"a", "aa"}
+    True
+    """
+    names = tuple(topics)
+    matching = {}
+    for regex in regexes:
+        try:
+            pattern = _compile(regex)
+        except KafkaError:
+            # Checked when a member brought it; another coordinator's RE2 may have understood more.
+            matching[regex] = frozenset[str]()
+        else:
+            matching[regex] = frozenset(name for name in names if pattern.fullmatch(name))
+    return matching
+
+
+def wants_refresh(
+    group: ConsumerGroup,
+    subscribed: Collection[str],
+    *,
+    brings_new: bool,
+    topics_created_at: Offset,
+    refresh_interval_ms: int,
+    wall_ms: TimestampMs,
+) -> bool:
+    """Whether what `subscribed` expressions mean is to be found out now.
+
+    `topics_created_at` is the end of the image that had new topics last.
+    """
+    if not subscribed:
+        return False
+    resolved = next(iter(group.resolved.values()), None)
+    if resolved is None:
+        return True
+    if wall_ms <= resolved.timestamp_ms + MIN_REFRESH_INTERVAL_MS:
+        return False
+    return (
+        brings_new
+        or set(subscribed) != set(group.resolved)
+        or resolved.version < topics_created_at
+        or wall_ms > resolved.timestamp_ms + refresh_interval_ms
+    )
+
+
+def _compile(regex: str) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(regex, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        raise KafkaError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {shown}.",
+        ) from None

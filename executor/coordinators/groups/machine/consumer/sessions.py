@@ -1,0 +1,92 @@
+"""For how long members are waited for.
+
+    session     any sign of life; a member that gives none is removed
+    rebalance   a member that is told to give partitions up does so, or is removed: others wait for them
+    join        a member of the classic protocol is told to join again,
+    sync        and having joined asks for its assignment
+
+What runs out looks the group and the member up again: they may have gone, or not be what they were.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.machine.decision import Decision, Now
+from executor.coordinators.machine.timers import Timers
+
+__all__ = ["Expired", "Sessions"]
+
+Expired: TypeAlias = Callable[[ConsumerGroup, ConsumerMember, str, Now], Decision]
+"""(group, member, why, now): remove a member that was waited for in vain."""
+
+
+class Sessions:
+    """The time-outs of the members of a shard's consumer groups."""
+
+    def __init__(self, groups: Mapping[str, Group], timers: Timers, expired: Expired) -> None:
+        self._groups = groups
+        self._timers = timers
+        self._expired = expired
+
+    def prolong(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
+        """A member lives: wait for the next sign of it."""
+        self._schedule("session", group_id, member_id, timeout_ms, "its session expired", now)
+
+    def expect_join(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """Wait for a member that was told to join again, from the first time on that it was told."""
+        if ("join", group_id, member.member_id) not in self._timers:
+            timeout_ms = member.rebalance_timeout_ms
+            self._schedule("join", group_id, member.member_id, timeout_ms, "it did not join again", now)
+
+    def expect_sync(self, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
+        """Wait for a member that has joined."""
+        self._timers.cancel(("join", group_id, member_id))
+        self._schedule("sync", group_id, member_id, timeout_ms, "it did not ask for its assignment", now)
+
+    def synced(self, group_id: str, member_id: str) -> None:
+        """A member has asked for its assignment."""
+        self._timers.cancel(("sync", group_id, member_id))
+
+    def expect_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """Wait for a member to give up what it is told to, if it is told anything."""
+        key = "rebalance", group_id, member.member_id
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._timers.schedule(
+                key,
+                now.monotonic_ms + member.rebalance_timeout_ms,
+                partial(self._not_revoked, group_id, member.member_id, member.member_epoch),
+            )
+        else:
+            self._timers.cancel(key)
+
+    def end(self, group_id: str, member_ids: Sequence[str]) -> None:
+        """Wait for these no more."""
+        for member_id in member_ids:
+            for kind in ("session", "rebalance", "join", "sync"):
+                self._timers.cancel((kind, group_id, member_id))
+
+    def _schedule(
+        self, kind: str, group_id: str, member_id: str, timeout_ms: int, why: str, now: Now
+    ) -> None:
+        self._timers.schedule(
+            (kind, group_id, member_id),
+            now.monotonic_ms + timeout_ms,
+            partial(self._over, group_id, member_id, why),
+        )
+
+    def _over(self, group_id: str, member_id: str, why: str, now: Now) -> Decision | None:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ConsumerGroup) or member_id not in group.members:
+            return None
+        return self._expired(group, group.members[member_id], why, now)
+
+    def _not_revoked(self, group_id: str, member_id: str, member_epoch: int, now: Now) -> Decision | None:
+        group = self._groups.get(group_id)
+        member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        if not isinstance(group, ConsumerGroup) or member is None or member.member_epoch != member_epoch:
+            return None
+        return self._expired(group, member, "it did not give up its partitions in time", now)

@@ -1,0 +1,30 @@
+"""What the parts of the consumer protocol share in a shard."""
+
+from collections.abc import MutableMapping
+
+from executor.coordinators.groups.machine.consumer.beside import BesideTheLoop
+from executor.coordinators.groups.machine.consumer.leaving import Downgraded, Leaving
+from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
+from executor.coordinators.groups.machine.consumer.settings import Settings
+from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.machine.timers import Timers
+from sparklog.config.group_keys import GroupKeys
+from sparklog.types import Offset
+
+__all__ = ["Surroundings"]
+
+
+class Surroundings:
+    """The shard's groups of all types and its timers, the settings and the metadata, and who leaves."""
+
+    def __init__(
+        self, groups: MutableMapping[str, Group], timers: Timers, keys: GroupKeys, downgraded: Downgraded
+    ) -> None:
+        self.groups = groups
+        self.timers = timers
+        self.settings = Settings(keys)
+        self.hashes = TopicHashes()
+        self.beside = BesideTheLoop()
+        self.leaving = Leaving(groups, timers, self.settings, self.hashes, downgraded)
+        self.topics_created_at: Offset = 0
+        """The end of the image that had new topics last, as this shard knows."""

@@ -1,0 +1,121 @@
+"""A group's next target assignment: from its members and the topics there are, by an assignor, to records.
+
+What is captured never changes (members, images and assignments are immutable), so a big one is found by a
+thread beside the loop, while the group goes on. Its result is then put in place as it stands: who has left is
+not in it any more, who has joined since has nothing yet, and the group's epoch is higher then, so that the
+next one follows.
+
+Source: Kafka's TargetAssignmentBuilder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from executor.coordinators.groups.machine.assignors import (
+    Assignment,
+    Assignor,
+    GroupSpecification,
+    MemberSpecification,
+)
+from executor.coordinators.groups.machine.assignors.specification import NOTHING
+from executor.coordinators.groups.machine.consumer import records
+from executor.coordinators.groups.machine.consumer.group import (
+    ConsumerGroup,
+    ResolvedRegularExpression,
+    member_topics,
+)
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.machine.decision import CoordinatorRecord
+from sparklog.metadata.image import TopicsImage
+from sparklog.types import TimestampMs
+
+__all__ = ["MAX_SIZE_ON_THE_LOOP", "TargetSearch", "may_assign", "target_records", "target_search"]
+
+MAX_SIZE_ON_THE_LOOP: Final = 2_000
+"""Members and partitions together; about three milliseconds."""
+
+
+def may_assign(group: ConsumerGroup, assignment_interval_ms: int, wall_ms: TimestampMs) -> bool:
+    """Whether the last target assignment is old enough; a group's first one never waits."""
+    found_ms = group.assignment_timestamp_ms
+    return found_ms == 0 or assignment_interval_ms == 0 or wall_ms >= found_ms + assignment_interval_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSearch:
+    """What is needed to find a target assignment, as it was when somebody wanted one."""
+
+    group_epoch: int
+    members: Mapping[str, ConsumerMember]
+    targets: Mapping[str, Assignment]
+    """Of the members, and nobody else."""
+    resolved: Mapping[str, ResolvedRegularExpression]
+    topics: TopicsImage
+    assignor: Assignor
+
+    def find(self) -> dict[str, Assignment]:
+        """Return what each member shall have."""
+        # Most members of a group subscribe to the same: each subscription is looked up once.
+        topic_ids_of: dict[frozenset[str], frozenset[UUID]] = {}
+        partition_counts = {}
+        specifications = {}
+        for member_id, member in self.members.items():
+            names = member_topics(member, self.resolved)
+            topic_ids = topic_ids_of.get(names)
+            if topic_ids is None:
+                found = [self.topics.by_name[name] for name in names if name in self.topics.by_name]
+                partition_counts.update({topic.topic_id: len(topic.partitions) for topic in found})
+                topic_ids = topic_ids_of[names] = frozenset(topic.topic_id for topic in found)
+            specifications[member_id] = MemberSpecification(
+                member.instance_id, topic_ids, self.targets.get(member_id, NOTHING)
+            )
+        return self.assignor(GroupSpecification(specifications, partition_counts))
+
+
+def target_search(
+    group: ConsumerGroup,
+    group_epoch: int,
+    updated: ConsumerMember | None,
+    topics: TopicsImage,
+    assignor: Assignor,
+) -> TargetSearch:
+    """Capture the group, with one member as it will be once this decision is replayed."""
+    members = dict(group.members)
+    targets = dict(group.targets)
+    if updated is not None:
+        replaced = group.static_member(updated.instance_id)
+        if replaced is not None and replaced.member_id != updated.member_id:
+            del members[replaced.member_id]
+            targets[updated.member_id] = targets.pop(replaced.member_id, NOTHING)
+        members[updated.member_id] = updated
+    return TargetSearch(group_epoch, members, targets, dict(group.resolved), topics, assignor)
+
+
+def target_records(
+    group_id: str,
+    search: TargetSearch,
+    found: Mapping[str, Assignment],
+    members: Mapping[str, ConsumerMember],
+    targets: Mapping[str, Assignment],
+    wall_ms: TimestampMs,
+) -> list[CoordinatorRecord]:
+    """Return what makes the found assignment the group's, whose `members` and `targets` may be others by now.
+
+    A static member that has come back under another id meanwhile has what was found for its former self.
+    """
+    former_ids = {
+        member.instance_id: member_id
+        for member_id, member in search.members.items()
+        if member.instance_id is not None
+    }
+    changed = []
+    for member_id, member in members.items():
+        target = found.get(member_id)
+        if target is None:
+            target = found.get(former_ids.get(member.instance_id or "", ""), NOTHING)
+        before = targets.get(member_id)
+        if before is not target and before != target:
+            changed.append(records.target_assignment_record(group_id, member_id, target))
+    return [*changed, records.assignment_epoch_record(group_id, search.group_epoch, wall_ms)]
