@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.encoder import Chunk
@@ -19,8 +21,8 @@ from sparklog.wire.negotiation import api_versions_requests, fitting_version, us
 from sparklog.wire.versions import downgrade
 
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
-_FIRST_READ_BYTES = 1 << 20
-"""A response is received into a buffer of its size up to this, then of twice what has come, each time."""
+_COPIED_BYTES = 1 << 16
+"""Up to this size a response's records are copied out of it, which costs less than leaving them there."""
 
 
 class BlockingChannel:
@@ -136,7 +138,7 @@ class BlockingChannel:
             self.close()
             raise self._lost(f"correlation id {correlation_id} came, {expected_id} was expected")
         try:
-            _, response = decode_response(request, frame)
+            _, response = decode_response(request, frame, records_in_place=size > _COPIED_BYTES)
         except KafkaError:
             self.close()
             raise
@@ -171,21 +173,22 @@ class BlockingChannel:
         return self._socket
 
     def _read(self, size: int, deadline: float) -> memoryview:
-        """Return exactly `size` bytes, read-only; the buffer grows with what comes."""
-        buffer = bytearray(min(size, _FIRST_READ_BYTES))
+        """Return exactly `size` bytes, read-only.
+
+        Memory that nothing has come for yet is only reserved: numpy does not write zeros to it, so that a
+        size that was made up costs no more than what came.
+        """
+        buffer = np.empty(size, dtype=np.uint8).data
         received = 0
         while received < size:
-            if received == len(buffer):
-                buffer += bytes(min(len(buffer), size - received))
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            with memoryview(buffer) as view:
-                count = self._connected(left_s).recv_into(view[received:])
+            count = self._connected(left_s).recv_into(buffer[received:])
             if count == 0:
                 raise ConnectionResetError("the other side closed the connection")
             received += count
-        return memoryview(buffer).toreadonly()
+        return buffer.toreadonly()
 
 
 def _send_all(connected: socket.socket, chunks: list[Chunk]) -> None:

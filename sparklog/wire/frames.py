@@ -236,8 +236,12 @@ def request_encoder(client_id: str | None) -> Callable[[Any, int], list[Chunk]]:
     return encode
 
 
-def decode_response(request: Any, frame: bytes | memoryview) -> tuple[int, Any]:
+def decode_response(
+    request: Any, frame: bytes | memoryview, *, records_in_place: bool = False
+) -> tuple[int, Any]:
     """Return correlation id and entity of the response `frame` (without its length) to `request`.
+
+    With `records_in_place` the entity's records are views of `frame`, which is to be read-only then.
 
     An ApiVersions response that says UNSUPPORTED_VERSION is in v0, whatever was asked (KIP-511).
 
@@ -254,7 +258,7 @@ def decode_response(request: Any, frame: bytes | memoryview) -> tuple[int, Any]:
     entity_type = codec.response_type
     if _is_unsupported_version(codec, frame):
         entity_type = response_type(int(request.__api_key__), 0)
-    entity, _ = decode_entity(entity_type, frame, position)
+    entity, _ = decode_entity(entity_type, frame, position, records_in_place=records_in_place)
     return correlation_id, entity
 
 

@@ -84,11 +84,17 @@ def check_entity(
 
 
 def decode_entity(
-    entity_type: type[Any], buffer: ReadableBuffer, position: int = 0, allowance_bytes: int = UNLIMITED
+    entity_type: type[Any],
+    buffer: ReadableBuffer,
+    position: int = 0,
+    allowance_bytes: int = UNLIMITED,
+    *,
+    records_in_place: bool = False,
 ) -> tuple[Any, int]:
     """Check and read the `entity_type` at `position`; return it and the position after it.
 
-    Unknown tagged fields are ignored, as KIP-482 asks. Byte fields are copied out of `buffer`.
+    Unknown tagged fields are ignored, as KIP-482 asks. Byte fields are copied out of `buffer`, but for
+    records if `records_in_place`: these are then views of it.
 
     Raises:
         MalformedRequestError: the bytes are not such an entity.
@@ -96,8 +102,11 @@ def decode_entity(
     """
     end = walker(entity_type)(buffer, position, allowance_bytes)
     try:
-        if end < 0:
-            return in_one_go(read_in_steps(entity_type, buffer, position, exact=False))
+        if end < 0 or records_in_place:
+            exact = end >= 0
+            return in_one_go(
+                read_in_steps(entity_type, buffer, position, exact=exact, records_in_place=records_in_place)
+            )
         entity, size = native_reader(entity_type)(buffer, position)
     except DECODE_ERRORS as error:
         raise MalformedRequestError(f"{entity_layout(entity_type).name} at {position}: {error}") from error

@@ -7,7 +7,7 @@ has walked over the bytes before, and knows both; it has checked nulls and lengt
 
 from collections.abc import Callable, Generator
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kio.serial import entity_reader, readers
 
@@ -35,16 +35,34 @@ _FIXED_READERS: dict[str, _Reader] = {
 
 
 def read_in_steps(
-    entity_type: type[Any], buffer: bytes | memoryview, position: int, *, exact: bool
+    entity_type: type[Any],
+    buffer: bytes | memoryview,
+    position: int,
+    *,
+    exact: bool,
+    records_in_place: bool = False,
 ) -> Generator[None, None, tuple[Any, int]]:
     """Return the entity at `position`, and the position after it; yield after each item of an array.
 
     `exact` says that it has no tagged fields that its type does not know; otherwise they are left out.
+    With `records_in_place` records stay where they are: the entity has views of `buffer`, a memoryview.
     """
+    how = _How(exact, records_in_place)
+    return (yield from _read_entity(entity_type, buffer, position, how))
+
+
+class _How(NamedTuple):
+    exact: bool
+    records_in_place: bool
+
+
+def _read_entity(
+    entity_type: type[Any], buffer: bytes | memoryview, position: int, how: _How
+) -> Generator[None, None, tuple[Any, int]]:
     layout = entity_layout(entity_type)
     values: dict[str, Any] = {}
     for field in layout.fields:
-        values[field.name], position = yield from _read_field(layout, field, buffer, position, exact)
+        values[field.name], position = yield from _read_field(layout, field, buffer, position, how)
     if layout.flexible:
         known = {field.tag: field for field in layout.tagged_fields}
         values |= {field.name: default_value(field) for field in layout.tagged_fields}
@@ -54,7 +72,7 @@ def read_in_steps(
             size_bytes, position = _read_varint(buffer, position)
             if tag in known:
                 field = known[tag]
-                values[field.name], _ = yield from _read_field(layout, field, buffer, position, exact)
+                values[field.name], _ = yield from _read_field(layout, field, buffer, position, how)
             position += size_bytes
             yield
     return entity_type(**values), position
@@ -81,7 +99,7 @@ def _read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _read_field(
-    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, exact: bool
+    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, how: _How
 ) -> Generator[None, None, tuple[Any, int]]:
     if not field.is_array:
         if field.entity_type is not None and field.nullable:
@@ -89,7 +107,7 @@ def _read_field(
             position += size
             if marker < 0:
                 return None, position
-        return (yield from _read_item(layout, field, buffer, position, exact))
+        return (yield from _read_item(layout, field, buffer, position, how))
     if layout.flexible:
         count, position = _read_varint(buffer, position)
         count -= 1
@@ -100,25 +118,41 @@ def _read_field(
         return None, position
     items = []
     for _ in range(count):
-        item, position = yield from _read_item(layout, field, buffer, position, exact)
+        item, position = yield from _read_item(layout, field, buffer, position, how)
         items.append(item)
         yield
     return tuple(items), position
 
 
 def _read_item(
-    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, exact: bool
+    layout: EntityLayout, field: FieldLayout, buffer: bytes | memoryview, position: int, how: _How
 ) -> Generator[None, None, tuple[Any, int]]:
     if field.entity_type is None:
         assert field.kafka_type is not None
         nullable = field.nullable and not field.is_array
+        if how.records_in_place and field.kafka_type == "records":
+            return _records_in_place(buffer, position, layout.flexible)
         reader = _value_reader(field.kafka_type, layout.flexible and not field.legacy_string, nullable)
-    elif exact and not _has_arrays(field.entity_type):
+    elif how.exact and not _has_arrays(field.entity_type):
         reader = native_reader(field.entity_type)
     else:
-        return (yield from read_in_steps(field.entity_type, buffer, position, exact=exact))
+        return (yield from _read_entity(field.entity_type, buffer, position, how))
     value, size = reader(buffer, position)
     return value, position + size
+
+
+def _records_in_place(
+    buffer: bytes | memoryview, position: int, compact: bool
+) -> tuple[memoryview | bytes | None, int]:
+    if compact:
+        length, position = _read_varint(buffer, position)
+        length -= 1
+    else:
+        length, size = readers.read_int32(buffer, position)
+        position += size
+    if length < 0:
+        return None, position
+    return buffer[position : position + length], position + length
 
 
 @cache

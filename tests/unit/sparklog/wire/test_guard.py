@@ -49,6 +49,8 @@ def test_guard_of_every_entity_ends_where_its_bytes_end(api_key: ApiKey) -> None
             encoded = encode_to_bytes(entity)
             assert check_entity(entity_type, encoded) == len(encoded)
             assert decode_entity(entity_type, b"before" + encoded, 6) == (entity, 6 + len(encoded))
+            in_place = memoryview(b"before" + encoded)
+            assert decode_entity(entity_type, in_place, 6, records_in_place=True) == (entity, len(in_place))
             steps = decode_entity_in_steps(entity_type, b"before" + encoded, 6, 1 << 30)
             assert in_one_go(steps) == (entity, 6 + len(encoded))
 
