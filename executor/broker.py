@@ -93,7 +93,7 @@ class Broker:
         node_id, config, life, host = self.node_id, self.config, self.life, self.host_name
         budget = DescriptorBudget.of_process()
         await asyncio.to_thread(directories.check_descriptors, budget.limit)
-        senders = Senders(link, node_id, life.broker_epoch, config.request_timeout_ms)
+        senders = Senders(link, node_id, life.broker_epoch, config)
         closing.push_async_callback(senders.close)
         suspicions = BrokerSuspicions(asyncio.get_running_loop())
         replicas = Replicas(

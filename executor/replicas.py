@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from executor.control.broker_connections import BrokerConnections
+from executor.coordinators.coordinators import Coordinators
 from executor.fetching.fetchers import Fetchers
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
@@ -116,12 +117,14 @@ class Replicas:
             self._fetchers.add,
             self.executor,
         )
+        self.coordinators = Coordinators(config, self.executor, self.lease.obey)
         counts = PartitionCounts()
         self.listeners: list[RoleListener[Replica]] = [
             self._fetchers,
             self._isr_checks,
             self._producer_loads,
             counts,
+            *self.coordinators.runtimes,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
         self.transaction_verifier = TransactionVerifier(
@@ -162,6 +165,7 @@ class Replicas:
             self._roles,
             self._upkeep,
             self._fetchers,
+            self.coordinators,
         )
         """Whoever is to be told of metadata, in this order."""
 
@@ -194,6 +198,7 @@ class Replicas:
         await self._fetchers.stop()
         await self._isr_checks.stop()
         await self._roles.stop()
+        await self.coordinators.stop()
         for replica in self.table:
             replica.stop()
         self.delayed.expire_all()

@@ -23,7 +23,7 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
-from sparklog.answers.find_coordinator import handle_find_coordinator
+from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
@@ -77,7 +77,9 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
         ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.senders.producer_id_blocks).handle,
-        ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+        ApiKey.FIND_COORDINATOR: lambda request: find_coordinator(
+            request, services.image(), request.listener_name, services.senders.topic_creation.create
+        ),
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: services.monitoring.telemetry.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),
@@ -122,7 +124,12 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(table, executor).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(table).handle,
         ApiKey.DELETE_RECORDS: delete_records.handle,
-        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersHandler(table, delayed, config.request_timeout_ms).handle,
+        ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersHandler(
+            table,
+            delayed,
+            config.request_timeout_ms,
+            complete_group_transaction=replicas.coordinators.groups.complete_transaction,
+        ).handle,
         ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(table).handle,
     }
     apis = {

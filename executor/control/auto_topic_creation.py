@@ -1,4 +1,4 @@
-"""Asks the controller for the topics whose metadata clients have asked for; see `AutoCreatedTopics`."""
+"""Asks the controller for the topics that clients have asked for; see `AutoCreatedTopics`."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
 from executor.control.controller_link import ControllerLink
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = ["AutoTopicCreation"]
@@ -21,10 +22,10 @@ logger = logging.getLogger(__name__)
 class AutoTopicCreation:
     """The requests for topics of one broker; belongs to its event loop."""
 
-    def __init__(self, link: ControllerLink, timeout_ms: int) -> None:
+    def __init__(self, link: ControllerLink, config: BrokerConfig) -> None:
         self._link = link
-        self._timeout_ms = timeout_ms
-        self._topics = AutoCreatedTopics(MAX_TOPICS_UNDER_WAY, timeout_ms)
+        self._timeout_ms = config.request_timeout_ms
+        self._topics = AutoCreatedTopics(MAX_TOPICS_UNDER_WAY, config)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def create(self, names: Iterable[str]) -> None:

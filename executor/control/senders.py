@@ -17,6 +17,7 @@ from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
+from sparklog.config import BrokerConfig
 from sparklog.types import BrokerEpoch, BrokerId
 
 __all__ = ["Senders"]
@@ -30,9 +31,9 @@ class Senders:
         link: ControllerLink,
         broker_id: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch | None],
-        request_timeout_ms: int,
+        config: BrokerConfig,
     ) -> None:
-        """Send the broker's own requests over `link`; a client waits for `request_timeout_ms` at most."""
+        """Send the broker's own requests over `link`; a client waits for request.timeout.ms at most."""
         self._for_clients = ControllerLink(
             link.host, link.port, f"broker-{broker_id}-forwarding", name="controller, for clients,"
         )
@@ -40,8 +41,8 @@ class Senders:
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)
         self.producer_id_blocks = ProducerIdBlocks(requests)
-        self.topic_creation = AutoTopicCreation(self._for_clients, request_timeout_ms)
-        self.forwarder = Forwarder(self._for_clients, request_timeout_ms)
+        self.topic_creation = AutoTopicCreation(self._for_clients, config)
+        self.forwarder = Forwarder(self._for_clients, config.request_timeout_ms)
 
     async def run(self) -> None:
         """Keep the connection for clients' requests up; ends only by cancellation."""

@@ -14,7 +14,6 @@ from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
 
 from executor.control.broker_connections import BrokerConnections
 from executor.control.single_flight import SingleFlight
-from executor.coordinators.machine.partition_for import partition_for
 from executor.verification.machine.waiting_additions import (
     Addition,
     TransactionOperation,
@@ -23,6 +22,7 @@ from executor.verification.machine.waiting_additions import (
 )
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 

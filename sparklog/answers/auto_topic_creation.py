@@ -1,4 +1,5 @@
-"""Topics that are created because clients asked for their metadata (auto.create.topics.enable).
+"""Topics that are created because clients asked: for their metadata (auto.create.topics.enable), or for a
+coordinator, whose own topic it is then.
 
 A client is answered at once that the topic is unknown, and asks again; the topic is asked for once, however
 many clients ask meanwhile. Brokers ask the controller, and the controller, asked itself, does likewise.
@@ -12,6 +13,9 @@ from typing import Final
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
+from sparklog.answers.internal_topics import creatable_internal_topic
+from sparklog.config import BrokerConfig
+
 __all__ = ["AutoCreatedTopics"]
 
 _UNSPECIFIED: Final = -1
@@ -21,10 +25,11 @@ _UNSPECIFIED: Final = -1
 class AutoCreatedTopics:
     """The topics that have been asked for and are not known to be there. Pure."""
 
-    def __init__(self, max_under_way: int, timeout_ms: int) -> None:
+    def __init__(self, max_under_way: int, config: BrokerConfig) -> None:
         """A client that asks for more than `max_under_way` is served no faster than topics are created."""
         self._max_under_way = max_under_way
-        self._timeout = timedelta(milliseconds=timeout_ms)
+        self._config = config
+        self._timeout = timedelta(milliseconds=config.request_timeout_ms)
         self._under_way: set[str] = set()
 
     def request_for(self, names: Iterable[str]) -> CreateTopicsRequest | None:
@@ -39,7 +44,8 @@ class AutoCreatedTopics:
         self._under_way.update(new)
         return CreateTopicsRequest(
             topics=tuple(
-                CreatableTopic(
+                creatable_internal_topic(name, self._config)
+                or CreatableTopic(
                     name=name,
                     num_partitions=_UNSPECIFIED,
                     replication_factor=_UNSPECIFIED,

@@ -1,11 +1,12 @@
-"""FindCoordinator: this release has no group and no transaction coordinator, and says so.
+"""FindCoordinator: the broker that leads the partition of an internal topic to which an id belongs.
 
-A group gets COORDINATOR_NOT_AVAILABLE, as from a Kafka cluster whose coordinator is not up: consumers
-that were assigned their partitions go on without committing. A transactional id gets
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED: the retriable code would have `init_transactions` try in silence
-until its time is up, this one fails it at once. The message of version 4 and later says why.
+Where the topic does not exist yet, whoever is asked has it made, and the client asks again. There is no
+coordinator of share groups, and that is said as a broker without them says it.
+
+Source: Kafka's KafkaApis.getCoordinator.
 """
 
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
@@ -14,14 +15,22 @@ from kio.schema.find_coordinator.v6 import FindCoordinatorResponse
 from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.errors import ErrorCode
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["handle_find_coordinator"]
+__all__ = ["find_coordinator"]
 
 FIRST_BATCHED_VERSION: Final = 4
-FIRST_SHARE_VERSION: Final = 6
 NO_BROKER: Final = -1
+
+_MESSAGES: Final = {
+    ErrorCode.none: None,
+    ErrorCode.coordinator_not_available: "The coordinator is not available.",
+    ErrorCode.invalid_request: "There is no coordinator of this type in this version.",
+}
 
 
 class CoordinatorType(IntEnum):
@@ -32,47 +41,71 @@ class CoordinatorType(IntEnum):
     SHARE = 2
 
 
-def handle_find_coordinator(request: Request) -> Response | Steps:
-    """Answer that there is no coordinator, for each key asked for."""
+_TOPICS: Final = {
+    CoordinatorType.GROUP: CONSUMER_OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+}
+
+
+def find_coordinator(
+    request: Request,
+    image: MetadataImage,
+    listener_name: str,
+    create_topics: Callable[[Iterable[str]], None],
+) -> Steps:
+    """Answer with the coordinator of each key, as it is reached by that listener.
+
+    `create_topics` has a coordinator's topic made.
+    """
     body: Any = request.body
-    if request.api_version >= FIRST_BATCHED_VERSION:
-        return _refused_keys(body, *_refusal(body.key_type, request.api_version))
     # Version 0 knows groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
-    error_code, message = _refusal(key_type, request.api_version)
-    return unthrottled(
-        SingleFindCoordinatorResponse,
-        error_code=error_code,
-        error_message=message,
-        node_id=NO_BROKER,
-        host="",
-        port=-1,
-    )
-
-
-def _refused_keys(body: Any, error_code: ErrorCode, message: str) -> Steps:
+    topic = _TOPICS.get(key_type)
+    if topic is not None and topic not in image.topics.by_name:
+        create_topics((topic,))
+    if request.api_version < FIRST_BATCHED_VERSION:
+        found = _coordinator(body.key, topic, image, listener_name)
+        return unthrottled(
+            SingleFindCoordinatorResponse,
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
     coordinators = []
     for key in body.coordinator_keys:
         yield
-        coordinators.append(
-            Coordinator(
-                key=key, node_id=NO_BROKER, host="", port=-1, error_code=error_code, error_message=message
-            )
-        )
+        coordinators.append(_coordinator(key, topic, image, listener_name))
     return unthrottled(FindCoordinatorResponse, coordinators=tuple(coordinators))
 
 
-def _refusal(key_type: int, api_version: int) -> tuple[ErrorCode, str]:
-    if key_type == CoordinatorType.GROUP:
-        return (
-            ErrorCode.coordinator_not_available,
-            "this cluster has no group coordinator: assign partitions instead of subscribing",
-        )
-    if key_type == CoordinatorType.TRANSACTION:
-        return (
-            ErrorCode.transactional_id_authorization_failed,
-            "this cluster has no transaction coordinator: produce without transactional.id",
-        )
-    if key_type == CoordinatorType.SHARE and api_version >= FIRST_SHARE_VERSION:
-        return ErrorCode.coordinator_not_available, "this cluster has no share coordinator"
-    return ErrorCode.invalid_request, f"coordinator type {key_type} does not exist in version {api_version}"
+def _coordinator(key: str, topic: str | None, image: MetadataImage, listener_name: str) -> Coordinator:
+    if topic is None:
+        return _nobody(key, ErrorCode.invalid_request)
+    known = image.topics.by_name.get(topic)
+    if known is not None:
+        leader = known.partitions[partition_for(key, len(known.partitions))].leader
+        broker = None if leader is None else image.brokers.get(leader)
+        endpoint = None if broker is None or broker.fenced else broker.endpoint(listener_name)
+        if leader is not None and endpoint is not None:
+            return Coordinator(
+                key=key,
+                node_id=leader,
+                host=endpoint.host,
+                port=endpoint.port,
+                error_code=ErrorCode.none,
+                error_message=None,
+            )
+    return _nobody(key, ErrorCode.coordinator_not_available)
+
+
+def _nobody(key: str, error_code: ErrorCode) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=NO_BROKER,
+        host="",
+        port=-1,
+        error_code=error_code,
+        error_message=_MESSAGES[error_code],
+    )

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from sparklog.config.cleaner_keys import CleanerKeys
 from sparklog.config.controller_keys import ControllerKeys
+from sparklog.config.coordinator_keys import CoordinatorKeys
 from sparklog.config.definition import (
     ConfigError,
     ConfigKey,
@@ -33,11 +34,23 @@ from sparklog.config.replication_keys import ReplicationKeys
 from sparklog.types import BrokerId
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
+_BOUND_BY_RACKS: Final = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(
-    ListenerKeys, ReplicationKeys, ControllerKeys, LogDefaults, CleanerKeys, QuotaKeys, GroupKeys
+    ListenerKeys,
+    ReplicationKeys,
+    ControllerKeys,
+    LogDefaults,
+    CleanerKeys,
+    QuotaKeys,
+    CoordinatorKeys,
+    GroupKeys,
 ):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
@@ -145,7 +158,7 @@ class BrokerConfig(
     def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
         """Return the configuration with the values given under Kafka's keys.
 
-        With `racks`, the number of racks bounds the replication factor that is taken if none is given.
+        With `racks`, the number of racks bounds the replication factors that are taken if none is given.
 
         Raises:
             ConfigError: an unknown key, one the cluster assigns, a malformed value, or values that contradict
@@ -153,7 +166,8 @@ class BrokerConfig(
         """
         raw = dict(mapping)
         if racks is not None:
-            raw.setdefault("default.replication.factor", str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
+            for name in _BOUND_BY_RACKS:
+                raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
         values: dict[str, Any] = {}
         for name, text in raw.items():
             key = find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")

@@ -31,7 +31,7 @@ class ChangeHandlers:
         self._config = config
         self._controller = controller
         self._commit_queue = commit_queue
-        self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config.request_timeout_ms)
+        self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config)
         self._mutations = token_quotas(CONTROLLER_MUTATION_RATE, config.controller_quota_windows)
         self._known_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 

@@ -14,6 +14,7 @@ from sparklog.answers.describe_topic_partitions import (
     describe_topic_partitions_response,
     refuse_topic_partitions,
 )
+from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.answers.list_reassignments import list_reassignments_response
 from sparklog.answers.metadata import metadata_response, topics_to_create
@@ -76,6 +77,10 @@ class QueryHandlers:
     async def _metadata_later(self, request: Request) -> Steps:
         await self._until_any_live()
         return self.metadata(request)
+
+    def coordinator(self, request: Request) -> Steps:
+        """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
+        return find_coordinator(request, self._image(), self._listener_name, self._create_topics)
 
     def cluster(self, request: Request) -> Response:
         """Answer DescribeCluster."""

@@ -20,7 +20,6 @@ from driver.controller.machine.controller import Controller
 from driver.controller.metadata_fetches import MetadataFetches
 from driver.controller.quorum.machine.leader import QuorumLeader
 from driver.monitoring.telemetry_intake import Push
-from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
@@ -127,7 +126,7 @@ def controller_handlers(
         ).handle,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.direct.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: telemetry.direct.push,
-        ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+        ApiKey.FIND_COORDINATOR: queries.coordinator,
     }
 
 

@@ -21,6 +21,7 @@ from driver.controller.machine.cluster_state import ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.mutation_quota import MutationQuota
 from driver.controller.machine.placement import Load, place, validate_manual_assignment
+from sparklog.answers.internal_topics import is_as_its_owner_makes_it
 from sparklog.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.config.topic import TOPIC_SYNONYMS
 from sparklog.errors import ErrorCode, KafkaError
@@ -75,7 +76,7 @@ def create_topics(
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
-            _check_name(cluster, topic.name, collisions)
+            _check_name(cluster, topic, collisions)
             config = _config(cluster, topic)
             partitions = _partitions(cluster, topic, load)
             quota.spend(len(partitions))
@@ -144,9 +145,10 @@ def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
     return bound
 
 
-def _check_name(cluster: ClusterState, name: str, collisions: Mapping[str, str]) -> None:
+def _check_name(cluster: ClusterState, topic: CreatableTopic, collisions: Mapping[str, str]) -> None:
+    name = topic.name
     check_topic_name(name)
-    if is_made_by_the_cluster(name):
+    if is_made_by_the_cluster(name) and not is_as_its_owner_makes_it(topic):
         raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
     if name in cluster.image.topics.by_name:
         raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")

@@ -77,6 +77,8 @@ class Decision(NamedTuple):
     """Carried out when the replies are told: `Beside`, and what the runtime's owner knows to carry out."""
     producer: ProducerStamp | None = None
     """Append as a transactional batch of this producer; its `end_transaction` comes later."""
+    verification: Any = None
+    """With a producer: what came with the event, and lets the log begin the transaction (KIP-890)."""
     at_once: bool = False
     """Whether replies and effects rest on nothing uncommitted; only without records."""
 

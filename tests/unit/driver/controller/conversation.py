@@ -22,6 +22,7 @@ from driver.controller.machine.controller import PARTITIONS_PER_DECISION, Contro
 from driver.controller.machine.decision import Decision
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
+from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.metadata.schemas import MetadataRecord
 
@@ -58,11 +59,9 @@ def registration(
         cluster_id=cluster_id,
         incarnation_id=UUID(int=broker_id * 100 + incarnation),
         listeners=(Listener(name="PLAINTEXT", host="127.0.0.1", port=port, security_protocol=0),),
-        features=(
-            Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
-            Feature(
-                name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
-            ),
+        features=tuple(
+            Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
         ),
         rack=f"rack-{broker_id}" if rack is None else rack,
         log_dirs=(directory_of(broker_id),) if directories is None else directories,

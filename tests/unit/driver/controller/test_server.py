@@ -40,6 +40,7 @@ from sparklog.metadata.features import NEW_CLUSTER_FEATURES
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.metadata_log.machine.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -542,15 +543,27 @@ def test_init_producer_id_is_offered_in_kafkas_versions(server: ControllerServer
         assert channel.negotiate()[ApiKey.INIT_PRODUCER_ID] == (0, 5)
 
 
-def test_find_coordinator_says_that_there_is_none(server: ControllerServer) -> None:
-    """A client that bootstraps from the controller must learn it here as from a broker."""
+def test_find_coordinator_at_the_controller_makes_its_topic_and_names_its_leader(
+    server: ControllerServer,
+) -> None:
+    """A client that bootstraps from the controller finds its coordinator as it would at a broker."""
     with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        request = NewestFindCoordinatorRequest(key_type=0, coordinator_keys=("g",))
+        (found,) = channel.request(request).coordinators
+        assert (found.error_code, found.node_id) == (ErrorCode.coordinator_not_available, -1)
+        wait_for(lambda: CONSUMER_OFFSETS_TOPIC in server.image.topics.by_name)
+        (found,) = channel.request(request).coordinators
+        assert (found.error_code, found.node_id, found.port) == (ErrorCode.none, 0, port_of(server))
         oldest = channel.request(FindCoordinatorRequest(key="g"))
-        newest = channel.request(NewestFindCoordinatorRequest(key_type=1, coordinator_keys=("t",)))
-    assert (oldest.error_code, oldest.node_id) == (ErrorCode.coordinator_not_available, -1)
-    assert [(found.key, found.error_code, found.node_id) for found in newest.coordinators] == [
-        ("t", ErrorCode.transactional_id_authorization_failed, -1)
-    ]
+        assert (oldest.error_code, oldest.node_id) == (ErrorCode.none, 0)
+    image = server.image
+    assert len(image.topics.by_name[CONSUMER_OFFSETS_TOPIC].partitions) == 50
+    assert image.topic_configs(CONSUMER_OFFSETS_TOPIC) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
 
 
 def test_admin_client_manages_topics_at_the_controller(server: ControllerServer) -> None:

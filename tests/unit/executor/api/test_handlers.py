@@ -1,4 +1,4 @@
-"""Answers a broker gives by itself: no coordinators, and a controller that cannot be reached."""
+"""Answers a broker gives by itself: no transactions, and a controller that cannot be reached."""
 
 import asyncio
 from datetime import timedelta
@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
-from kio.schema.find_coordinator.v0.request import FindCoordinatorRequest as FindCoordinatorV0
-from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest as FindCoordinatorV2
-from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindCoordinatorV6
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 
 from executor.api.admin import AdminHandlers, refuse_forwarded
@@ -18,7 +15,6 @@ from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
 from executor.control.producer_id_blocks import ProducerIdBlocks
-from sparklog.answers.find_coordinator import handle_find_coordinator
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
@@ -42,35 +38,6 @@ def ask(api_key: ApiKey, handler: Handler, request: Any, refuse: Refusal | None 
             await listener.close()
 
     return asyncio.run(exchange())
-
-
-@pytest.mark.parametrize(
-    ("key_type", "error_code"),
-    [
-        (0, ErrorCode.coordinator_not_available),
-        (1, ErrorCode.transactional_id_authorization_failed),
-        (2, ErrorCode.coordinator_not_available),
-        (9, ErrorCode.invalid_request),
-    ],
-)
-def test_find_coordinator_newest_answers_each_key_with_why(key_type: int, error_code: ErrorCode) -> None:
-    """A client shows its user the message."""
-    request = FindCoordinatorV6(key_type=key_type, coordinator_keys=("a", "b"))
-    response = ask(ApiKey.FIND_COORDINATOR, handle_find_coordinator, request)
-    assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [
-        ("a", error_code, -1),
-        ("b", error_code, -1),
-    ]
-    assert all(coordinator.error_message for coordinator in response.coordinators)
-
-
-def test_find_coordinator_of_old_versions_keeps_their_shape() -> None:
-    """Before version 4 there is one key and the error stands at the top."""
-    response = ask(ApiKey.FIND_COORDINATOR, handle_find_coordinator, FindCoordinatorV0(key="g"))
-    assert (response.error_code, response.node_id) == (ErrorCode.coordinator_not_available, -1)
-    request = FindCoordinatorV2(key="t", key_type=1)
-    response = ask(ApiKey.FIND_COORDINATOR, handle_find_coordinator, request)
-    assert response.error_code is ErrorCode.transactional_id_authorization_failed
 
 
 @pytest.mark.parametrize(

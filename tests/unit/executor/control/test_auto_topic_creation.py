@@ -7,6 +7,7 @@ from typing import Any
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
 from executor.control.auto_topic_creation import AutoTopicCreation
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
@@ -42,7 +43,7 @@ def test_auto_topic_creation_asks_once_however_often_it_is_asked() -> None:
             return deferred
 
         async with linked_controller({ApiKey.CREATE_TOPICS: create}) as (_, link):
-            creation = AutoTopicCreation(link, 5_000)
+            creation = AutoTopicCreation(link, BrokerConfig())
             creation.create(["a", "b", "a"])
             creation.create(["a"])
             creation.create(["b", "c"])

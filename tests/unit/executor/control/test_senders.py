@@ -9,6 +9,7 @@ import pytest
 from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 
 from executor.control.senders import Senders
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
@@ -39,7 +40,7 @@ def test_heartbeat_is_answered_while_what_a_client_asked_for_is_under_way(asked:
             return Deferred()
 
         async with linked_controller({asked: hold, ApiKey.BROKER_HEARTBEAT: beaten}) as (_, link):
-            senders = Senders(link, 1, lambda: 5, 30_000)
+            senders = Senders(link, 1, lambda: 5, BrokerConfig())
             tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(senders.run())]
             if asked == ApiKey.CREATE_TOPICS:
                 senders.topic_creation.create(["t"])

@@ -3,6 +3,7 @@
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
+from sparklog.config import BrokerConfig
 
 
 def names_in(request: CreateTopicsRequest | None) -> list[str]:
@@ -11,7 +12,7 @@ def names_in(request: CreateTopicsRequest | None) -> list[str]:
 
 def test_auto_created_topics_under_way_are_not_asked_for_again() -> None:
     """Every client of a new topic asks for it, several times a second."""
-    topics = AutoCreatedTopics(10, timeout_ms=1_000)
+    topics = AutoCreatedTopics(10, BrokerConfig())
     first = topics.request_for(["a", "b", "a"])
     assert first is not None
     assert names_in(first) == ["a", "b"]
@@ -22,7 +23,7 @@ def test_auto_created_topics_under_way_are_not_asked_for_again() -> None:
 
 def test_auto_created_topics_are_bounded_until_answers_come() -> None:
     """A client that invents names must not fill the memory of whoever it asks."""
-    topics = AutoCreatedTopics(2, timeout_ms=1_000)
+    topics = AutoCreatedTopics(2, BrokerConfig())
     first = topics.request_for(["a", "b", "c"])
     assert first is not None
     assert names_in(first) == ["a", "b"]

@@ -31,20 +31,23 @@ def test_registration_first_is_fenced_with_offset_as_epoch() -> None:
         RegisterBrokerRecord(
             broker_id=0,
             incarnation_id=UUID(int=1),
-            broker_epoch=3,
+            broker_epoch=5,
             end_points=(BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092, security_protocol=0),),
-            features=(
-                BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30),
-                BrokerFeature(
-                    name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1
-                ),
+            features=tuple(
+                BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in (
+                    ("metadata.version", (30, 30)),
+                    ("eligible.leader.replicas.version", (0, 1)),
+                    ("group.version", (0, 1)),
+                    ("transaction.version", (0, 2)),
+                )
             ),
             rack="rack-0",
             fenced=True,
             log_dirs=(directory_of(0),),
         )
     ]
-    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 3)
+    assert (decision.reply.error_code, decision.reply.broker_epoch) == (ErrorCode.none, 5)
 
 
 def test_registration_other_cluster_is_refused() -> None:

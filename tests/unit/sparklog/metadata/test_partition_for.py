@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.coordinators.machine.partition_for import java_string_hash, partition_for
+from sparklog.metadata.partition_for import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,22 @@
+"""The group coordinator, as the runtime knows it."""
+
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.kind import CoordinatorKind
+from sparklog.config import BrokerConfig
+from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.records.codecs import Codec
+
+__all__ = ["group_coordinator"]
+
+
+def group_coordinator(config: BrokerConfig) -> CoordinatorKind:
+    """Return what coordinates groups under that configuration."""
+    return CoordinatorKind(
+        topic=CONSUMER_OFFSETS_TOPIC,
+        records=CONSUMER_OFFSETS_RECORDS,
+        new_machine=lambda partition: GroupShard(config),
+        write_timeout_ms=config.offsets_commit_timeout_ms,
+        load_buffer_bytes=config.offsets_load_buffer_size,
+        codec=Codec(config.offsets_topic_compression_codec),
+    )

@@ -1,0 +1,53 @@
+"""What tells one kind of coordinator from another; all else is the runtime's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from executor.coordinators.machine.decision import CoordinatorMachine, Decision, Now
+from sparklog.coordinator_records.framing import RecordTypes
+from sparklog.records.codecs import Codec
+from sparklog.types import LeaderEpoch
+
+__all__ = ["CarryOut", "CoordinatorKind", "EffectOrigin"]
+
+
+class EffectOrigin(Protocol):
+    """The shard that an effect comes from; what it leads to goes back there."""
+
+    @property
+    def partition(self) -> int:
+        """The partition of the internal topic."""
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """Of that partition: Kafka's coordinator epoch."""
+
+    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+        """Have the machine decide about what came of the effect; nothing happens if the shard is no more."""
+
+
+CarryOut = Callable[[Any, EffectOrigin], None]
+"""Carries out an effect of a machine, other than `Beside`."""
+
+
+def _no_effects(effect: Any, origin: EffectOrigin) -> None:
+    raise AssertionError(f"nobody carries out {effect}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorKind:
+    """One kind of coordinator."""
+
+    topic: str
+    records: RecordTypes
+    new_machine: Callable[[int], CoordinatorMachine]
+    """Makes the machine of a partition of the topic, with nothing loaded."""
+    carry_out: CarryOut = _no_effects
+    write_timeout_ms: int
+    """How long a request waits for what was appended to be committed."""
+    load_buffer_bytes: int
+    """How much of the log is read at a time in a load."""
+    skips_unknown_versions: bool = False
+    """Whether a load passes over values of versions that are not known."""
+    codec: Codec = Codec.NONE

@@ -1,0 +1,109 @@
+"""Reading a partition of an internal topic into a shard, beside everything else that a broker does.
+
+A thread reads some megabytes of the log at a time; the loop makes entities of them and has them replayed, a
+slice at a time, as the machine is the loop's. A slice is counted in records, so that nobody waits for a
+million of them.
+
+Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
+committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
+appends, and only through the shard.
+
+Source: Kafka's CoordinatorLoaderImpl, TransactionStateManager.loadTransactionMetadata.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import Final, NamedTuple
+
+from executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
+from executor.coordinators.machine.shard import Shard
+from sparklog.coordinator_records.framing import (
+    RecordTypes,
+    UnknownRecordTypeError,
+    UnknownRecordVersionError,
+)
+from sparklog.records.batch import BatchHeader, check_crc, iterate_headers
+from sparklog.records.builder import read_records
+from sparklog.storage.log import Log
+from sparklog.storage.transaction_markers import read_marker
+from sparklog.types import Offset
+
+__all__ = ["Loading", "load_shard"]
+
+logger = logging.getLogger(__name__)
+
+SLICE_RECORDS: Final = 128
+"""Replayed in one turn of the loop: about a millisecond."""
+
+
+class Loading(NamedTuple):
+    """What is loaded, and how."""
+
+    log: Log
+    types: RecordTypes
+    skips_unknown_versions: bool
+    """Whether a value of a version that is not known is passed over; else it keeps the shard from serving."""
+    buffer_bytes: int
+    executor: Executor
+
+
+async def load_shard(loading: Loading, shard: Shard) -> int:
+    """Replay all of the log; return how many records there were. To cancel it leaves the shard half-loaded.
+
+    Raises:
+        KafkaError: the log cannot be read, or holds what is no coordinator's record.
+        Exception: what the machine raises.
+    """
+    log = loading.log
+    offset = log.log_start_offset
+    count = 0
+    loop = asyncio.get_running_loop()
+    while offset < log.log_end_offset:
+        data = await loop.run_in_executor(loading.executor, _read, loading, offset, log.log_end_offset)
+        if not data:
+            break
+        for position, header in iterate_headers(data):
+            offset = header.next_offset
+            batch = memoryview(data)[position : position + header.size_bytes]
+            for _ in _replay(loading, shard, header, batch):
+                count += 1
+                if count % SLICE_RECORDS == 0:
+                    await asyncio.sleep(0)
+    return count
+
+
+def _read(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
+    """Return whole batches from `offset` on: at least one, unless compaction has left none."""
+    result = loading.log.read(offset, max_bytes=loading.buffer_bytes, up_to_offset=end_offset)
+    data = b"" if result.region is None else bytes(result.region.read())
+    for position, header in iterate_headers(data):
+        check_crc(data, position, header)
+    return data
+
+
+def _replay(loading: Loading, shard: Shard, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+    """Replay a batch, and yield after each of its records."""
+    producer = None
+    if header.has_producer_id:
+        producer = ProducerStamp(header.producer_id, header.producer_epoch)
+    if header.is_control:
+        marker = read_marker(header, batch) if header.record_count else None
+        if marker is not None and producer is not None:
+            shard.end_transaction(producer, not marker.aborted)
+        yield
+        return
+    name = loading.log.topic_partition
+    for record in read_records(batch, header):
+        try:
+            decoded = loading.types.decode(record.key, record.value)
+        except UnknownRecordTypeError as error:
+            logger.warning("%s: passed over at offset %d: %s", name, record.offset, error)
+        except UnknownRecordVersionError as error:
+            if not loading.skips_unknown_versions:
+                raise
+            logger.warning("%s: passed over at offset %d: %s", name, record.offset, error)
+        else:
+            shard.replay(CoordinatorRecord(*decoded), producer)
+        yield

@@ -1,0 +1,338 @@
+"""The coordinators of one kind on one broker: a shard for each partition of their topic that it leads.
+
+It hears of its partitions' roles as a listener and of the cluster as a subscriber. A shard is made and loaded
+when the partition is led, and ends when that does, or when the lease is out; who is asked meanwhile sends its
+client on. Nothing is decided here: a shard's machine decides, the shard (`machine/shard.py`) says what is
+done when.
+
+Belongs to the event loop. Order for the caller: among the role listeners and the metadata's subscribers
+before the first image; `stop` before the replicas are shut down.
+
+Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final
+
+from executor.coordinators.kind import CoordinatorKind
+from executor.coordinators.loading import Loading, load_shard
+from executor.coordinators.machine.decision import (
+    Beside,
+    Decision,
+    Now,
+    ProducerStamp,
+)
+from executor.coordinators.machine.shard import Shard, ShardState
+from executor.coordinators.shard_log import ShardLog
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from sparklog.clocks import monotonic_ms, wall_clock_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.partition_for import partition_for
+from sparklog.storage.transaction_markers import EndTransaction
+from sparklog.types import LeaderEpoch
+from sparklog.wire.requests import Deferred, Response
+
+__all__ = ["CoordinatorRuntime"]
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorRuntime(RoleListener[Replica]):
+    """The shards of one kind on one broker."""
+
+    def __init__(self, kind: CoordinatorKind, executor: Executor, obey_lease: Callable[[], None]) -> None:
+        """`executor` reads logs and does the machines' heavy work; `obey_lease` comes before what time
+        does."""
+        self.kind: Final = kind
+        self.image: MetadataImage = EMPTY_IMAGE
+        self._executor = executor
+        self._obey_lease = obey_lease
+        self._coordinators: dict[int, Coordinator] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        key: str,
+        decide: Callable[[Any, Any, Now], Decision],
+        refuse: Callable[[ErrorCode], Response],
+    ) -> Deferred:
+        """Have the coordinator of `key` (a group id, a transactional id) decide about a request.
+
+        `decide(machine, token, now)` is called at once, if there is such a coordinator here and it is loaded.
+        """
+        topic = self.image.topics.by_name.get(self.kind.topic)
+        partition = -1 if topic is None else partition_for(key, len(topic.partitions))
+        return self.submit_to(partition, decide, refuse)
+
+    def submit_to(
+        self,
+        partition: int,
+        decide: Callable[[Any, Any, Now], Decision],
+        refuse: Callable[[ErrorCode], Response],
+    ) -> Deferred:
+        """Have the coordinator of a partition of the topic decide about a request."""
+        token = OpenRequest(refuse)
+        coordinator = self._coordinators.get(partition)
+        if coordinator is None:
+            token.answer(refuse(ErrorCode.not_coordinator))
+        else:
+            token.deferred.on_abandoned = partial(coordinator.shard.abandon, token)
+            coordinator.shard.submit(token, decide, now())
+            self._schedule(coordinator)
+        return token.deferred
+
+    def complete_transaction(
+        self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
+    ) -> None:
+        """End a producer's transaction in a partition of the topic: append its marker, and have it obeyed.
+
+        `answer` hears when the marker is committed, or why it is not.
+        """
+        token = OpenRequest(lambda error_code: error_code)
+        token.deferred.bind(lambda error_code: answer(error_code or ErrorCode.none))
+        coordinator = self._coordinators.get(partition)
+        if coordinator is None:
+            token.answer(ErrorCode.not_coordinator)
+        else:
+            coordinator.complete_transaction(end, token)
+            self._schedule(coordinator)
+
+    @property
+    def partitions(self) -> dict[int, ShardState]:
+        """Where the shards on this broker are in their lives, by partition."""
+        return {number: each.shard.state for number, each in self._coordinators.items()}
+
+    @property
+    def open_count(self) -> int:
+        """How many requests wait."""
+        return sum(each.shard.open_count for each in self._coordinators.values())
+
+    # --- roles ----------------------------------------------------------------------------------
+
+    def became_leader(self, replica: Replica) -> None:
+        """Load, in a new leader epoch."""
+        self._begin(replica)
+
+    def resumed(self, replica: Replica) -> None:
+        """Load anew: sessions have run out meanwhile that nobody could prolong."""
+        self._begin(replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        """Another broker coordinates."""
+        self._end(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        """Nobody coordinates here."""
+        self._end(replica)
+
+    def suspended(self, replica: Replica) -> None:
+        """Another broker may coordinate."""
+        self._end(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        """Another broker coordinates, or nobody."""
+        self._end(replica)
+
+    def _begin(self, replica: Replica) -> None:
+        self._end(replica)
+        if replica.topic_partition.topic != self.kind.topic or replica.leader is None or replica.suspended:
+            return
+        coordinator = Coordinator(self, replica)
+        self._coordinators[replica.topic_partition.partition] = coordinator
+        coordinator.loading = self._start(self._load(coordinator))
+
+    def _end(self, replica: Replica) -> None:
+        if replica.topic_partition.topic != self.kind.topic:
+            return
+        coordinator = self._coordinators.get(replica.topic_partition.partition)
+        if coordinator is not None and coordinator.replica is replica:
+            del self._coordinators[replica.topic_partition.partition]
+            coordinator.close()
+
+    async def stop(self) -> None:
+        """End every shard, and return when nothing of this is under way any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for coordinator in list(self._coordinators.values()):
+            self._end(coordinator.replica)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _load(self, coordinator: "Coordinator") -> None:
+        replica, shard = coordinator.replica, coordinator.shard
+        kind = self.kind
+        started_ms = monotonic_ms()
+        loading = Loading(
+            replica.log, kind.records, kind.skips_unknown_versions, kind.load_buffer_bytes, self._executor
+        )
+        try:
+            count = await load_shard(loading, shard)
+            self._obey_lease()
+            if shard.state is ShardState.LOADING:
+                shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
+        except Exception as error:
+            # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
+            logger.exception("%s: its coordinator cannot be loaded", replica)
+            if isinstance(error, KafkaError | OSError):
+                replica.fail_if_storage(error)
+            self._end(replica)
+            return
+        logger.info("%s: %d records loaded in %d ms", replica, count, monotonic_ms() - started_ms)
+        self._schedule(coordinator)
+
+    def reload(self, coordinator: "Coordinator") -> None:
+        """A shard broke: make another one of what is in the log."""
+        if self._coordinators.get(coordinator.replica.topic_partition.partition) is coordinator:
+            self._begin(coordinator.replica)
+
+    # --- metadata and time ----------------------------------------------------------------------
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Tell the machines that the cluster is another one."""
+        self.image = image
+        for coordinator in list(self._coordinators.values()):
+            coordinator.shard.metadata_changed(image, delta, now())
+            self._schedule(coordinator)
+
+    def _schedule(self, coordinator: "Coordinator") -> None:
+        """See to it that the shard's `tick` is called in time."""
+        due_ms = coordinator.shard.next_due_ms
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_s = max(0, due_ms - monotonic_ms()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._obey_lease()
+        for coordinator in list(self._coordinators.values()):
+            due_ms = coordinator.shard.next_due_ms
+            if due_ms is not None and due_ms <= monotonic_ms():
+                coordinator.shard.tick(now())
+            self._schedule(coordinator)
+
+    # --- effects --------------------------------------------------------------------------------
+
+    def carry_out(self, effect: Any, coordinator: "Coordinator") -> None:
+        """Do what a machine wants done."""
+        if isinstance(effect, Beside):
+            self._start(self._beside(effect, coordinator))
+        else:
+            self.kind.carry_out(effect, coordinator)
+
+    async def _beside(self, effect: Beside, coordinator: "Coordinator") -> None:
+        result: Any
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._executor, effect.function)
+        except Exception as error:
+            logger.exception("%s: what was to be done beside it failed", coordinator.replica)
+            result = error
+        coordinator.decide(lambda machine, now: effect.then(result, now))
+
+    def decided(self, coordinator: "Coordinator") -> None:
+        """A shard has decided something outside of any request."""
+        self._schedule(coordinator)
+
+    def obey_lease(self) -> None:
+        """See whether this broker may still coordinate."""
+        self._obey_lease()
+
+    def _start(self, work: Any) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class Coordinator:
+    """A shard on its replica: what its effects are given, and by what they come back to it."""
+
+    def __init__(self, runtime: CoordinatorRuntime, replica: Replica) -> None:
+        kind = runtime.kind
+        assert replica.leader_epoch is not None, "it leads"
+        self.replica: Final = replica
+        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
+        """Of the partition: Kafka's coordinator epoch."""
+        self.loading: asyncio.Task[None] | None = None
+        self._runtime = runtime
+        machine = kind.new_machine(replica.topic_partition.partition)
+        self._log = ShardLog(replica, self.leader_epoch, kind.codec, self)
+        self.shard: Final = Shard(str(replica), machine, self._log, kind.write_timeout_ms)
+        replica.progress.add_reader(self._log)
+
+    @property
+    def partition(self) -> int:
+        """The partition of the internal topic."""
+        return self.replica.topic_partition.partition
+
+    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+        """Have the machine decide about what an effect led to; nothing happens if the shard is no more."""
+        self._runtime.obey_lease()
+        at = now()
+
+        def decisions(machine: Any) -> list[Decision]:
+            decision = decide(machine, at)
+            return [] if decision is None else [decision]
+
+        self.shard.decide(decisions, at)
+        self._runtime.decided(self)
+
+    def complete_transaction(self, end: EndTransaction, token: "OpenRequest") -> None:
+        """Append a marker, and have it obeyed."""
+        at = now()
+        producer = ProducerStamp(end.producer_id, end.producer_epoch)
+        append = partial(self._log.append_marker, end, at)
+        self.shard.append_marker(producer, end.committed, append, token, at)
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants done."""
+        self._runtime.carry_out(effect, self)
+
+    def broken(self) -> None:
+        """The shard could not go on: load another."""
+        asyncio.get_running_loop().call_soon(self._runtime.reload, self)
+
+    def committed(self) -> None:
+        """The partition's high watermark may have moved."""
+        self.shard.committed(self.replica.high_watermark)
+
+    def close(self) -> None:
+        """End the shard."""
+        self.replica.progress.remove_reader(self._log)
+        if self.loading is not None:
+            self.loading.cancel()
+        self.shard.close()
+
+
+class OpenRequest:
+    """A request that waits for its coordinator: the token by which machines know it."""
+
+    __slots__ = ("deferred", "refuse")
+
+    def __init__(self, refuse: Callable[[ErrorCode], Response]) -> None:
+        self.deferred = Deferred()
+        self.refuse = refuse
+
+    def answer(self, response: Response) -> None:
+        """Give the answer."""
+        self.deferred.complete(response)
+
+
+def now() -> Now:
+    """Return both times."""
+    return Now(monotonic_ms(), wall_clock_ms())

@@ -1,0 +1,65 @@
+"""How the coordinators' own topics are made: compacted, and divided as their keys say.
+
+Source: Kafka's AutoTopicCreationManager, GroupCoordinatorService.groupMetadataTopicConfigs,
+TransactionStateManager.transactionTopicConfigs.
+"""
+
+from collections.abc import Mapping
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig
+
+from sparklog.config import BrokerConfig
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+__all__ = ["creatable_internal_topic", "is_as_its_owner_makes_it"]
+
+_CLEANUP_POLICY = "cleanup.policy"
+_COMPACT = "compact"
+
+
+def creatable_internal_topic(name: str, config: BrokerConfig) -> CreatableTopic | None:
+    """Return how a topic is to be created if it is a coordinator's."""
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return _creatable(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {"compression.type": "producer", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        return _creatable(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    return None
+
+
+def is_as_its_owner_makes_it(topic: CreatableTopic) -> bool:
+    """Whether a topic is asked for as its coordinator would: nobody else thinks of compaction."""
+    configs = {config.name: config.value for config in topic.configs}
+    return (
+        topic.name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC)
+        and configs.get(_CLEANUP_POLICY) == _COMPACT
+    )
+
+
+def _creatable(
+    name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partition_count,
+        replication_factor=replication_factor,
+        assignments=(),
+        configs=tuple(
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in {_CLEANUP_POLICY: _COMPACT, **configs}.items()
+        ),
+    )

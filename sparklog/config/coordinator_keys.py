@@ -1,0 +1,82 @@
+"""The broker keys about the coordinators' own topics: how they are made, loaded and written to."""
+
+from dataclasses import dataclass
+
+from sparklog.config.definition import ConfigType, at_least, between, config_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorKeys:
+    """What `__consumer_offsets` and `__transaction_state` are made with, and how they are used."""
+
+    offsets_topic_num_partitions: int = config_key(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "How many partitions __consumer_offsets gets when it is made; not to be changed afterwards.",
+        at_least(1),
+    )
+    offsets_topic_replication_factor: int = config_key(
+        "offsets.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "How many replicas each of them gets: the number of racks, at most 3, if not set.",
+        at_least(1),
+    )
+    offsets_topic_segment_bytes: int = config_key(
+        "offsets.topic.segment.bytes",
+        ConfigType.INT,
+        104857600,
+        "The segment.bytes of __consumer_offsets: small, so that it is compacted early and loaded fast.",
+        at_least(1),
+    )
+    offsets_topic_compression_codec: int = config_key(
+        "offsets.topic.compression.codec",
+        ConfigType.INT,
+        0,
+        "With which codec, by its number, the group coordinator compresses what it writes.",
+        between(0, 4),
+    )
+    offsets_load_buffer_size: int = config_key(
+        "offsets.load.buffer.size",
+        ConfigType.INT,
+        5242880,
+        "How many bytes of __consumer_offsets are read at a time when a partition is loaded.",
+        at_least(1),
+    )
+    offsets_commit_timeout_ms: int = config_key(
+        "offsets.commit.timeout.ms",
+        ConfigType.INT,
+        5000,
+        "How long what the group coordinator writes may take to be replicated before its client is told to"
+        " try again.",
+        at_least(1),
+    )
+    transaction_state_log_num_partitions: int = config_key(
+        "transaction.state.log.num.partitions",
+        ConfigType.INT,
+        50,
+        "How many partitions __transaction_state gets when it is made; not to be changed afterwards.",
+        at_least(1),
+    )
+    transaction_state_log_replication_factor: int = config_key(
+        "transaction.state.log.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "How many replicas each of them gets: the number of racks, at most 3, if not set.",
+        at_least(1),
+    )
+    transaction_state_log_min_isr: int = config_key(
+        "transaction.state.log.min.isr",
+        ConfigType.INT,
+        2,
+        "The min.insync.replicas of __transaction_state; never more than a partition has replicas.",
+        at_least(1),
+    )
+    transaction_state_log_segment_bytes: int = config_key(
+        "transaction.state.log.segment.bytes",
+        ConfigType.INT,
+        104857600,
+        "The segment.bytes of __transaction_state.",
+        at_least(1),
+    )

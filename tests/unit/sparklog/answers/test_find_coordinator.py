@@ -1,0 +1,117 @@
+"""FindCoordinator, of images made by hand."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.find_coordinator.v0.request import FindCoordinatorRequest as FindCoordinatorV0
+from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest as FindCoordinatorV2
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest as FindCoordinatorV6
+
+from sparklog.answers.find_coordinator import find_coordinator
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerRegistration,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    TopicsImage,
+)
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Request
+from sparklog.wire.turns import in_one_go
+
+PARTITIONS = 50
+LEADERLESS = "a group whose partition nobody leads"
+
+
+def image(fenced: bool = False) -> MetadataImage:
+    """__consumer_offsets, each partition led by the broker of its number, but one led by nobody."""
+    partitions = {
+        number: PartitionRegistration(
+            replicas=(number,),
+            directories=(UUID(int=1),),
+            isr=(number,),
+            leader=None if number == partition_for(LEADERLESS, PARTITIONS) else number,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        for number in range(PARTITIONS)
+    }
+    topic = TopicImage(CONSUMER_OFFSETS_TOPIC, UUID(int=9), partitions)
+    brokers = {
+        number: BrokerRegistration(
+            broker_id=number,
+            broker_epoch=1,
+            incarnation_id=UUID(int=number + 1),
+            listeners=(Endpoint("PLAINTEXT", f"host-{number}", 9092),),
+            fenced=fenced,
+        )
+        for number in range(PARTITIONS)
+    }
+    return MetadataImage(brokers=brokers, topics=TopicsImage({topic.name: topic}, {topic.topic_id: topic}))
+
+
+def ask(cluster: MetadataImage, body: Any) -> tuple[Any, list[str]]:
+    """Return the answer, and the topics that are to be made."""
+    made: list[str] = []
+    version = type(body).__version__
+    request = Request(
+        ApiKey.FIND_COORDINATOR,
+        version,
+        1,
+        "test",
+        body,
+        memoryview(b""),
+        None,  # type: ignore[arg-type]
+        "PLAINTEXT",
+    )
+    return in_one_go(find_coordinator(request, cluster, "PLAINTEXT", made.extend)), made
+
+
+def test_coordinator_of_a_group_leads_the_partition_of_its_hash() -> None:
+    """Every broker must send a group to the same one, and that one must know it."""
+    answer, made = ask(image(), FindCoordinatorV6(key_type=0, coordinator_keys=("group", "größe", "🚀")))
+    assert [(found.key, found.node_id, found.host, found.port) for found in answer.coordinators] == [
+        ("group", 47, "host-47", 9092),
+        ("größe", 7, "host-7", 9092),
+        ("🚀", 27, "host-27", 9092),
+    ]
+    assert {found.error_code for found in answer.coordinators} == {ErrorCode.none}
+    assert made == []
+    oldest, _ = ask(image(), FindCoordinatorV0(key="group"))
+    assert (oldest.error_code, oldest.node_id, oldest.host) == (ErrorCode.none, 47, "host-47")
+
+
+@pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS_TOPIC), (1, TRANSACTION_STATE_TOPIC)])
+def test_coordinator_whose_topic_does_not_exist_is_not_available_and_the_topic_is_made(
+    key_type: int, topic: str
+) -> None:
+    """Clients ask again on this code, and find it then."""
+    answer, made = ask(EMPTY_IMAGE, FindCoordinatorV6(key_type=key_type, coordinator_keys=("a", "b")))
+    assert [(found.key, found.error_code, found.node_id, found.port) for found in answer.coordinators] == [
+        ("a", ErrorCode.coordinator_not_available, -1, -1),
+        ("b", ErrorCode.coordinator_not_available, -1, -1),
+    ]
+    assert made == [topic]
+    older, _ = ask(EMPTY_IMAGE, FindCoordinatorV2(key="a", key_type=key_type))
+    assert (older.error_code, older.node_id) == (ErrorCode.coordinator_not_available, -1)
+
+
+@pytest.mark.parametrize(("cluster", "key"), [(image(), LEADERLESS), (image(fenced=True), "group")])
+def test_coordinator_that_cannot_be_reached_is_not_available(cluster: MetadataImage, key: str) -> None:
+    """A client that is sent to a dead broker waits for its connection before it asks again."""
+    answer, made = ask(cluster, FindCoordinatorV6(key_type=0, coordinator_keys=(key,)))
+    assert [found.error_code for found in answer.coordinators] == [ErrorCode.coordinator_not_available]
+    assert made == []
+
+
+@pytest.mark.parametrize("key_type", [2, 9])
+def test_coordinator_of_share_groups_does_not_exist(key_type: int) -> None:
+    """A broker without share groups says so for good: a retriable code would have the client try for ever."""
+    answer, made = ask(image(), FindCoordinatorV6(key_type=key_type, coordinator_keys=("a",)))
+    assert ([found.error_code for found in answer.coordinators], made) == ([ErrorCode.invalid_request], [])
