@@ -1,10 +1,9 @@
-"""Ctrl-C as a terminal and a notebook send it, and the ends of an application that stops nothing itself.
+"""Ctrl-C as a terminal and a notebook send it, ends of an application that stops nothing itself, and logs.
 
 In a process of its own, since a signal is one process's, and for what it prints.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ import time
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError
 
 import sparklog
 from driver.spark.slots import broker_slots
@@ -88,7 +87,7 @@ with spark_session("local[6]", spark_log_level="WARN") as spark:
         threading.Thread(target=interrupt, args=(user_jobs,)).start()
         try:
             context.parallelize(range(2), 2).foreach(lambda _: time.sleep(120))
-        except (KeyboardInterrupt, Py4JNetworkError):  # PySpark's own calls may not survive it
+        except (KeyboardInterrupt, Py4JError):  # PySpark's own calls may not survive it
             say("-- interrupted")
         if handler is not pyspark_handler:
             context.cancelAllJobs()
@@ -107,6 +106,10 @@ with spark_session("local[6]", spark_log_level="WARN") as spark:
 say("-- stopped")
 
 with spark_session("local[2]", spark_log_level="WARN") as spark:
+    logging.getLogger().setLevel(logging.INFO)
+    sparklog.start(spark, racks=1).stop()
+    logging.getLogger().setLevel(logging.WARNING)
+    say("-- in detail until here")
     try:
         sparklog.start(spark, racks=1)
         say("-- exiting")
@@ -131,10 +134,15 @@ def noise(printed: str) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the application wrote to its terminal."""
+    return run_application(APPLICATION, tmp_path_factory.mktemp("application")).stderr
+
+
 @pytest.mark.timeout(150)
-def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(tmp_path: Path) -> None:
+def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(printed: str) -> None:
     """All replicas died when a notebook was interrupted, and whoever stopped Spark first read 160 lines."""
-    printed = run_application(APPLICATION, tmp_path).stderr
     starting, _, running = printed.partition("-- started")
     assert printed.count("-- interrupted") == 2
     assert "failed, attempt" not in running
@@ -142,3 +150,11 @@ def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(tmp_path: Path
     ending = running.partition("-- stopping")[2]
     assert "-- exiting" in ending
     assert noise(ending) == []
+
+
+def test_brokers_in_local_mode_log_what_the_application_wants_to_see(printed: str) -> None:
+    """A notebook must not be flooded by three brokers; whoever turns logging on sees theirs, too."""
+    by_default, _, afterwards = printed.partition("-- stopped")
+    in_detail, _, by_default_again = afterwards.partition("-- in detail until here")
+    assert " broker 0 executor." not in by_default + by_default_again
+    assert "INFO broker 0 executor." in in_detail
