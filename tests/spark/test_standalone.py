@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from tests.chaos.application import free_port
+from tests.chaos.application import free_port, spark_properties_file
 from tests.cluster import wait_for
-from tests.spark.sessions import DISCOVERY_SCRIPT, REPOSITORY
+from tests.spark.sessions import DISCOVERY_SCRIPT, REPOSITORY, SPARK_HOME
 from tests.spark.test_application import consume, listening_processes, produce
 
-SPARK_HOME = Path(pyspark.__file__).parent
-"""The whole of it, as on a machine of a cluster: a Python without PySpark has PySpark from there."""
+WHOLE_SPARK_HOME = Path(pyspark.__file__).parent
+"""As on a machine of a cluster: a Python without PySpark has PySpark from there."""
 STOP_TIMEOUT_S = 60
 
 
@@ -37,10 +37,25 @@ def environment_archive() -> Path:
     return REPOSITORY / "dist" / "sparklog-environment.tar.gz"
 
 
+def archive_options() -> str:
+    """Return how JVMs take Spark's classes from the archive that make has made, as docs/deploy.md says.
+
+    Without what else make sets: Spark's own logs say when its processes are up. Empty where there is none.
+    """
+    defaults = re.search(
+        r"^spark\.driver\.defaultJavaOptions (.*)$", Path(spark_properties_file()).read_text(), re.MULTILINE
+    )
+    return "" if defaults is None else " ".join(re.findall(r"-X\S+", defaults[1]))
+
+
 def spark_environment() -> dict[str, str]:
-    """Return an environment for Spark's own processes: its defaults, whose logs say when they are up."""
-    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
-    return {**inherited, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    """Return an environment for Spark's own processes."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": archive_options(),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +123,9 @@ def spark_properties(archive: Path) -> dict[str, str]:
         "spark.executor.resource.broker.discoveryScript": str(DISCOVERY_SCRIPT),
         "spark.archives": f"{archive}#sparklog",
         "spark.executorEnv.PYTHONPATH": "./sparklog",
+        "spark.executorEnv.SPARK_HOME": str(WHOLE_SPARK_HOME),
+        "spark.driver.extraJavaOptions": archive_options(),
+        "spark.executor.extraJavaOptions": archive_options(),
         "spark.pyspark.driver.python": sys.executable,
         # The executors' Python has nothing installed: what they need comes out of the archive.
         "spark.pyspark.python": sys._base_executable,  # type: ignore[attr-defined]
