@@ -26,7 +26,7 @@ from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.results import AppendInfo
 from sparklog.storage.segment import MAX_RELATIVE_OFFSET
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch, TimestampMs
+from sparklog.types import LeaderEpoch, Offset, TimestampMs
 
 __all__ = ["LogAppends"]
 
@@ -109,8 +109,9 @@ class LogAppends:
     def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
         """Append a leader's batches with the offsets and epochs they have; a partial last batch is left out.
 
-        `now_ms` is the wall clock's: what producers expire by. Offsets may have gaps (compaction). Returns
-        None when there is not one whole batch.
+        `now_ms` is the wall clock's: what producers expire by. Offsets may have gaps (compaction). The first
+        batch of an empty log may begin below its end: the leader's log may start within a batch
+        (DeleteRecords). Returns None when there is not one whole batch.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE (bad CRC, length or magic), OFFSET_OUT_OF_RANGE (the first batch
@@ -126,10 +127,15 @@ class LogAppends:
         end = 0
         max_timestamp_ms = -1
         has_gaps = False
+        begins_below = False
         for position, header in iterate_headers(view):
             check_crc(view, position, header)
             if header.base_offset != expected_offset:
-                has_gaps = True
+                if not headers and header.base_offset < expected_offset <= header.last_offset and self._is_empty():
+                    begins_below = True
+                    expected_offset = header.base_offset
+                else:
+                    has_gaps = True
             if header.base_offset < expected_offset or header.last_offset_delta < 0:
                 raise KafkaError(
                     ErrorCode.offset_out_of_range,
@@ -146,6 +152,8 @@ class LogAppends:
         if has_gaps and not state.may_have_gaps:
             self._note_gaps()
         base_offset = headers[0].base_offset
+        if begins_below:
+            self._begin_at(base_offset)
         if (
             state.segments.active.size_bytes + end <= state.config.segment_bytes
             and not state.segments.must_roll(state.config, end, max_timestamp_ms, expected_offset - 1, None)
@@ -153,7 +161,21 @@ class LogAppends:
             self._append_run(view[:end], headers, now_ms)
         else:
             self._append_over_rolls(view, headers, now_ms)
+        if begins_below and state.epochs.truncate_from_start(state.log_start_offset):
+            state.write_epochs()
         return AppendInfo(base_offset, expected_offset - 1, None, state.log_start_offset)
+
+    def _is_empty(self) -> bool:
+        state = self._state
+        return state.log_start_offset == state.log_end_offset and not state.segments.size_bytes
+
+    def _begin_at(self, offset: Offset) -> None:
+        """Have the files of an empty log begin below its start."""
+        state = self._state
+        with state.all_or_torn(f"begin {state.directory} at {offset}"), state.truncations.running():
+            state.segments.truncate_fully_and_start_at(offset, state.config)
+            state.recovery_point = min(state.recovery_point, offset)
+            state.log_end_offset = offset
 
     def _note_gaps(self) -> None:
         """Have recovery take gaps for what the leader's log is like, and not for damage."""

@@ -125,6 +125,25 @@ async def test_follower_far_behind_starts_again_at_the_leaders_start(brokers: Br
 
 
 @with_brokers(count=2)
+async def test_new_follower_of_a_log_that_starts_within_a_batch_catches_up(brokers: Brokers) -> None:
+    """DeleteRecords goes by offsets, and a follower is sent whole batches: it could never be moved again."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    for _ in range(3):
+        await channel.request(produce(topic_id, batch(10)))
+    (row,) = rows(await channel.request(delete_records("t", 15)))
+    assert row.error_code == ErrorCode.none
+    await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=(0, 1)))
+    follower = brokers.replica(1, topic_id)
+    await until(lambda: follower.log.log_end_offset == 30, "the follower has everything")
+    assert (follower.log.log_start_offset, follower.log.first_segment_base_offset) == (15, 10)
+    await brokers.stop(1)
+    await brokers.start(1)
+    follower = brokers.replica(1, topic_id)
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (15, 30)
+
+
+@with_brokers(count=2)
 async def test_delete_records_is_answered_when_the_followers_have_let_go_too(brokers: Brokers) -> None:
     """The low watermark in the answer holds on every replica."""
     topic_id = await brokers.create_topic("t", [(0, 1)])
