@@ -21,6 +21,8 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
 from executor.logs.log_upkeep import LogUpkeep
 from executor.metadata.publisher import MetadataSubscriber
+from executor.moving.directory_copying import CopyServices
+from executor.moving.directory_moves import DirectoryMoves
 from executor.partitions.delayed_operations import DelayedOperations
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.isr_proposer import IsrProposer
@@ -91,8 +93,9 @@ class Replicas:
             lambda failed, error: self.failures.directory_failed(failed, error),  # noqa: PLW0108
         )
         self.failures = StorageFailures(
-            node_id, self.table, self.reports, self.store.directory_of, on_directory_failed
+            node_id, self.table, self.reports, self.store.directory_of, self._directory_failed
         )
+        self._on_directory_failed = on_directory_failed
         self.lease = Lease(self.table, holds_lease, monotonic_ms)
         self._config = config
         self._settings = TopicSettings(config)
@@ -118,6 +121,22 @@ class Replicas:
             self.executor,
         )
         self.coordinators = Coordinators(config, self.executor, self.lease.obey)
+        copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
+        self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")
+        self.directory_moves = DirectoryMoves(
+            CopyServices(
+                broker_id=node_id,
+                table=self.table,
+                store=self.store,
+                reports=self.reports,
+                quota=self.replication_quotas.alter_log_dirs,
+                turns=asyncio.Semaphore(copied_at_a_time),
+                executor=self._copiers,
+                lower_checkpoints=self._upkeep.lower_checkpoints,
+                checkpoint=self._upkeep.checkpoint,
+                on_failed=self.failures.directory_failed,
+            )
+        )
         counts = PartitionCounts()
         self.listeners: list[RoleListener[Replica]] = [
             self._fetchers,
@@ -125,6 +144,7 @@ class Replicas:
             self._producer_loads,
             counts,
             *self.coordinators.runtimes,
+            self.directory_moves,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""
         self.transaction_verifier = TransactionVerifier(
@@ -157,7 +177,7 @@ class Replicas:
         self.metrics.gauge(server.PARTITION_COUNT, lambda: len(self.table))
         self.metrics.gauge(server.PURGATORY_SIZE, lambda: len(self.delayed))
         meters = TrafficMeters(traffic, self.table.has_topic)
-        for source in (counts, meters, self._isr_checks, self._fetchers):
+        for source in (counts, meters, self._isr_checks, self._fetchers, self.directory_moves):
             self.metrics.add_source(source.samples)
         self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
         self.subscribers: Sequence[MetadataSubscriber] = (
@@ -166,6 +186,7 @@ class Replicas:
             self._upkeep,
             self._fetchers,
             self.coordinators,
+            self.directory_moves,
         )
         """Whoever is to be told of metadata, in this order."""
 
@@ -193,12 +214,17 @@ class Replicas:
         self._roles.tick(now_ms)
         self._upkeep.tick(now_ms)
 
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        self.directory_moves.directory_failed(directory)
+        self._on_directory_failed(directory)
+
     async def shutdown(self) -> None:
         """Stop fetching and serving, flush every log, write the checkpoints, close the logs."""
         await self._fetchers.stop()
         await self._isr_checks.stop()
         await self._roles.stop()
         await self.coordinators.stop()
+        await self.directory_moves.stop()
         for replica in self.table:
             replica.stop()
         self.delayed.expire_all()
@@ -213,10 +239,12 @@ class Replicas:
         # Side by side: each waits for its disk, and Spark gives a worker little time.
         await asyncio.gather(
             *(self.store.close(replica.log) for replica in self.table if not replica.offline),
+            *(self.store.close(log) for log in self.directory_moves.copies),
             self.store.close_unclaimed(),
         )
         await self._upkeep.write_checkpoints()
         self._upkeep.close()
         self.executor.shutdown(wait=False)
+        self._copiers.shutdown(wait=False)
         self.examiners.shutdown(wait=False)
         logger.info("%d logs closed in %.1f s", len(self.table), time.monotonic() - started)

@@ -6,6 +6,7 @@ from functools import partial
 from random import SystemRandom
 
 from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
+from executor.api.alter_replica_log_dirs import alter_replica_log_dirs
 from executor.api.delete_records import DeleteRecordsHandler
 from executor.api.describe import DescribeHandlers
 from executor.api.describe_log_dirs import describe_log_dirs
@@ -138,4 +139,6 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
     }
     describe = partial(describe_log_dirs, table=table, store=replicas.store)
     apis[ApiKey.DESCRIBE_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.DESCRIBE_LOG_DIRS], describe)
+    alter = partial(alter_replica_log_dirs, moves=replicas.directory_moves)
+    apis[ApiKey.ALTER_REPLICA_LOG_DIRS] = Api(*CLIENT_VERSIONS[ApiKey.ALTER_REPLICA_LOG_DIRS], alter)
     return apis

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in each data directory, and how far it is replicated (KIP-113, KIP-827).
+"""DescribeLogDirs: what lies in each data directory, and how far that is replicated or copied (KIP-113, 827).
 
 A directory that is offline is named with KAFKA_STORAGE_ERROR and without its partitions.
 """
@@ -13,6 +13,7 @@ from kio.schema.describe_log_dirs.v5.response import (
 )
 
 from executor.logs.log_store import LogStore
+from executor.partitions.future_replica import FutureReplica
 from executor.partitions.replica import Replica
 from executor.partitions.table import PartitionTable
 from sparklog.errors import ErrorCode
@@ -34,6 +35,9 @@ def describe_log_dirs(request: Request, table: PartitionTable, store: LogStore) 
         if wanted is None or tuple(replica.topic_partition) in wanted:
             topics = by_directory.setdefault(id(store.directory_of(replica.log)), {})
             topics.setdefault(replica.topic_partition.topic, []).append(_partition(replica))
+            if replica.future is not None:
+                topics = by_directory.setdefault(id(store.directory_of(replica.future.log)), {})
+                topics.setdefault(replica.topic_partition.topic, []).append(_copy(replica.future))
     return unthrottled(
         DescribeLogDirsResponse,
         error_code=ErrorCode.none,
@@ -67,4 +71,13 @@ def _partition(replica: Replica) -> DescribeLogDirsPartition:
         partition_size=replica.log.size_bytes,
         offset_lag=max(0, replica.high_watermark - replica.log.log_end_offset),
         is_future_key=False,
+    )
+
+
+def _copy(future: FutureReplica) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=future.topic_partition.partition,
+        partition_size=future.log.size_bytes,
+        offset_lag=future.lag,
+        is_future_key=True,
     )

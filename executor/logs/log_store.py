@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sparklog.clocks import wall_clock_ms
@@ -25,6 +25,9 @@ from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+MAX_PREFERRED: Final = 100_000
+"""Of how many partitions it is remembered where they are to be made."""
 
 
 class _Loaded(NamedTuple):
@@ -46,6 +49,10 @@ class LogStore:
         self._on_failed = on_failed
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not asked for yet; two of one partition when a failed directory is back."""
+        self._futures: dict[TopicPartition, list[Log]] = {}
+        """Loaded copies of logs that were being moved, and not asked for yet."""
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        """Where logs are to be made that are not here yet, as somebody has asked (KIP-113)."""
         self._by_path = {str(directory.path): directory for directory in directories}
         self._log_counts: Counter[Path] = Counter()
         """How many logs lie in a directory."""
@@ -88,7 +95,9 @@ class LogStore:
                 continue
             for found in logs:
                 self._loaded.setdefault(found.log.topic_partition, []).append(found)
-                self._log_counts[directory.path] += 1
+            for future in directory.futures:
+                self._futures.setdefault(future.topic_partition, []).append(future)
+            self._log_counts[directory.path] += len(logs) + len(directory.futures)
         if refused is not None:
             await self._put_back(
                 directory
@@ -140,7 +149,10 @@ class LogStore:
             unreadable = directory.unreadable.get(topic_partition)
             if unreadable is not None:
                 raise unreadable
-        directory = self._least_used()
+        left = await self._promote(topic_partition, topic_id, told_directory)
+        if left is not None:
+            return left, 0
+        directory = self._preferred_directory(topic_partition) or self._least_used()
         self._opening[directory.path] += 1
         try:
             log = await asyncio.get_running_loop().run_in_executor(
@@ -161,6 +173,59 @@ class LogStore:
         self._log_counts[directory.path] += 1
         return log, 0
 
+    async def _promote(
+        self, topic_partition: TopicPartition, topic_id: UUID, told_directory: UUID | None
+    ) -> Log | None:
+        """Take the copy of a log for it that lies in no directory: its disk failed while it was moved."""
+        of_topic = [log for log in self._futures.get(topic_partition, ()) if log.topic_id == topic_id]
+        if not of_topic:
+            return None
+        future = max(of_topic, key=lambda log: log.log_end_offset)
+        self._futures[topic_partition].remove(future)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, future.promote)
+        except KafkaError as error:
+            if self.directory_of(future).is_failed_by(error):
+                self._on_failed(self.directory_of(future), error)
+            raise
+        if self.directory_id_of(future) == told_directory:
+            future.missing = f"it was a copy, and what was copied last of {topic_partition} is not known"
+        logger.warning("%s: going on with the copy in %s", topic_partition, future.directory)
+        return future
+
+    # --- moves between directories ---------------------------------------------------------------
+
+    def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        """Have a log made in that directory when it is asked for, if it is not there yet."""
+        if len(self._preferred) >= MAX_PREFERRED:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[topic_partition] = directory
+
+    def _preferred_directory(self, topic_partition: TopicPartition) -> LogDirectory | None:
+        directory = self._preferred.pop(topic_partition, None)
+        return None if directory is None or directory.failure is not None else directory
+
+    def claim_future(self, current: Log) -> Log | None:
+        """Return the copy under way that was loaded of a log; others are strays."""
+        futures = self._futures.get(current.topic_partition, [])
+        usable = [log for log in futures if log.topic_id == current.topic_id and log.parent != current.parent]
+        future = max(usable, key=lambda log: log.log_end_offset, default=None)
+        if future is not None:
+            futures.remove(future)
+        return future
+
+    async def create_future(self, current: Log, directory: LogDirectory) -> Log:
+        """Create the log into which a log of another directory is to be copied.
+
+        Raises:
+            KafkaError: kafka_storage_error.
+        """
+        future = await asyncio.get_running_loop().run_in_executor(
+            self._executor, directory.create_future, current, wall_clock_ms()
+        )
+        self._log_counts[directory.path] += 1
+        return future
+
     async def delete(self, log: Log) -> None:
         """Delete a log; its files go after `file.delete.delay.ms`."""
         directory = self._let_go(log)
@@ -173,12 +238,18 @@ class LogStore:
     async def remove_strays(self) -> None:
         """Remove the logs that were loaded and that no image has asked for."""
         strays, self._loaded = self._loaded, {}
+        futures, self._futures = self._futures, {}
         await self._remove(loaded.log for found in strays.values() for loaded in found)
+        await self._remove(log for logs in futures.values() for log in logs)
 
     async def close_unclaimed(self) -> None:
         """Flush and close the logs that no image has asked for yet."""
         unclaimed, self._loaded = self._loaded, {}
-        await asyncio.gather(*(self.close(loaded.log) for found in unclaimed.values() for loaded in found))
+        futures, self._futures = self._futures, {}
+        await asyncio.gather(
+            *(self.close(loaded.log) for found in unclaimed.values() for loaded in found),
+            *(self.close(log) for logs in futures.values() for log in logs),
+        )
 
     async def close(self, log: Log) -> None:
         """Flush and close a log, unless its directory is offline."""

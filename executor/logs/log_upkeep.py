@@ -21,7 +21,7 @@ from executor.logs.jobs.checkpoint import (
 from executor.logs.jobs.cleaning import CleaningJob
 from executor.logs.jobs.file_deletion import FileDeletionJob
 from executor.logs.jobs.flush import FlushJob
-from executor.logs.jobs.job import HostedLogs, HostedReplica, HostedReplicas, UpkeepJob
+from executor.logs.jobs.job import HostedLog, HostedLogs, HostedReplicas, UpkeepJob
 from executor.logs.jobs.producer_expiration import ProducerExpirationJob
 from executor.logs.jobs.retention import RetentionJob
 from executor.logs.upkeep_scheduler import UpkeepScheduler
@@ -135,7 +135,7 @@ class LogUpkeep:
         """Begin what is due."""
         self._scheduler.tick(now_ms)
 
-    async def lower_checkpoints(self, replica: HostedReplica) -> None:
+    async def lower_checkpoints(self, replica: HostedLog) -> None:
         """Have no checkpoint that is trusted say more of a log that was cut than what is so."""
         directory = self._directory_of(replica.log)
         await self._recovery_points.lower(replica, directory)
@@ -144,15 +144,13 @@ class LogUpkeep:
     async def write_checkpoints(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory, once started."""
         if self._is_started:
-            now_ms = monotonic_ms()
-            await asyncio.gather(
-                *(
-                    kind.run(directory, now_ms)
-                    for kind in self._checkpoints
-                    for directory in self._directories
-                    if directory.failure is None
-                )
-            )
+            online = [directory for directory in self._directories if directory.failure is None]
+            await asyncio.gather(*(self.checkpoint(directory) for directory in online))
+
+    async def checkpoint(self, directory: LogDirectory) -> None:
+        """Write recovery points, log start offsets and high watermarks of one directory."""
+        now_ms = monotonic_ms()
+        await asyncio.gather(*(kind.run(directory, now_ms) for kind in self._checkpoints))
 
     async def stop(self) -> None:
         """Begin nothing more, and wait for what is under way."""

@@ -52,6 +52,10 @@ class Following:
         """What to ask the leader for; None until there is new metadata, or the log's producers are loaded."""
         return None if self._log.loading is not None else self._follower.next_fetch
 
+    def take_log(self, log: Log) -> None:
+        """Follow with another log, which has all that this one has."""
+        self._log = self._follower.history = log
+
     def take(
         self, answered: FetchAnswered, records: bytes | memoryview, now_ms: TimestampMs
     ) -> BackOff | AwaitMetadata | None:

@@ -104,6 +104,10 @@ class Leading:
             self._progress.await_commit(end_offset, waiting)
         return appended
 
+    def take_log(self, log: Log) -> None:
+        """Append to another log, which has all that this one has."""
+        self._log = log
+
     def partition_changed(
         self, registration: PartitionRegistration, settings: PartitionSettings, now_ms: int
     ) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from executor.partitions.following import Following
+from executor.partitions.future_replica import FutureReplica
 from executor.partitions.leading import Leading
 from executor.partitions.machine.damage import Damage, RepeatedFetches, UnreadableRanges
 from executor.partitions.machine.events import (
@@ -80,6 +81,8 @@ class Replica:
         self.partition_epoch: PartitionEpoch | None = None
         self.is_reassigning = False
         """Whether this replica leads a partition that is on its way to other brokers."""
+        self.future: FutureReplica | None = None
+        """The log of it that is being copied into another directory, if one is."""
         self.offline = False
         self.suspended = False
         """Set while this broker's lease is out: it answers nothing as a leader, but stays one."""
@@ -361,6 +364,15 @@ class Replica:
         logger.info("%s: %d producers loaded", self, len(producers.producers))
 
     # --- both -----------------------------------------------------------------------------------
+
+    def take_log(self, log: Log) -> None:
+        """Go on, in the role it has, with another log that has all that this one has."""
+        self.log = log
+        self.future = None
+        if self._leading is not None:
+            self._leading.take_log(log)
+        if self.follower is not None:
+            self.follower.take_log(log)
 
     def fail_if_storage(self, error: BaseException) -> None:
         """Take the replica offline if `error` came from its files.

@@ -1,4 +1,4 @@
-"""The replication quotas of one broker, at the rates that its configuration says at the time."""
+"""The quotas of one broker's replication and of its moves, at the rates that its configuration says now."""
 
 from executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.config import BrokerConfig
@@ -11,13 +11,14 @@ __all__ = ["ReplicationQuotas"]
 
 
 class ReplicationQuotas:
-    """What a broker sends as a leader, and what it fetches as a follower."""
+    """What a broker sends as a leader, what it fetches as a follower, what it copies within itself."""
 
     def __init__(self, broker_id: BrokerId, config: BrokerConfig) -> None:
         self._broker_id = broker_id
         self._started_with = config
         self.leader = ReplicationQuota(broker_id, config.replication_quota_windows)
         self.follower = ReplicationQuota(broker_id, config.replication_quota_windows)
+        self.alter_log_dirs = ReplicationQuota(broker_id, config.alter_log_dirs_quota_windows)
         self._obey(config)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -29,3 +30,4 @@ class ReplicationQuotas:
     def _obey(self, config: BrokerConfig) -> None:
         self.leader.limit(config.leader_replication_throttled_rate)
         self.follower.limit(config.follower_replication_throttled_rate)
+        self.alter_log_dirs.limit(config.replica_alter_log_dirs_io_max_bytes_per_second)

@@ -40,17 +40,10 @@ class StorageFailures:
         Whatever worked on the log beside the loop may tell so after the replica was given up.
         """
         directory = self._directory_of(replica.log)
-        if replica in self._table:
-            registration = self._table.image.topics.partition(*replica.key)
-            told = None if registration is None else registration.directory_of(self._broker_id)
-            if (
-                not directory.is_failed_by(error)
-                or directory.meta is None
-                or told != directory.meta.directory_id
-            ):
-                # The controller does not learn of it by the directory.
-                self._reports.lost(replica.key)
-                self._report(replica)
+        if replica in self._table and (
+            not directory.is_failed_by(error) or self._is_told_elsewhere(replica, directory)
+        ):
+            self._lost(replica)
         if directory.is_failed_by(error):
             self.directory_failed(directory, error)
 
@@ -64,9 +57,25 @@ class StorageFailures:
         if not directory.fail(error):
             return
         for replica in self._table:
-            if not replica.offline and self._directory_of(replica.log) is directory:
-                replica.go_offline()
+            if self._directory_of(replica.log) is directory:
+                if not replica.offline:
+                    replica.go_offline()
+                if self._is_told_elsewhere(replica, directory):
+                    self._lost(replica)
         self._on_directory_failed(directory)
+
+    def _is_told_elsewhere(self, replica: Replica, directory: LogDirectory) -> bool:
+        """Whether the controller does not learn by the failed directory of it that the replica is gone.
+
+        One that is about to leave a directory is told to lie in the other before it does.
+        """
+        registration = self._table.image.topics.partition(*replica.key)
+        told = None if registration is None else registration.directory_of(self._broker_id)
+        return directory.meta is None or told != directory.meta.directory_id
+
+    def _lost(self, replica: Replica) -> None:
+        self._reports.lost(replica.key)
+        self._report(replica)
 
     def _report(self, replica: Replica) -> None:
         registration = self._table.image.topics.partition(*replica.key)

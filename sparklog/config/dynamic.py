@@ -41,6 +41,7 @@ DYNAMIC_KEYS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
     "transaction.partition.verification.enable",
 }
 """Those of a topic's defaults which come first, the cleaner's, quotas, and what bounds connections.

@@ -58,6 +58,36 @@ class QuotaKeys:
         at_least(0),
     )
 
+    alter_log_dirs_replication_quota_window_num: int = config_key(
+        "alter.log.dirs.replication.quota.window.num",
+        ConfigType.INT,
+        11,
+        "Over how many windows the rate of moves between a broker's directories is measured.",
+        at_least(1),
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = config_key(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        ConfigType.INT,
+        1,
+        "How long each of them is.",
+        at_least(1),
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = config_key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        ConfigType.LONG,
+        LONG_MAX,
+        "How many bytes a second a broker copies from one of its directories to another.",
+        at_least(0),
+    )
+
+    @property
+    def alter_log_dirs_quota_windows(self) -> QuotaWindows:
+        """How the rate of moves between directories is measured."""
+        return QuotaWindows(
+            self.alter_log_dirs_replication_quota_window_num,
+            self.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+        )
+
     @property
     def replication_quota_windows(self) -> QuotaWindows:
         """How the rates of throttled replicas are measured."""

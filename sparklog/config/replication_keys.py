@@ -78,6 +78,13 @@ class ReplicationKeys:
         "How many connections a follower keeps to one leader.",
         at_least(1),
     )
+    num_replica_alter_log_dirs_threads: int | None = config_key(
+        "num.replica.alter.log.dirs.threads",
+        ConfigType.INT,
+        None,
+        "How many replicas are copied between a broker's directories at a time; without it, one a directory.",
+        at_least(1),
+    )
     fetch_max_bytes: int = config_key(
         "fetch.max.bytes",
         ConfigType.INT,

@@ -107,6 +107,14 @@ FAILED_PARTITIONS: Final = Metric(
     "Partitions that are not fetched because what their leader sent was refused.",
     ("clientId",),
 )
+ALTER_LOG_DIRS_MAX_LAG: Final = Metric(
+    "kafka.server",
+    "ReplicaAlterLogDirsManager",
+    "MaxLag",
+    Kind.GAUGE,
+    "The most records that a copy is behind, of the replicas that move to another directory of their broker.",
+    ("clientId",),
+)
 FETCHER_BYTES: Final = Metric(
     "kafka.server",
     "FetcherStats",
@@ -185,6 +193,7 @@ METRICS: Final = (
     FETCH_SESSIONS,
     MAX_LAG,
     FAILED_PARTITIONS,
+    ALTER_LOG_DIRS_MAX_LAG,
     FETCHER_BYTES,
     FETCHER_REQUESTS,
     RAFT_EPOCH,

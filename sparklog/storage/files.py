@@ -24,13 +24,16 @@ PRODUCER_SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+FUTURE_SUFFIX: Final = "-future"
+"""Of the directory of a log that is being copied here from another directory of the broker (KIP-113)."""
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 OFFSET_GAPS_MARKER: Final = "offset-gaps"
 """An empty file of ours: offsets may be missing between this log's batches (compaction). Without it a gap is
 damage. Who compacts a log makes it first."""
 PARTITION_METADATA: Final = "partition.metadata"
-_DIRECTORY_NAME_BYTES: Final = 255
+LONGEST_NAME_BYTES: Final = 255
+"""Of a file or directory, on what file systems there are."""
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says when a file cannot grow, though nothing is wrong with the disk."""
 _DISK_ERRORS: Final = NO_SPACE | {
@@ -84,13 +87,23 @@ def offset_of(name: str) -> Offset | None:
 def partition_of(directory_name: str) -> TopicPartition:
     """Return the partition that a directory `<topic>-<partition>` is for.
 
+    Or `<topic>-<partition>.<unique>-future`.
+
     Raises:
-        ValueError: the name is not of that form.
+        ValueError: the name is not of either form.
     """
-    topic, separator, partition = directory_name.rpartition("-")
+    name = directory_name
+    if is_future_name(name):
+        name = name.rpartition(".")[0]
+    topic, separator, partition = name.rpartition("-")
     if not (topic and separator and partition.isascii() and partition.isdigit()):
         raise ValueError(f"{directory_name!r} is not <topic>-<partition>")
     return TopicPartition(topic, int(partition))
+
+
+def is_future_name(directory_name: str) -> bool:
+    """Whether a directory is that of a log which is being copied here from another directory."""
+    return directory_name.endswith(FUTURE_SUFFIX)
 
 
 def directory_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
@@ -99,7 +112,7 @@ def directory_name(partition: TopicPartition, unique: UUID, suffix: str) -> str:
     A long topic is cut, so that the name stays within what file systems take.
     """
     full_suffix = f"-{partition.partition}.{unique.hex}{suffix}"
-    return partition.topic[: _DIRECTORY_NAME_BYTES - len(full_suffix)] + full_suffix
+    return partition.topic[: LONGEST_NAME_BYTES - len(full_suffix)] + full_suffix
 
 
 def encode_uuid(value: UUID) -> str:

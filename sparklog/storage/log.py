@@ -18,13 +18,20 @@ from uuid import UUID, uuid4
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.checkpoints import read_topic_id, write_topic_id
-from sparklog.storage.files import PARTITION_METADATA, directory_name, partition_of, storage_errors
+from sparklog.storage.files import (
+    PARTITION_METADATA,
+    directory_name,
+    is_future_name,
+    partition_of,
+    storage_errors,
+)
 from sparklog.storage.log_appends import LogAppends
 from sparklog.storage.log_cleaning import LogCleaning
 from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_flushing import LogFlushing
 from sparklog.storage.log_reads import LogReads
 from sparklog.storage.log_state import LogState
+from sparklog.storage.log_succession import promote, take_place
 from sparklog.storage.log_truncation import LogTruncation
 from sparklog.storage.machine.producer_states import ProducerStates
 from sparklog.storage.machine.recovery_rules import PreviousStop
@@ -144,6 +151,11 @@ class Log:
         return self._state.directory
 
     @property
+    def is_future(self) -> bool:
+        """Whether it is a copy under way of a log in another directory, and no replica."""
+        return is_future_name(self._state.directory.name)
+
+    @property
     def config(self) -> LogConfig:
         """What it obeys; `reconfigure` changes it."""
         return self._state.config
@@ -210,6 +222,11 @@ class Log:
     def size_bytes(self) -> int:
         """Bytes of record batches in all segments."""
         return self.segments.size_bytes
+
+    @property
+    def truncation_count(self) -> int:
+        """How often it was cut: what was read of it before and is used after may have gone."""
+        return self._state.truncations.begun
 
     @property
     def is_intact(self) -> bool:
@@ -339,6 +356,32 @@ class Log:
                 self._flushing.give_up()
         finally:
             state.segments.close()
+
+    def skip_to(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """End at `offset`, with nothing between there and the last batch: where all has been compacted away.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if offset > self.log_end_offset:
+            self._state.roll(offset, now_ms)
+            self._state.log_end_offset = offset
+
+    def promote(self) -> None:
+        """Be the log of the partition, of which there is no other (`log_succession`).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        promote(self._state)
+
+    def take_place_of(self, current: "Log") -> None:
+        """Be the log of the partition instead of `current`, which is then to be deleted (`log_succession`).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
+        """
+        take_place(self._state, current._state)
 
     def rename_with_suffix(self, suffix: str) -> Path:
         """Close without flushing and rename the directory to `<topic>-<partition>.<unique><suffix>`.

@@ -131,7 +131,11 @@ class LogAppends:
         for position, header in iterate_headers(view):
             check_crc(view, position, header)
             if header.base_offset != expected_offset:
-                if not headers and header.base_offset < expected_offset <= header.last_offset and self._is_empty():
+                if (
+                    not headers
+                    and header.base_offset < expected_offset <= header.last_offset
+                    and self._is_empty()
+                ):
                     begins_below = True
                     expected_offset = header.base_offset
                 else:

@@ -133,7 +133,9 @@ class LogCleaning:
         For the thread that changes the log; changes no file.
         """
         state = self._state
-        if state.is_closed or state.loading is not None or state.truncations.begun != truncations:
+        if state.is_closed or state.successor is not None or state.loading is not None:
+            return False
+        if state.truncations.begun != truncations:
             return False
         state.may_have_gaps = True
         return state.segments.replace(group.sources, cleaned, state.config, now_ms)

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sparklog.errors import KafkaError
 from sparklog.storage.checkpoints import (
@@ -30,7 +30,10 @@ from sparklog.storage.checkpoints import (
 )
 from sparklog.storage.directory_checkpoints import DirectoryCheckpoints
 from sparklog.storage.files import (
+    FUTURE_SUFFIX,
+    directory_name,
     is_disk_error,
+    is_future_name,
     partition_of,
     replace_file,
     storage_errors,
@@ -72,6 +75,8 @@ class LogDirectory:
         acknowledged (KIP-966); None where that is not known."""
         self.unreadable: dict[TopicPartition, KafkaError] = {}
         """The logs that `load_all` could not open for what their files say."""
+        self.futures: list[Log] = []
+        """What `load_all` found of logs that were being copied here; they are whoever's who takes them up."""
         self.failure: BaseException | None = None
         """Why the directory is offline; None while it is not."""
         self.has_unclosed_logs = False
@@ -151,15 +156,15 @@ class LogDirectory:
         That many `threads` open logs side by side (num.recovery.threads.per.data.dir). Removes the
         clean-shutdown marker and what a deletion left (`-delete`, `-stray`); leaves the metadata log, which
         is opened by whoever follows the controller. Logs whose files contradict themselves are in
-        `unreadable`.
+        `unreadable`; those that are copies of logs of other directories in `futures`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
         with storage_errors(f"load {self.path}"):
             to_load = {
-                partition: (directory, config_for(partition.topic))
-                for partition, directory in self._log_directories().items()
+                directory: (partition, config_for(partition.topic))
+                for directory, partition in self._log_directories().items()
             }
             recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT)
             start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT)
@@ -167,7 +172,7 @@ class LogDirectory:
             cleaned_offsets = self.checkpoints.read(CLEANER_OFFSET_CHECKPOINT)
             with ThreadPoolExecutor(threads, "sparklog-recovery") as executor:
                 opening = {
-                    partition: executor.submit(
+                    directory: executor.submit(
                         Log.open,
                         directory,
                         config,
@@ -178,34 +183,39 @@ class LogDirectory:
                         stop=self.previous_stop,
                         now_ms=now_ms,
                     )
-                    for partition, (directory, config) in to_load.items()
+                    for directory, (partition, config) in to_load.items()
                 }
-                logs = self._loaded(opening)
-            self.checkpoints.lower(logs.values())
+                loaded = self._loaded(opening)
+            self.checkpoints.lower(loaded)
+            self.futures = [log for log in loaded if log.is_future]
+            logs = {log.topic_partition: log for log in loaded if not log.is_future}
             logger.info(
                 "%s: %d logs with %d bytes loaded, %d bytes of them checked",
                 self.path,
-                len(logs),
-                sum(log.size_bytes for log in logs.values()),
-                sum(log.checked_bytes for log in logs.values()),
+                len(loaded),
+                sum(log.size_bytes for log in loaded),
+                sum(log.checked_bytes for log in loaded),
             )
             # A crash from now on is unclean.
             (self.path / CLEAN_SHUTDOWN_MARKER).unlink(missing_ok=True)
             sync_directory(self.path)
         return logs
 
-    def _loaded(self, opening: Mapping[TopicPartition, "Future[Log]"]) -> dict[TopicPartition, Log]:
+    def _loaded(self, opening: Mapping[Path, "Future[Log]"]) -> list[Log]:
         """Return the opened logs; note those whose files are unreadable, fail where the disk is."""
-        logs: dict[TopicPartition, Log] = {}
+        logs: list[Log] = []
         try:
-            for partition, future in opening.items():
+            for directory, future in opening.items():
                 try:
-                    logs[partition] = future.result()
+                    logs.append(future.result())
                 except KafkaError as error:
                     if system_error(error) is not None:
                         raise
-                    logger.error("%s is offline: %s", self.path / str(partition), error)
-                    self.unreadable[partition] = error
+                    if is_future_name(directory.name):
+                        logger.error("%s is left alone, the copy cannot be used: %s", directory, error)
+                    else:
+                        logger.error("%s is offline: %s", directory, error)
+                        self.unreadable[partition_of(directory.name)] = error
         except BaseException:
             for future in opening.values():
                 future.cancel()
@@ -214,9 +224,9 @@ class LogDirectory:
             raise
         return logs
 
-    def _log_directories(self) -> dict[TopicPartition, Path]:
+    def _log_directories(self) -> dict[Path, TopicPartition]:
         """Return the directories of logs to load, having removed those that a deletion left."""
-        found: dict[TopicPartition, Path] = {}
+        found: dict[Path, TopicPartition] = {}
         for directory in sorted(entry for entry in self.path.iterdir() if entry.is_dir()):
             if directory.name.endswith((DELETE_SUFFIX, STRAY_SUFFIX)):
                 logger.info("Removing %s", directory)
@@ -227,8 +237,11 @@ class LogDirectory:
             except ValueError:
                 logger.warning("Leaving %s alone: its name is not <topic>-<partition>", directory)
                 continue
-            if partition.topic != CLUSTER_METADATA_TOPIC:
-                found[partition] = directory
+            if is_future_name(directory.name) and (self.path / str(partition)).exists():
+                logger.warning("Removing %s: the log lies here already", directory)
+                shutil.rmtree(directory)
+            elif partition.topic != CLUSTER_METADATA_TOPIC:
+                found[directory] = partition
         return found
 
     def create_log(
@@ -264,6 +277,21 @@ class LogDirectory:
         )
         self.checkpoints.lower([log])
         return log
+
+    def create_future(self, current: Log, now_ms: TimestampMs) -> Log:
+        """Create the log into which `current`, which lies in another directory, is to be copied.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        self.checkpoints.forget(current.topic_partition)
+        return Log.open(
+            self.path / directory_name(current.topic_partition, uuid4(), FUTURE_SUFFIX),
+            current.config,
+            log_start_offset=current.log_start_offset,
+            now_ms=now_ms,
+            topic_id=current.topic_id,
+        )
 
     def delete_log(self, log: Log, now_ms: TimestampMs) -> None:
         """Rename the log's directory with `-delete`; `remove_directories_due` removes it.

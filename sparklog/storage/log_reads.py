@@ -68,7 +68,7 @@ class LogReads:
                 )
             else:
                 result = self._look_up(
-                    lambda: state.segments.read(
+                    lambda state: state.segments.read(
                         offset, max_bytes=max_bytes, up_to_offset=up_to_offset, min_one_batch=min_one_batch
                     )
                 )
@@ -78,18 +78,23 @@ class LogReads:
             raise self._out_of_range(offset)
         return result
 
-    def _look_up(self, look: Callable[[], T]) -> T:
+    def _look_up(self, look: Callable[[LogState], T]) -> T:
         """Return what `look` says of the log, from a time when nobody cut it and what it looked at was there.
+
+        Of a log in whose place another one is, when it was closed for that.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER: the log was closed.
         """
-        state = self._state
-        while not state.is_closed:
+        state: LogState | None = self._state
+        while state is not None:
+            if state.is_closed:
+                state = state.successor
+                continue
             with state.truncations.excluded() as before:
                 pass
             try:
-                found = look()
+                found = look(state)
             except SegmentReleasedError:
                 continue
             except (CorruptBatchError, OSError):
@@ -98,7 +103,9 @@ class LogReads:
             else:
                 if state.truncations.begun == before:
                     return found
-        raise KafkaError(ErrorCode.not_leader_or_follower, f"{state.topic_partition}: the log is closed")
+        raise KafkaError(
+            ErrorCode.not_leader_or_follower, f"{self._state.topic_partition}: the log is closed"
+        )
 
     def _out_of_range(self, offset: Offset) -> KafkaError:
         state = self._state
@@ -135,10 +142,10 @@ class LogReads:
             )
         with storage_errors(f"look up a timestamp in {state.directory}"):
             if timestamp_ms == MAX_TIMESTAMP:
-                found = self._look_up(lambda: time_lookup.latest(state.segments.all))
+                found = self._look_up(lambda state: time_lookup.latest(state.segments.all))
             else:
                 found = self._look_up(
-                    lambda: time_lookup.first_at_or_after(
+                    lambda state: time_lookup.first_at_or_after(
                         state.segments.all, timestamp_ms, state.log_start_offset
                     )
                 )
@@ -181,7 +188,7 @@ class LogReads:
         """
         state = self._state
 
-        def look() -> list[AbortedTransaction]:
+        def look(state: LogState) -> list[AbortedTransaction]:
             segments = state.segments.all
             found: list[AbortedTransaction] = []
             for segment in segments[number_of(segments, offset) :]:
@@ -194,4 +201,4 @@ class LogReads:
             return found
 
         with storage_errors(f"read a transaction index in {state.directory}"):
-            return look() if cached_only else self._look_up(look)
+            return look(state) if cached_only else self._look_up(look)

@@ -53,6 +53,8 @@ class LogState:
         self.is_torn = False
         """Files and memory are apart."""
         self.is_closed = False
+        self.successor: LogState | None = None
+        """The log that has taken this one's place, in another directory: who still reads here reads there."""
 
     @property
     def is_checkpointed_too_high(self) -> bool:
@@ -61,6 +63,13 @@ class LogState:
             self.recovery_point < self.checkpointed_recovery_point
             or (self.cleaned_offset or 0) < self.checkpointed_cleaned_offset
         )
+
+    def move_to(self, directory: Path) -> None:
+        """Find every file in `directory`, which is this log's under another name. Nothing else runs."""
+        self.directory = directory
+        self.segments.move_to(directory)
+        self.snapshots.move_to(directory)
+        self.metadata_unsynced = True
 
     def assign_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Note that `leader_epoch` begins at the log end offset: for a broker that becomes leader.

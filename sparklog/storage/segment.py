@@ -422,6 +422,12 @@ class Segment:
         """Return where the file of one kind lies."""
         return offset_file(self.directory, self.base_offset, suffix + self.name_suffix)
 
+    def move_to(self, directory: Path) -> None:
+        """Find the files in `directory`, which is what their own is called now."""
+        self.directory = directory
+        for file in (self.file, self.offset_index, self.time_index, self.transaction_index):
+            file.path = directory / file.path.name
+
     def close_indexes(self) -> None:
         """Keep no descriptors of the indexes until the next look-up: most segments wait long for one."""
         self.offset_index.close()

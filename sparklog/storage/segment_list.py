@@ -42,6 +42,11 @@ class _Dropped(NamedTuple):
     """When they are to be unlinked."""
     segment: Segment
 
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All whose files are concerned."""
+        return (self.segment,)
+
 
 @dataclass(slots=True)
 class _Replaced:
@@ -52,6 +57,11 @@ class _Replaced:
     cleaned: Segment
     is_swapping: bool = False
     """The cleaned one's files are called `.swap`."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All whose files are concerned."""
+        return (*self.replaced, self.cleaned)
 
 
 class SegmentList:
@@ -284,6 +294,18 @@ class SegmentList:
                     count += 1
             self._to_delete.remove(entry)
         return count
+
+    def move_to(self, directory: Path) -> None:
+        """Find the files in `directory`, which is what the log's own is called now. Nothing else runs."""
+        self._directory = directory
+        for segment in self.all:
+            segment.move_to(directory)
+        for change in self._to_rename:
+            for segment in change.segments:
+                segment.move_to(directory)
+        self._to_delete = [
+            (due_ms, [directory / path.name for path in paths]) for due_ms, paths in self._to_delete
+        ]
 
     def close(self) -> None:
         """Close every file; nothing is renamed or unlinked from now on."""

@@ -35,6 +35,10 @@ class UnwrittenSnapshots:
         """Have a snapshot of what `ProducerStates.capture` gave written with the next `write`."""
         self._captured[offset] = producers
 
+    def move_to(self, directory: Path) -> None:
+        """Write there from now on. Nothing is being written."""
+        self._directory = directory
+
     def forget(self, *, below: Offset = 0, above: Offset) -> None:
         """Leave the snapshots of offsets below `below` and above `above` unwritten."""
         with self._lock:

@@ -138,6 +138,7 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.WRITE_TXN_MARKERS: SupportedVersions(1, 2),
         ApiKey.DESCRIBE_CONFIGS: SupportedVersions(1, 4),
         ApiKey.ALTER_CONFIGS: SupportedVersions(0, 2),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: SupportedVersions(1, 2),
         ApiKey.DESCRIBE_LOG_DIRS: SupportedVersions(1, 5),
         ApiKey.CREATE_PARTITIONS: SupportedVersions(0, 3),
         ApiKey.ELECT_LEADERS: SupportedVersions(0, 2),

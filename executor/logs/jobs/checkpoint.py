@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from executor.logs.jobs.job import HostedLogs, HostedReplica
+from executor.logs.jobs.job import HostedLog, HostedLogs
 from sparklog.errors import KafkaError
 from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
@@ -40,7 +40,7 @@ class Checkpoint:
         interval_ms: int,
         logs: HostedLogs,
         on_failed: Callable[[LogDirectory, Exception], None],
-        offset_of: Callable[[HostedReplica], Offset | None],
+        offset_of: Callable[[HostedLog], Offset | None],
         file_name: str,
     ) -> None:
         """`offset_of` says what a file is to say of a replica; None for nothing."""
@@ -60,7 +60,7 @@ class Checkpoint:
         async with self._writing[directory]:
             await self._write(directory)
 
-    def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
+    def is_wrong_about(self, replicas: Iterable[HostedLog], directory: LogDirectory) -> bool:
         """Whether the file has a higher offset than one of these replicas, or one that is far too low."""
         written = self._said(directory) or {}
         for replica in replicas:
@@ -75,16 +75,14 @@ class Checkpoint:
         """Return what the directory's file says, if that is known."""
         return self._written.get(directory)
 
-    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
+    def _about_to_write(self, replica: HostedLog, offset: Offset) -> None:
         """A file may say this from now on."""
 
     async def _write(self, directory: LogDirectory) -> None:
         offsets: dict[TopicPartition, Offset] = {}
         hosted: set[TopicPartition] = set()
-        async for part in self._logs.on(directory):
+        async for part in self._logs.all_on(directory):
             for replica in part:
-                if replica not in self._logs:
-                    continue
                 hosted.add(replica.topic_partition)
                 offset = self._offset_of(replica)
                 if offset is not None:
@@ -108,7 +106,7 @@ class Checkpoint:
 class TrustedCheckpoint(Checkpoint, ABC):
     """One that must say no more of a log than is so when the log takes something in."""
 
-    async def lower(self, replica: HostedReplica, directory: LogDirectory) -> None:
+    async def lower(self, replica: HostedLog, directory: LogDirectory) -> None:
         """Have the file say no more of a log that was cut than is so.
 
         Before that the log takes nothing in (Kafka's LogManager.truncateTo). If it cannot be done now,
@@ -121,11 +119,11 @@ class TrustedCheckpoint(Checkpoint, ABC):
             if self._says_at_most(replica, directory):
                 self._note(replica.log, self._offset_of(replica) or 0)
 
-    def _says_at_most(self, replica: HostedReplica, directory: LogDirectory) -> bool:
+    def _says_at_most(self, replica: HostedLog, directory: LogDirectory) -> bool:
         said = self._said(directory)
         return said is not None and said.get(replica.topic_partition, 0) <= (self._offset_of(replica) or 0)
 
-    def _about_to_write(self, replica: HostedReplica, offset: Offset) -> None:
+    def _about_to_write(self, replica: HostedLog, offset: Offset) -> None:
         self._note(replica.log, max(self._noted(replica.log), offset))
 
     @abstractmethod
@@ -140,7 +138,7 @@ class TrustedCheckpoint(Checkpoint, ABC):
 class RecoveryPointCheckpoint(TrustedCheckpoint):
     """Up to where each log is on the disk: what a start after a crash need not read."""
 
-    def is_wrong_about(self, replicas: Iterable[HostedReplica], directory: LogDirectory) -> bool:
+    def is_wrong_about(self, replicas: Iterable[HostedLog], directory: LogDirectory) -> bool:
         """Also where recovery would read what is on the disk of segments that are written to no more."""
         written = self._written.get(directory, {})
         return super().is_wrong_about(replicas, directory) or any(
@@ -186,7 +184,7 @@ class StaleCheckpoints:
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
         """Write the files that must not wait."""
         wrong: set[Checkpoint] = set()
-        async for part in self._logs.on(directory):
+        async for part in self._logs.all_on(directory):
             wrong |= {kind for kind in self._checkpoints if kind.is_wrong_about(part, directory)}
         for kind in self._checkpoints:
             if kind in wrong:

@@ -202,7 +202,7 @@ class CleaningJob:
                 await process.beside_loop(partial(cleaning.open_cleaned, group, request.now_ms))
                 for group in outcome.groups
             ]
-            is_taken = replica in self._logs
+            is_taken = replica in self._logs and _may_change(replica)
             for group, segment in zip(outcome.groups, cleaned, strict=True) if is_taken else ():
                 if cleaning.replace(group, segment, truncations, wall_clock_ms()):
                     unwanted.remove(group)
@@ -253,7 +253,12 @@ def _limits(config: BrokerConfig) -> CleaningLimits:
 def _has_something(replica: HostedReplica) -> bool:
     """Whether a log is compacted, and has more than its active segment."""
     log = replica.log
-    return log.config.compacts and len(log.segments.all) > 1 and log.loading is None
+    return log.config.compacts and len(log.segments.all) > 1 and log.loading is None and _may_change(replica)
+
+
+def _may_change(replica: HostedReplica) -> bool:
+    """Whether nobody is copying the log: what he has copied must be clean as far as the log is."""
+    return replica.future is None
 
 
 def _write_out(replica: HostedReplica) -> None:

@@ -17,7 +17,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["HostedLogs", "HostedReplica", "HostedReplicas", "UpkeepJob"]
+__all__ = ["HostedLog", "HostedLogs", "HostedReplica", "HostedReplicas", "UpkeepJob"]
 
 _Result = TypeVar("_Result")
 
@@ -46,16 +46,27 @@ class FlushSettings(Protocol):
         """How long something may stay unflushed; None for any time."""
 
 
-class HostedReplica(Protocol):
-    """What the upkeep sees of a replica."""
+class HostedLog(Protocol):
+    """What a checkpoint tells of: a replica, or the copy that is made of one in another directory."""
 
     topic_partition: TopicPartition
-    log: Log
     offline: bool
+
+    @property
+    def log(self) -> Log:
+        """Where it lies."""
 
     @property
     def high_watermark(self) -> Offset:
         """Up to where records are known here to be committed."""
+
+
+class HostedReplica(HostedLog, Protocol):
+    """What the upkeep sees of a replica."""
+
+    @property
+    def future(self) -> HostedLog | None:
+        """The copy under way of its log, in another directory."""
 
     @property
     def leader(self) -> object | None:
@@ -103,6 +114,14 @@ class HostedLogs:
         parent = str(directory.path)
         async for part in in_slices(self._replicas):
             yield [replica for replica in part if replica.log.parent == parent and not replica.offline]
+
+    async def all_on(self, directory: LogDirectory) -> AsyncIterator[Sequence[HostedLog]]:
+        """Yield what checkpoints of a directory tell of, in slices: replicas, and copies under way."""
+        parent = str(directory.path)
+        async for part in in_slices(self._replicas):
+            logs: list[HostedLog] = [replica for replica in part if replica in self._replicas]
+            logs += [replica.future for replica in part if replica.future is not None]
+            yield [hosted for hosted in logs if hosted.log.parent == parent and not hosted.offline]
 
     async def beside_loop(self, work: Callable[[], _Result]) -> _Result:
         """Have something done that blocks; return what comes of it."""

@@ -65,6 +65,8 @@ class DirectoryReports:
         self._assign = assign
         self._lies_in: dict[UUID, dict[int, UUID | None]] = {}
         """By topic id and partition; None for one that cannot be opened."""
+        self._moves_to: dict[TopicIdPartition, UUID] = {}
+        """Where replicas will lie that are about to lie in another directory."""
         self._damaged: set[TopicIdPartition] = set()
         self._undeclared: set[TopicIdPartition] = set()
         self.own_directories: tuple[UUID, ...] = ()
@@ -78,8 +80,22 @@ class DirectoryReports:
     def opened(self, key: TopicIdPartition, directory_id: UUID, *, damaged: bool) -> None:
         """The replica lies in that directory; `damaged`: it lacks something it had."""
         self._lies_in.setdefault(key.topic_id, {})[key.partition] = directory_id
+        self._moves_to.pop(key, None)
         if damaged:
             self.damaged(key)
+
+    def moves_to(self, key: TopicIdPartition, directory_id: UUID) -> None:
+        """It is going to lie in that directory, once the metadata says so.
+
+        That is told whatever the metadata says now: another word may be on its way.
+        """
+        self._moves_to[key] = directory_id
+        if key not in self._damaged:
+            self._assign(key, directory_id)
+
+    def stays(self, key: TopicIdPartition) -> None:
+        """It goes on to lie where it does."""
+        self._moves_to.pop(key, None)
 
     def damaged(self, key: TopicIdPartition) -> None:
         """The replica lacks something it had, or has it no longer as it was."""
@@ -89,6 +105,7 @@ class DirectoryReports:
     def lost(self, key: TopicIdPartition) -> None:
         """The replica cannot be opened, or its files can no longer be used."""
         self._lies_in.setdefault(key.topic_id, {})[key.partition] = None
+        self._moves_to.pop(key, None)
         self._undeclared.add(key)
 
     def forget(self, key: TopicIdPartition) -> None:
@@ -97,6 +114,7 @@ class DirectoryReports:
         of_topic.pop(key.partition, None)
         if not of_topic:
             self._lies_in.pop(key.topic_id, None)
+        self._moves_to.pop(key, None)
         self._damaged.discard(key)
         self._undeclared.discard(key)
 
@@ -123,7 +141,11 @@ class DirectoryReports:
         if not _counts(registration, broker_id) or (lies_in is not None and key not in self._damaged):
             self._undeclared.discard(key)
         directory_id = directory_to_report(
-            registration, broker_id, lies_in, self.own_directories, damaged=key in self._damaged
+            registration,
+            broker_id,
+            self._moves_to.get(key, lies_in),
+            self.own_directories,
+            damaged=key in self._damaged,
         )
         if directory_id is not None:
             self._assign(key, directory_id)

@@ -1,0 +1,64 @@
+"""AlterReplicaLogDirs: have replicas lie in other directories of this broker (KIP-113). Versions 1 and 2.
+
+Source: Kafka's KafkaApis.handleAlterReplicaLogDirsRequest.
+"""
+
+import asyncio
+import logging
+from collections.abc import Generator
+from typing import Any
+
+from kio.schema.alter_replica_log_dirs.v2.response import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+from executor.moving.directory_moves import DirectoryMoves
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import TopicPartition
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["alter_replica_log_dirs"]
+
+logger = logging.getLogger(__name__)
+
+
+def alter_replica_log_dirs(request: Request, moves: DirectoryMoves) -> Steps:
+    """Answer when every move has begun, or was refused; they begin one after the other."""
+    body = yield from upgrade_in_steps(request.body)
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in body.dirs:
+        for topic in directory.topics:
+            of_topic = results.setdefault(topic.name, [])
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(topic.name, partition)
+                error_code = yield from _begin(moves, topic_partition, directory.path)
+                of_topic.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=error_code)
+                )
+                yield
+            yield
+        yield
+    topics = []
+    for name, partitions in results.items():
+        topics.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions)))
+        yield
+    return unthrottled(AlterReplicaLogDirsResponse, results=tuple(topics))
+
+
+def _begin(
+    moves: DirectoryMoves, topic_partition: TopicPartition, path: str
+) -> Generator[Any, None, ErrorCode]:
+    try:
+        wanted = moves.wanted(topic_partition, path)
+        if wanted is not None:
+            moving = asyncio.get_running_loop().create_task(moves.move(*wanted))
+            yield moving
+            moving.result()
+    except KafkaError as error:
+        logger.debug("%s is not moved to %s: %s", topic_partition, path, error)
+        return error.error_code
+    return ErrorCode.none

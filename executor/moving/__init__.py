@@ -1,0 +1,1 @@
+"""Moving replicas between the directories of their broker (KIP-113, KIP-858)."""
