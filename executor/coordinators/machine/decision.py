@@ -14,7 +14,7 @@ Source: Kafka's CoordinatorResult, CoordinatorShard and CoordinatorPlayback.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sparklog.coordinator_records.entities import CoordinatorKey, CoordinatorValue
 from sparklog.errors import ErrorCode
@@ -30,6 +30,7 @@ __all__ = [
     "Decision",
     "Now",
     "ProducerStamp",
+    "RawReplay",
     "Reply",
     "Token",
 ]
@@ -93,6 +94,17 @@ class Beside(NamedTuple):
     then: Callable[[Any, Now], Decision]
     """Decides about the result, unless the shard is unloaded meanwhile; of a function that raised, the result
     is its exception."""
+
+
+@runtime_checkable
+class RawReplay(Protocol):
+    """What a machine may do besides: take records of a load as they lie in the log.
+
+    A partition may have millions of them, and entities of all would be most of a load.
+    """
+
+    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
+        """Apply a record outside of transactions; return whether it could: else it is decoded first."""
 
 
 class CoordinatorMachine(Protocol):

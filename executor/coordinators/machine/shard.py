@@ -30,6 +30,7 @@ from executor.coordinators.machine.decision import (
     Decision,
     Now,
     ProducerStamp,
+    RawReplay,
     Reply,
     Token,
 )
@@ -159,6 +160,11 @@ class Shard:
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
         """Apply a record of the log."""
         self.machine.replay(record, producer)
+
+    @property
+    def replay_raw(self) -> Callable[[bytes, bytes | None], bool] | None:
+        """What applies a record as it lies in the log, if the machine can do that."""
+        return self.machine.replay_raw if isinstance(self.machine, RawReplay) else None
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Apply a marker of the log."""

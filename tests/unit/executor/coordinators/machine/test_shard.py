@@ -1,0 +1,343 @@
+"""The shard, over a log that is a list: what is told when, whatever fails in between."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Reply,
+)
+from executor.coordinators.machine.shard import MAX_OPEN_TOKENS, Shard, ShardState
+from sparklog.coordinator_records.transaction_state import TransactionLogKey
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+
+WRITE_TIMEOUT_MS = 100
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What a test has raised on purpose is not to be shown."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Machine:
+    """Notes what it is told; its decisions are the test's."""
+
+    def __init__(self) -> None:
+        self.replayed: list[str] = []
+        self.ended: list[tuple[ProducerStamp, bool]] = []
+        self.failed: list[ErrorCode] = []
+        self.follow_up: Decision | None = None
+        self.poison: str | None = None
+        self.next_due_ms: int | None = None
+        self.due: Callable[[Now], Iterable[Decision]] = lambda now: ()
+        self.changed: Callable[[], Iterable[Decision]] = lambda: ()
+
+    def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
+        assert isinstance(record.key, TransactionLogKey)
+        if record.key.transactional_id == self.poison:
+            raise RuntimeError("poison")
+        self.replayed.append(record.key.transactional_id)
+
+    def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
+        self.ended.append((producer, committed))
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        return self.changed()
+
+    def tick(self, now: Now) -> Iterable[Decision]:
+        return self.due(now)
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        self.failed.append(error)
+        return self.follow_up
+
+
+class Log:
+    """A port to a log in memory; whoever is told may say what is to happen then."""
+
+    def __init__(self) -> None:
+        self.shard: Shard
+        self.appended: list[str] = []
+        self.error: Exception | None = None
+        self.commits_at_once = False
+        self.told: list[Any] = []
+        self.on_told: Callable[[], None] = lambda: None
+        self.broken_count = 0
+
+    def append(self, decision: Decision, now: Now) -> int:
+        if self.error is not None:
+            raise self.error
+        self.appended += [key.transactional_id for key, _ in decision.records]  # type: ignore[attr-defined]
+        if self.commits_at_once:
+            self.shard.committed(len(self.appended))
+        return len(self.appended)
+
+    def reply(self, token: Any, response: Any) -> None:
+        self.told.append((token, response))
+        self.on_told()
+
+    def refuse(self, token: Any, error_code: ErrorCode) -> None:
+        self.told.append((token, error_code))
+
+    def carry_out(self, effect: Any) -> None:
+        self.told.append(effect)
+
+    def broken(self) -> None:
+        self.broken_count += 1
+
+
+class Scene:
+    """A shard that is loaded and empty."""
+
+    def __init__(self, *, is_loaded: bool = True) -> None:
+        self.machine, self.log = Machine(), Log()
+        self.shard = self.log.shard = Shard("test", self.machine, self.log, WRITE_TIMEOUT_MS)
+        self.now = Now(1000, 5000)
+        if is_loaded:
+            self.shard.loaded(0, 0, EMPTY_IMAGE, self.now)
+
+    def decide(self, token: str, *ids: str, **fields: Any) -> None:
+        """Have a request decided about by writing under these ids."""
+        self.shard.submit(token, lambda machine, token, now: write(*ids, token=token, **fields), self.now)
+
+    def pass_time(self, duration_ms: int) -> None:
+        self.now = Now(self.now.monotonic_ms + duration_ms, self.now.wall_ms + duration_ms)
+        self.shard.tick(self.now)
+
+
+def write(*ids: str, token: str | None = None, **fields: Any) -> Decision:
+    """Write under these ids, and answer the token with the last one."""
+    records = [CoordinatorRecord(TransactionLogKey(transactional_id=each), None) for each in ids]
+    replies = [] if token is None else [Reply(token, ids[-1] if ids else None)]
+    return Decision(records, replies, **fields)
+
+
+def fail(error: Exception) -> Callable[[Any, Any, Now], Decision]:
+    def decide(machine: Any, token: Any, now: Now) -> Decision:
+        raise error
+
+    return decide
+
+
+def test_shard_tells_in_order_what_is_committed_and_no_more() -> None:
+    """An answer before the commit is one that the next leader may know nothing of."""
+    scene = Scene()
+    scene.decide("1", "a", effects=["effect of 1"])
+    scene.decide("2")  # rests on what 1 wrote
+    scene.decide("3", "b", "c")
+    assert (scene.machine.replayed, scene.log.told) == (["a", "b", "c"], [])
+    scene.shard.committed(2)
+    assert scene.log.told == [("1", "a"), "effect of 1", ("2", None)]
+    scene.shard.committed(3)
+    assert scene.log.told[3:] == [("3", "c")]
+    scene.decide("4")
+    assert scene.log.told[4:] == [("4", None)]
+
+
+def test_shard_whose_append_commits_at_once_replays_before_it_answers() -> None:
+    """With one replica the high watermark moves within the append, before the machine knows of it."""
+    scene = Scene()
+    scene.log.commits_at_once = True
+    replayed_then: list[list[str]] = []
+    scene.log.on_told = lambda: replayed_then.append(list(scene.machine.replayed))
+    scene.decide("1", "a")
+    assert (scene.log.told, replayed_then) == ([("1", "a")], [["a"]])
+
+
+def test_shard_asked_again_by_whom_it_answers_does_not_interrupt_the_machine() -> None:
+    """The next request of a connection is handled within its last answer."""
+    scene = Scene()
+    scene.log.commits_at_once = True
+    order: list[str] = []
+
+    def changed() -> Iterator[Decision]:
+        for each in ("a", "b"):
+            yield write(each, token=each)
+            order.append(f"decided {each}")
+
+    def ask_again() -> None:
+        if len(scene.log.told) == 1:
+            scene.decide("again", "c")
+            order.append("asked again")
+
+    scene.machine.changed = changed
+    scene.log.on_told = ask_again
+    for token in ("a", "b"):
+        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now)
+    scene.shard.metadata_changed(EMPTY_IMAGE, MetadataDelta(), scene.now)
+    assert order == ["decided a", "decided b", "asked again"]
+    assert sorted(scene.log.told) == [("a", "a"), ("again", "c"), ("b", "b")]
+
+
+def test_shard_that_cannot_append_changes_nothing_and_says_why() -> None:
+    """The machine puts right what is volatile, and may answer others that waited for it."""
+    scene = Scene()
+    scene.shard.submit("waits", lambda machine, token, now: Decision(), scene.now)
+    scene.machine.follow_up = Decision(replies=[Reply("waits", "no more")])
+    scene.log.error = KafkaError(ErrorCode.not_enough_replicas, "one of three")
+    scene.decide("1", "a")
+    assert scene.machine.replayed == []
+    assert scene.machine.failed == [ErrorCode.coordinator_not_available]
+    assert scene.log.told == [("1", ErrorCode.coordinator_not_available), ("waits", "no more")]
+
+
+@pytest.mark.parametrize(
+    ("error_code", "told"),
+    [
+        (ErrorCode.not_leader_or_follower, ErrorCode.not_coordinator),
+        (ErrorCode.kafka_storage_error, ErrorCode.not_coordinator),
+        (ErrorCode.message_too_large, ErrorCode.unknown_server_error),
+        (ErrorCode.record_list_too_large, ErrorCode.unknown_server_error),
+        (ErrorCode.invalid_producer_epoch, ErrorCode.invalid_producer_epoch),
+    ],
+)
+def test_shard_tells_of_the_logs_errors_as_kafkas_coordinator_does(
+    error_code: ErrorCode, told: ErrorCode
+) -> None:
+    """Clients look for the coordinator again on some codes, and give up on others."""
+    scene = Scene()
+    scene.log.error = KafkaError(error_code, "no")
+    scene.decide("1", "a")
+    assert scene.log.told == [("1", told)]
+
+
+def test_shard_whose_machine_cannot_decide_answers_that_one_and_goes_on() -> None:
+    """Named errors are answered as they are, mistakes with UNKNOWN_SERVER_ERROR."""
+    scene = Scene()
+    scene.shard.submit("1", fail(RuntimeError("a mistake")), scene.now)
+    scene.shard.submit("2", fail(KafkaError(ErrorCode.group_id_not_found, "no")), scene.now)
+    scene.decide("3")
+    assert scene.log.told == [
+        ("1", ErrorCode.unknown_server_error),
+        ("2", ErrorCode.group_id_not_found),
+        ("3", None),
+    ]
+    assert scene.shard.open_count == 0
+
+
+def test_shard_that_cannot_replay_ends_and_answers_everybody() -> None:
+    """Nothing goes on half-applied."""
+    scene = Scene()
+    scene.decide("1", "a")
+    scene.machine.poison = "b"
+    scene.decide("2", "b", "c")
+    assert (scene.shard.state, scene.log.broken_count) == (ShardState.CLOSED, 1)
+    assert scene.log.told == [("1", ErrorCode.not_coordinator), ("2", ErrorCode.not_coordinator)]
+    scene.decide("3")
+    scene.shard.committed(9)
+    assert scene.log.told[2:] == [("3", ErrorCode.not_coordinator)]
+
+
+def test_shard_that_does_not_know_whether_it_appended_ends() -> None:
+    """What is in the log and not in the machine would be there after a load, and nowhere before."""
+    scene = Scene()
+    scene.log.error = RuntimeError("in the middle of it")
+    scene.decide("1", "a")
+    assert (scene.shard.state, scene.log.broken_count) == (ShardState.CLOSED, 1)
+    assert scene.log.told == [("1", ErrorCode.not_coordinator)]
+
+
+def test_shard_loading_refuses_and_closed_refuses_otherwise() -> None:
+    """A client waits for the one and looks elsewhere for the other."""
+    scene = Scene(is_loaded=False)
+    scene.decide("1", "a")
+    scene.shard.append_marker(ProducerStamp(1, 0), True, lambda: 1, "2", scene.now)
+    scene.shard.close()
+    scene.decide("3", "a")
+    assert scene.log.told == [
+        ("1", ErrorCode.coordinator_load_in_progress),
+        ("2", ErrorCode.coordinator_load_in_progress),
+        ("3", ErrorCode.not_coordinator),
+    ]
+    assert (scene.log.appended, scene.machine.ended) == ([], [])
+
+
+def test_shard_loaded_beyond_the_high_watermark_answers_when_that_is_committed() -> None:
+    """What the last leader wrote and acknowledged to nobody may be lost with this one."""
+    scene = Scene(is_loaded=False)
+    scene.shard.loaded(5, 3, EMPTY_IMAGE, scene.now)
+    scene.decide("1")
+    scene.decide("2", at_once=True)
+    assert scene.log.told == [("2", None)]
+    scene.shard.committed(5)
+    assert scene.log.told[1:] == [("1", None)]
+
+
+def test_shard_answers_writes_that_take_too_long_and_still_carries_their_effects_out() -> None:
+    """They may be committed later; whoever is to be told of a transaction must hear of it then."""
+    scene = Scene()
+    scene.decide("1", "a", effects=["send markers"])
+    assert scene.shard.next_due_ms == scene.now.monotonic_ms + WRITE_TIMEOUT_MS
+    scene.pass_time(WRITE_TIMEOUT_MS - 1)
+    assert scene.log.told == []
+    scene.pass_time(1)
+    assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
+    assert (scene.shard.next_due_ms, scene.shard.open_count) == (None, 0)
+    scene.shard.committed(1)
+    assert scene.log.told[1:] == ["send markers"]
+
+
+def test_shard_answers_nobody_twice_and_nobody_who_is_gone() -> None:
+    """The machine may name a request that has been answered, or whose connection is lost."""
+    scene = Scene()
+    scene.shard.submit("gone", lambda machine, token, now: Decision(), scene.now)
+    scene.shard.abandon("gone")
+    scene.decide("1")
+    scene.shard.decide(lambda machine: [Decision(replies=[Reply("gone", 1), Reply("1", 2)])], scene.now)
+    assert (scene.log.told, scene.shard.open_count) == ([("1", None)], 0)
+
+
+def test_shard_with_too_many_requests_that_wait_takes_no_more() -> None:
+    """Memory is bounded, whatever clients do."""
+    scene = Scene()
+    for token in range(MAX_OPEN_TOKENS):
+        scene.shard.submit(token, lambda machine, token, now: Decision(), scene.now)
+    scene.decide("1")
+    assert scene.log.told == [("1", ErrorCode.coordinator_not_available)]
+
+
+def test_shard_obeys_a_marker_and_says_so_when_it_is_committed() -> None:
+    """The transaction is over for its coordinator only when no leader can forget that."""
+    scene = Scene()
+    stamp = ProducerStamp(7, 1)
+    scene.shard.append_marker(stamp, True, lambda: 1, "1", scene.now)
+    assert (scene.machine.ended, scene.log.told) == ([(stamp, True)], [])
+    scene.shard.committed(1)
+    assert scene.log.told == [("1", None)]
+
+    def refused() -> int:
+        raise KafkaError(ErrorCode.transaction_coordinator_fenced, "an older one")
+
+    scene.shard.append_marker(stamp, False, refused, "2", scene.now)
+    assert scene.log.told[1:] == [("2", ErrorCode.transaction_coordinator_fenced)]
+    assert len(scene.machine.ended) == 1
+
+
+def test_shard_whose_machine_has_always_something_due_is_left_alone_for_a_while() -> None:
+    """A mistake there must not keep the loop from everything else."""
+    scene = Scene()
+    scene.machine.next_due_ms = 0
+
+    def raises(now: Now) -> Iterable[Decision]:
+        raise RuntimeError("a mistake")
+
+    scene.machine.due = raises
+    scene.pass_time(1)
+    due_ms = scene.shard.next_due_ms
+    assert due_ms is not None and due_ms > scene.now.monotonic_ms
+    scene.decide("1")
+    assert scene.log.told == [("1", None)]

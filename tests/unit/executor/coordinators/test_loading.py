@@ -1,0 +1,252 @@
+"""Loading a shard from a real log: what is in it, what is not known, and what goes on meanwhile."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from executor.coordinators.kind import CoordinatorKind
+from executor.coordinators.loading import SLICE_WORK
+from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Reply
+from executor.coordinators.machine.shard import ShardState
+from executor.coordinators.runtime import CoordinatorRuntime
+from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encode_key, encode_value
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.records.batch import read_header
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.records.codecs import Codec
+from tests.unit.executor.brokers import Brokers, until, with_brokers
+
+TOPIC = "offsets"
+
+
+class Offsets:
+    """A machine that keeps the last offset of each group, of raw records if it takes them."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, int | None] = {}
+        self.next_due_ms: int | None = None
+
+    def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
+        key, value = record
+        assert isinstance(key, OffsetCommitKey)
+        self.offsets[key.group] = value.offset if isinstance(value, OffsetCommitValue) else None
+
+    def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
+        raise AssertionError("there is none")
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def tick(self, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        return None
+
+
+class RawOffsets(Offsets):
+    """Takes records of even groups as they lie in the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw_count = 0
+
+    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
+        decoded, _ = CONSUMER_OFFSETS_RECORDS.decode(key, None)
+        if int(decoded.group) % 2:
+            return False
+        self.raw_count += 1
+        self.offsets[decoded.group] = (
+            None if value is None else CONSUMER_OFFSETS_RECORDS.decode(key, value)[1].offset  # type: ignore[union-attr]
+        )
+        return True
+
+
+class Loads:
+    """A runtime of such machines on broker 0, which hears of what is led from now on."""
+
+    def __init__(self, brokers: Brokers, machine_type: type[Offsets] = Offsets, **kind: Any) -> None:
+        self.machines: list[Any] = []
+        replicas = brokers.brokers[0].replicas
+
+        def new_machine(partition: int) -> Offsets:
+            self.machines.append(machine_type())
+            return self.machines[-1]
+
+        self.runtime = CoordinatorRuntime(
+            CoordinatorKind(
+                topic=TOPIC,
+                records=CONSUMER_OFFSETS_RECORDS,
+                new_machine=new_machine,
+                write_timeout_ms=60_000,
+                load_buffer_bytes=2048,
+                **kind,
+            ),
+            replicas.executor,
+            replicas.lease.obey,
+        )
+        replicas.listeners.append(self.runtime)
+
+    async def until_active(self) -> Any:
+        await until(lambda: self.runtime.partitions == {0: ShardState.ACTIVE}, "it is loaded")
+        return self.machines[-1]
+
+    def ask(self) -> list[Any]:
+        """Ask for something; return where the answer will be."""
+        answers: list[Any] = []
+        self.runtime.submit_to(
+            0,
+            lambda machine, token, now: Decision(replies=[Reply(token, "answer")]),
+            lambda error_code: error_code,
+        ).bind(answers.append)
+        return answers
+
+
+def commit(number: int, offset: int | None, version: int | None = None) -> tuple[bytes, bytes | None]:
+    """The key and value of a record of a group of that number."""
+    key = encode_key(OffsetCommitKey(group=str(number), topic="t", partition=0))
+    if offset is None:
+        return key, None
+    return key, encode_value(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1), version)
+
+
+async def written(
+    brokers: Brokers, *batches: Iterable[tuple[bytes | None, bytes | None]], codec: Codec = Codec.NONE
+) -> Any:
+    """Create the topic and write batches of records, as a leader before this one would have."""
+    topic_id = await brokers.create_topic(TOPIC, [(0, *range(1, brokers.count))])
+    replica = brokers.replica(0, topic_id)
+    for records in batches:
+        batch = build_batch([SimpleRecord(*record, (), 1) for record in records], codec=codec)
+        replica.append(batch, read_header(batch), 0, int(time.time() * 1000), None)
+    return topic_id
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("machine_type", [Offsets, RawOffsets])
+def test_load_of_many_batches_brings_the_last_of_each_key(
+    tmp_path: Any, machine_type: type[Offsets], codec: Codec
+) -> None:
+    """Values of every version, tombstones, compressed batches and more than is read at a time."""
+
+    @with_brokers()
+    async def load(brokers: Brokers) -> None:
+        batches = [
+            [commit(group, 1000 * version + group, version) for group in range(200)] for version in range(5)
+        ]
+        topic_id = await written(brokers, *batches, [commit(7, None), commit(8, None)], codec=codec)
+        loads = Loads(brokers, machine_type)
+        await brokers.elect(topic_id, 0, leader=0, isr=[0])
+        machine = await loads.until_active()
+        expected = {str(group): 4000 + group for group in range(200)} | {"7": None, "8": None}
+        assert machine.offsets == expected
+        assert getattr(machine, "raw_count", 501) == 501
+
+    load(tmp_path)
+
+
+@with_brokers()
+async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Brokers) -> None:
+    """A million records are loaded in slices; requests for the shard are told that it is loading."""
+    count = 20 * SLICE_WORK
+    topic_id = await written(
+        brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(count // 500))
+    )
+    loads = Loads(brokers, RawOffsets)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    turns = 0
+    while loads.runtime.partitions == {0: ShardState.LOADING}:
+        assert loads.ask() == [ErrorCode.coordinator_load_in_progress]
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 20
+    assert loads.machines[0].raw_count == count // 500 * 500
+
+
+@with_brokers(count=2)
+async def test_load_ends_with_the_leadership_that_it_is_for(brokers: Brokers) -> None:
+    """What is half-loaded must never answer, nor go on reading."""
+    topic_id = await written(brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(40)))
+    loads = Loads(brokers, RawOffsets)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    await until(lambda: loads.machines[0].raw_count > 0, "the load is under way")
+    await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+    assert (loads.runtime.partitions, loads.ask()) == ({}, [ErrorCode.not_coordinator])
+    loaded = loads.machines[0].raw_count
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    machine = await loads.until_active()
+    assert (machine.raw_count, loads.machines[0].raw_count, len(loads.machines)) == (20_000, loaded, 2)
+    assert loaded < 20_000
+
+
+@with_brokers(count=2)
+async def test_load_beyond_the_high_watermark_answers_when_it_is_committed(brokers: Brokers) -> None:
+    """A coordinator that dies between append and commit has acknowledged nothing of it."""
+    loads = Loads(brokers)
+    topic_id = await brokers.create_topic(TOPIC, [(0, 1)])
+    await brokers.stop(1)
+    replica = brokers.replica(0, topic_id)
+    batch = build_batch([SimpleRecord(*commit(1, 5), (), 1)])
+    replica.append(batch, read_header(batch), 0, 1, None)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    machine = await loads.until_active()
+    answers = loads.ask()
+    assert (machine.offsets, replica.high_watermark, answers) == ({"1": 5}, 0, [])
+    await brokers.start(1)
+    await until(lambda: answers == ["answer"], "it is committed")
+
+
+@with_brokers()
+async def test_load_passes_over_record_types_of_other_versions(brokers: Brokers) -> None:
+    """Share groups' records in a topic that Kafka wrote keep nobody's offsets from being read."""
+    topic_id = await written(brokers, [(b"\0\x0erest", b"\0\0"), commit(1, 5), (b"\x7f\x01", None)])
+    loads = Loads(brokers)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    assert (await loads.until_active()).offsets == {"1": 5}
+
+
+@pytest.mark.parametrize(
+    ("record", "skips"),
+    [
+        ((commit(1, 5)[0], b"\0\x05new"), False),
+        ((commit(1, 5)[0], b"\0\x04"), True),
+        ((None, b"\0\x04"), True),
+    ],
+)
+def test_load_of_what_cannot_be_read_serves_nobody(tmp_path: Any, record: Any, skips: bool) -> None:
+    """An offset that is not known would be one that is answered wrongly."""
+
+    @with_brokers()
+    async def load(brokers: Brokers) -> None:
+        topic_id = await written(brokers, [record])
+        loads = Loads(brokers, skips_unknown_versions=skips)
+        logging.disable(logging.ERROR)
+        try:
+            await brokers.elect(topic_id, 0, leader=0, isr=[0])
+            await until(lambda: not loads.runtime.partitions, "it is given up")
+        finally:
+            logging.disable(logging.NOTSET)
+        assert loads.ask() == [ErrorCode.not_coordinator]
+        replica = brokers.replica(0, topic_id)
+        assert (replica.leader is None, replica.offline) == (False, False)
+
+    load(tmp_path)
+
+
+@with_brokers()
+async def test_load_of_a_kind_that_may_passes_over_newer_versions(brokers: Brokers) -> None:
+    """As Kafka's transaction coordinator does."""
+    topic_id = await written(brokers, [(commit(1, 5)[0], b"\0\x05new"), commit(2, 6)])
+    loads = Loads(brokers, skips_unknown_versions=True)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    assert (await loads.until_active()).offsets == {"2": 6}
