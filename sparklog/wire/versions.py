@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from kio.static.constants import EntityType
 
+from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.wire.layout import FieldLayout, default_value, entity_layout, once_per_type
 
@@ -215,6 +216,24 @@ def _find_coordinator_response(
     return {name: getattr(coordinator, name) for name in names if name in wanted}
 
 
+def _leave_group_request(entity: Any, target_type: type[Any], newer_type: type[Any]) -> Mapping[str, Any]:
+    # v3 lets several members leave at once (KIP-345).
+    if newer_type.__version__ < 3 or type(entity).__version__ >= 3 <= target_type.__version__:
+        return {}
+    if target_type is newer_type:
+        return {"members": (_item_type(target_type, "members")(member_id=entity.member_id),)}
+    return {"member_id": entity.members[0].member_id if entity.members else ""}
+
+
+def _leave_group_response(entity: Any, target_type: type[Any], newer_type: type[Any]) -> Mapping[str, Any]:
+    # Before v3 the error of the only member is that of the response.
+    if target_type.__version__ >= 3 or type(entity).__version__ < 3:
+        return {}
+    if entity.error_code is not ErrorCode.none or not entity.members:
+        return {}
+    return {"error_code": entity.members[0].error_code}
+
+
 def _item_type(entity_type: type[Any], field_name: str) -> type[Any]:
     item_type = next(f for f in entity_layout(entity_type).fields if f.name == field_name).entity_type
     assert item_type is not None
@@ -227,4 +246,6 @@ _RULES: Final[Mapping[tuple[int, str, str], _Rule]] = {
     (ApiKey.ALTER_PARTITION, "request", "PartitionData"): _alter_partition_data,
     (ApiKey.FIND_COORDINATOR, "request", "FindCoordinatorRequest"): _find_coordinator_request,
     (ApiKey.FIND_COORDINATOR, "response", "FindCoordinatorResponse"): _find_coordinator_response,
+    (ApiKey.LEAVE_GROUP, "request", "LeaveGroupRequest"): _leave_group_request,
+    (ApiKey.LEAVE_GROUP, "response", "LeaveGroupResponse"): _leave_group_response,
 }

@@ -66,8 +66,7 @@ class OffsetFetch(NamedTuple):
     group_id: str
     member_id: str | None
     member_epoch: int
-    topics: tuple[tuple[str, UUID | None, tuple[int, ...]], ...] | None
-    """None: all there is."""
+    topics: tuple[tuple[str, UUID | None, tuple[int, ...]], ...]
     require_stable: bool
 
 
@@ -196,12 +195,8 @@ class Offsets:
             error_code = group.validate_offset_fetch(request.member_id, request.member_epoch)
             if error_code is not ErrorCode.none:
                 return error_code, []
-        topics = {} if group is None else self.store.topics(request.group_id)
-        asked = request.topics
-        if asked is None:
-            asked = tuple((topic, None, tuple(partitions)) for topic, partitions in topics.items())
         fetched = []
-        for topic, topic_id, partitions in asked:
+        for topic, topic_id, partitions in request.topics:
             rows = []
             for partition in partitions:
                 row = None if group is None else self.store.get(request.group_id, topic, partition)
@@ -213,6 +208,15 @@ class Offsets:
                     rows.append(FetchedPartition(partition, row, ErrorCode.none))
             fetched.append((topic, rows))
         return ErrorCode.none, fetched
+
+    def committed_partitions(
+        self, request: OffsetFetch
+    ) -> tuple[tuple[str, UUID | None, tuple[int, ...]], ...]:
+        """Return for which partitions the group has committed, of which to `fetch` some at a time."""
+        if request.group_id not in self._groups:
+            return ()
+        topics = self.store.topics(request.group_id)
+        return tuple((topic, None, tuple(partitions)) for topic, partitions in topics.items())
 
     # ---- deleting --------------------------------------------------------------------------------------
 

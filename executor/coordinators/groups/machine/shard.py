@@ -6,13 +6,18 @@ Groups of all types are here under their ids, each decided about by the membersh
 Source: Kafka's GroupCoordinatorShard.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
 from executor.coordinators.groups.machine.classic.rebalance import refuse_join
 from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
-from executor.coordinators.groups.machine.expiration import deleted_topics_steps, expiration_steps
+from executor.coordinators.groups.machine.expiration import (
+    STEP_ITEMS,
+    deleted_topics_steps,
+    expiration_steps,
+)
 from executor.coordinators.groups.machine.group import Group, GroupType
 from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.membership import (
@@ -190,22 +195,35 @@ class GroupShard:
 
     # ---- admins ----------------------------------------------------------------------------------------
 
-    def list_groups(self, states: frozenset[str], types: frozenset[str]) -> Iterator[ListedGroup]:
-        """Iterate over the groups in one of the states (lower case) and of one of the types, none: any."""
-        for group in tuple(self.groups.values()):
+    def list_groups(
+        self, group_ids: Iterable[str], states: Collection[str], types: Collection[str]
+    ) -> list[ListedGroup]:
+        """Return those of the groups in one of the states (lower case) and of one of the types, none: any."""
+        listed = []
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is None:
+                continue
             state_name = group.state_name
             if (not states or state_name.lower() in states) and (not types or group.group_type in types):
-                yield ListedGroup(group.group_id, group.group_type, state_name, group.protocol_type or "")
+                listed.append(ListedGroup(group_id, group.group_type, state_name, group.protocol_type or ""))
+        return listed
 
-    def delete_group(self, group_id: str) -> tuple[ErrorCode, Sequence[CoordinatorRecord]]:
-        """Decide about deleting a group with its offsets."""
+    def delete_group(self, group_id: str) -> tuple[ErrorCode, Sequence[CoordinatorRecord], bool]:
+        """Decide about deleting a group with its offsets; return whether that is all, or to be repeated.
+
+        One batch takes a bounded number of offsets, and the last one the group.
+        """
         group = self.groups.get(group_id)
         if group is None:
-            return ErrorCode.group_id_not_found, ()
+            return ErrorCode.group_id_not_found, (), True
         error_code = group.validate_delete()
         if error_code is not ErrorCode.none:
-            return error_code, ()
-        return ErrorCode.none, (*self.offsets.tombstones(group_id), *group.tombstones())
+            return error_code, (), True
+        tombstones = tuple(islice(self.offsets.tombstones(group_id), STEP_ITEMS + 1))
+        if len(tombstones) > STEP_ITEMS:
+            return ErrorCode.none, tombstones[:STEP_ITEMS], False
+        return ErrorCode.none, (*tombstones, *group.tombstones()), True
 
     # ---- expiry ----------------------------------------------------------------------------------------
 

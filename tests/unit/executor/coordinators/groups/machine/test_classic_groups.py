@@ -405,7 +405,7 @@ def test_deleted_group_is_not_loaded() -> None:
     groups = GroupConversation()
     _, (a,) = groups.settle("a")
     groups.leave("bye", (a, None))
-    error_code, records = groups.shard.delete_group(GROUP)
+    error_code, records, _ = groups.shard.delete_group(GROUP)
     assert error_code is ErrorCode.none
     groups.carry_out([NOTHING._replace(records=records)])
     groups.restart()

@@ -32,7 +32,7 @@ def delete(groups: GroupConversation, partition: int = 0, topic: str = "topic") 
 
 
 def delete_group(groups: GroupConversation, group_id: str = GROUP) -> ErrorCode:
-    error_code, records = groups.shard.delete_group(group_id)
+    error_code, records, _ = groups.shard.delete_group(group_id)
     groups.carry_out([NOTHING._replace(records=records)])
     return error_code
 

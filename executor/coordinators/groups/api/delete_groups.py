@@ -1,0 +1,46 @@
+"""DeleteGroups, versions 0 to 2: empty groups with their offsets (KIP-229)."""
+
+from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["DeleteGroupsHandler"]
+
+
+class DeleteGroupsHandler:
+    """Answers DeleteGroups when the tombstones are committed."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Steps:
+        """Have the coordinators delete the groups; one with many offsets in several batches."""
+        body = yield from upgrade_in_steps(request.body)
+        results: dict[str, ErrorCode] = {}
+        left = list(dict.fromkeys(body.groups_names))
+        while left:
+            answers = yield from wait_for_each(left, self._delete)
+            results.update(
+                (group_id, error_code) for group_id, (error_code, _) in zip(left, answers, strict=True)
+            )
+            left = [group_id for group_id, (_, is_done) in zip(left, answers, strict=True) if not is_done]
+        return unthrottled(
+            DeleteGroupsResponse,
+            results=tuple(
+                DeletableGroupResult(group_id=group_id, error_code=error_code)
+                for group_id, error_code in results.items()
+            ),
+        )
+
+    def _delete(self, group_id: str) -> Deferred:
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            error_code, records, is_done = shard.delete_group(group_id)
+            return Decision(records, (Reply(token, (error_code, is_done)),))
+
+        return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, True))

@@ -1,0 +1,95 @@
+"""DescribeGroups, versions 0 to 6: classic groups; those of other types have APIs of their own."""
+
+from typing import Final
+
+from kio.schema.describe_groups.v6.response import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["DescribeGroupsHandler"]
+
+FIRST_VERSION_OF_MISSING_GROUPS: Final = 6
+"""From it on a group that does not exist is an error (KIP-1043), and not a dead one."""
+
+
+class DescribeGroupsHandler:
+    """Answers DescribeGroups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Steps:
+        """Ask the coordinator of each group."""
+        body = yield from upgrade_in_steps(request.body)
+        operations = GROUP_OPERATIONS if body.include_authorized_operations else OPERATIONS_OMITTED
+
+        def describe(group_id: str) -> Deferred:
+            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+                group = shard.groups.get(group_id)
+                if isinstance(group, ClassicGroup):
+                    return Decision(replies=(Reply(token, _described(group, operations)),))
+                is_missing = "not found" if group is None else "is not a classic group"
+                return Decision(replies=(Reply(token, _missing(group_id, is_missing, request.api_version)),))
+
+            return self._coordinator.submit(
+                group_id, decide, lambda error_code: _refused(group_id, error_code)
+            )
+
+        groups = yield from wait_for_each(body.groups, describe)
+        return unthrottled(DescribeGroupsResponse, groups=tuple(groups))
+
+
+def _described(group: ClassicGroup, operations: int) -> DescribedGroup:
+    protocol_name = group.protocol_name if group.state is ClassicGroupState.STABLE else None
+    return DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group.group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol_name or "",
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+        authorized_operations=operations,
+    )
+
+
+def _missing(group_id: str, why: str, api_version: int) -> DescribedGroup:
+    if api_version >= FIRST_VERSION_OF_MISSING_GROUPS:
+        text = f"Group {group_id} {why}."
+        return _refused(group_id, ErrorCode.group_id_not_found, text, str(ClassicGroupState.DEAD))
+    return _refused(group_id, ErrorCode.none, None, str(ClassicGroupState.DEAD))
+
+
+def _refused(
+    group_id: str, error_code: ErrorCode, text: str | None = None, group_state: str = ""
+) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code,
+        error_message=text,
+        group_id=group_id,
+        group_state=group_state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )

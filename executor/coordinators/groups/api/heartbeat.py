@@ -1,0 +1,37 @@
+"""Heartbeat, versions 0 to 4."""
+
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.machine.membership import Heartbeat
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["HeartbeatHandler"]
+
+
+class HeartbeatHandler:
+    """Answers Heartbeat."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Deferred | Response:
+        """Have the group's coordinator prolong the session."""
+        body = request.body
+        if not body.group_id:
+            return _refuse(ErrorCode.invalid_group_id)
+        heartbeat = Heartbeat(
+            body.group_id, body.member_id, getattr(body, "group_instance_id", None), body.generation_id
+        )
+        return self._coordinator.submit(
+            heartbeat.group_id, lambda shard, token, now: shard.heartbeat(heartbeat, token, now), _refuse
+        )
+
+
+def _refuse(error_code: ErrorCode) -> Response:
+    if error_code is ErrorCode.coordinator_load_in_progress:
+        # Sessions begin anew after the load, whatever this member is told now.
+        error_code = ErrorCode.none
+    return unthrottled(HeartbeatResponse, error_code=error_code)

@@ -1,0 +1,64 @@
+"""JoinGroup, versions 0 to 9."""
+
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.machine.classic.rebalance import join_error
+from executor.coordinators.groups.machine.membership import JoinGroup
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.versions import upgrade
+
+__all__ = ["JoinGroupHandler", "client_host"]
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
+FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID: Final = 4
+FIRST_VERSION_THAT_CAN_SKIP_ASSIGNMENT: Final = 9
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def client_host(request: Request) -> str:
+    """Return whence a client speaks, as Java shows an address without a name."""
+    return "/" + request.connection.peer.rpartition(":")[0]
+
+
+class JoinGroupHandler:
+    """Answers JoinGroup when the member's group has a new generation."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Deferred | Response:
+        """Have the group's coordinator take the member in."""
+        body = upgrade(request.body)
+        if not body.group_id:
+            return join_error(ErrorCode.invalid_group_id, body.member_id)
+        version = request.api_version
+        session_timeout_ms = body.session_timeout // _MILLISECOND
+        client_id = request.client_id or ""
+        name = client_id if body.group_instance_id is None else body.group_instance_id
+        join = JoinGroup(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            group_instance_id=body.group_instance_id,
+            client_id=client_id,
+            client_host=client_host(request),
+            protocol_type=body.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=(
+                body.rebalance_timeout // _MILLISECOND
+                if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+                else session_timeout_ms
+            ),
+            new_member_id=f"{name}-{uuid4()}",
+            needs_known_member_id=version >= FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID,
+            can_skip_assignment=version >= FIRST_VERSION_THAT_CAN_SKIP_ASSIGNMENT,
+        )
+        return self._coordinator.submit(
+            join.group_id,
+            lambda shard, token, now: shard.join_group(join, token, now),
+            lambda error_code: join_error(error_code, join.member_id),
+        )

@@ -1,0 +1,36 @@
+"""LeaveGroup, versions 0 to 5."""
+
+from kio.schema.leave_group.v5.response import LeaveGroupResponse
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade
+
+__all__ = ["LeaveGroupHandler"]
+
+
+class LeaveGroupHandler:
+    """Answers LeaveGroup."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Deferred | Response:
+        """Have the group's coordinator remove the members."""
+        body = upgrade(request.body)
+        if not body.group_id:
+            return _refuse(ErrorCode.invalid_group_id)
+        leave = LeaveGroup(
+            body.group_id,
+            tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members),
+        )
+        return self._coordinator.submit(
+            leave.group_id, lambda shard, token, now: shard.leave_group(leave, token, now), _refuse
+        )
+
+
+def _refuse(error_code: ErrorCode) -> Response:
+    return unthrottled(LeaveGroupResponse, error_code=error_code, members=())

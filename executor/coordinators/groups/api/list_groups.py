@@ -1,0 +1,79 @@
+"""ListGroups, versions 0 to 5: the groups that this broker coordinates; clients ask all brokers."""
+
+from collections.abc import Generator, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
+from kio.schema.list_groups.v5.response import ListGroupsResponse
+
+from executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator, wait_for
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Request, Steps
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["ListGroupsHandler"]
+
+SLICE_GROUPS: Final = 200
+
+
+class ListGroupsHandler:
+    """Answers ListGroups."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Steps:
+        """Ask each partition for its ids, and then about some of them at a time.
+
+        A partition that is still loaded fails the request, for its groups would be missing; one that is led
+        elsewhere by now has its groups told there.
+        """
+        body = yield from upgrade_in_steps(request.body)
+        states = frozenset(state.strip().lower() for state in body.states_filter)
+        types = frozenset(group_type.lower() for group_type in body.types_filter)
+        rows: list[Any] = []
+        for partition in tuple(self._coordinator.partitions):
+            error_code, group_ids = yield from self._ask(partition, _ids)
+            left = iter(group_ids)
+            while error_code is ErrorCode.none and (chunk := tuple(islice(left, SLICE_GROUPS))):
+                error_code, listed = yield from self._ask(partition, _listing(chunk, states, types))
+                rows.extend(listed)
+            if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
+                return unthrottled(ListGroupsResponse, error_code=error_code, groups=())
+        return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
+
+    def _ask(self, partition: int, decide: Decide) -> Generator[Any, None, Any]:
+        yield
+        return (
+            yield from wait_for(
+                self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, ()))
+            )
+        )
+
+
+def _ids(shard: GroupShard, token: Token, now: Now) -> Decision:
+    return Decision(replies=(Reply(token, (ErrorCode.none, tuple(shard.groups))),))
+
+
+def _listing(group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]) -> Decide:
+    def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+        listed = tuple(_rows(shard, group_ids, states, types))
+        return Decision(replies=(Reply(token, (ErrorCode.none, listed)),))
+
+    return decide
+
+
+def _rows(
+    shard: GroupShard, group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]
+) -> Iterator[ListedGroupResponse]:
+    for group in shard.list_groups(group_ids, states, types):
+        yield ListedGroupResponse(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state_name,
+            group_type=str(group.group_type),
+        )

@@ -1,0 +1,81 @@
+"""OffsetCommit, versions 2 to 10; the last one names topics by id."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.schema.offset_commit import v9, v10
+
+from executor.coordinators.groups.api.committed_topics import CommittedTopics, committed_topics
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
+from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["OffsetCommitHandler"]
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class OffsetCommitHandler:
+    """Answers OffsetCommit when the offsets are committed."""
+
+    def __init__(
+        self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
+    ) -> None:
+        """`max_batch_bytes`: what a batch of the offsets' topic may have at most."""
+        self._coordinator = coordinator
+        self._image = image
+        self._max_batch_bytes = max_batch_bytes
+
+    def handle(self, request: Request) -> Steps:
+        """Have the group's coordinator write the offsets of the partitions that exist."""
+        body = request.body
+        by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        checked = yield from committed_topics(self._image(), body, by_id=by_id)
+        if not checked.topics:
+            return _response(checked, [], by_id=by_id)
+        if not checked.fits(self._max_batch_bytes):
+            return _response(checked, checked.refused(ErrorCode.unknown_server_error), by_id=by_id)
+        retention_ms = getattr(body, "retention_time", -_MILLISECOND) // _MILLISECOND
+        commit = OffsetCommit(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            group_instance_id=getattr(body, "group_instance_id", None),
+            generation_or_member_epoch=body.generation_id_or_member_epoch,
+            api_version=request.api_version,
+            topics=checked.topics,
+            retention_ms=None if retention_ms == -1 else retention_ms,
+        )
+
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            records, errors = shard.commit_offsets(commit, now)
+            return Decision(records, (Reply(token, _response(checked, errors, by_id=by_id)),))
+
+        return self._coordinator.submit(
+            commit.group_id,
+            decide,
+            lambda error_code: _response(checked, checked.refused(error_code), by_id=by_id),
+        )
+
+
+def _response(checked: CommittedTopics, errors: TopicErrors, *, by_id: bool) -> Response:
+    schema: Any = v10.response if by_id else v9.response
+    return unthrottled(
+        schema.OffsetCommitResponse,
+        topics=tuple(
+            schema.OffsetCommitResponseTopic(
+                **{"topic_id" if by_id else "name": named},
+                partitions=tuple(
+                    schema.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
+                    for partition, error_code in partitions
+                ),
+            )
+            for named, partitions in checked.answers(errors)
+        ),
+    )

@@ -1,0 +1,204 @@
+"""OffsetFetch, versions 1 to 10: several groups from version 8 on, topics by id from version 10 on."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.offset_fetch import v7, v9, v10
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
+from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
+from executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import or_minus_one
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["OffsetFetchHandler"]
+
+FIRST_VERSION_WITH_GROUPS: Final = 8
+FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
+MAX_PARTITIONS: Final = 1000
+"""So many are looked up in one go."""
+
+_Chunk = tuple[tuple[str, UUID | None, tuple[int, ...]], ...]
+_Topics = dict[Any, list[FetchedPartition]]
+"""By name or id, as the answer has them."""
+
+
+class OffsetFetchHandler:
+    """Answers OffsetFetch."""
+
+    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def handle(self, request: Request) -> Steps:
+        """Ask the coordinator of each group, some partitions at a time."""
+        body = request.body
+        version = request.api_version
+        require_stable = getattr(body, "require_stable", False)
+        groups = body.groups if version >= FIRST_VERSION_WITH_GROUPS else (body,)
+        answers = []
+        for group in groups:
+            yield
+            answers.append((yield from self._group(group, version, require_stable=require_stable)))
+        if version < FIRST_VERSION_WITH_GROUPS:
+            return answers[0]
+        schema: Any = v10.response if version >= FIRST_VERSION_WITH_TOPIC_IDS else v9.response
+        return unthrottled(schema.OffsetFetchResponse, groups=tuple(answers))
+
+    def _group(self, group: Any, version: int, *, require_stable: bool) -> Generator[Any, None, Response]:
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        image = self._image()
+        fetch = OffsetFetch(
+            group_id=group.group_id,
+            member_id=getattr(group, "member_id", None),
+            member_epoch=getattr(group, "member_epoch", -1),
+            topics=(),
+            require_stable=require_stable,
+        )
+        topics: _Topics = {}
+        named: dict[str, Any] = {}
+        if group.topics is None:
+            committed = yield from self._committed_partitions(fetch)
+            if isinstance(committed, ErrorCode):
+                return _group_response(fetch.group_id, version, committed, {})
+            asked = []
+            for name, _, partitions in committed:
+                found = image.topics.by_name.get(name)
+                if by_id and found is None:
+                    continue  # who asks by ids cannot be told of a topic that has none
+                named[name] = found.topic_id if by_id and found is not None else name
+                asked.append((name, found.topic_id if by_id and found is not None else None, partitions))
+                yield
+        else:
+            asked = []
+            for topic in group.topics:
+                yield
+                found_topic = named_topic(image, topic, by_id=by_id)
+                if by_id and found_topic.error_code is not ErrorCode.none:
+                    topics[found_topic.named] = [
+                        FetchedPartition(partition, None, found_topic.error_code)
+                        for partition in topic.partition_indexes
+                    ]
+                    continue
+                named[found_topic.name] = found_topic.named
+                topic_id = found_topic.topic_id if by_id else None
+                asked.append((found_topic.name, topic_id, topic.partition_indexes))
+        # Without topics the group is asked all the same, for it may refuse to answer this member.
+        for chunk in _chunks(asked) if asked else ((),):
+            error_code, fetched = yield from self._fetch(fetch._replace(topics=chunk))
+            if error_code is not ErrorCode.none:
+                if group.topics is None:
+                    topics = {}
+                return _group_response(fetch.group_id, version, error_code, topics, group.topics)
+            for name, rows in fetched:
+                if group.topics is not None:
+                    topics.setdefault(named[name], []).extend(rows)
+                elif there := [row for row in rows if row.committed is not None or _is_error(row)]:
+                    # Without what was deleted meanwhile, or is of an older topic of the name.
+                    topics.setdefault(named[name], []).extend(there)
+                yield
+        return _group_response(fetch.group_id, version, ErrorCode.none, topics)
+
+    def _committed_partitions(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            return Decision(replies=(Reply(token, shard.offsets.committed_partitions(fetch)),))
+
+        return (yield from wait_for(self._coordinator.submit(fetch.group_id, decide, _refuse)))
+
+    def _fetch(self, fetch: OffsetFetch) -> Generator[Any, None, Any]:
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            return Decision(replies=(Reply(token, shard.offsets.fetch(fetch)),))
+
+        return (
+            yield from wait_for(
+                self._coordinator.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
+            )
+        )
+
+
+def _refuse(error_code: ErrorCode) -> ErrorCode:
+    """Return what clients before 3.9 try again after; they do not know the other."""
+    return ErrorCode.not_coordinator if error_code is ErrorCode.coordinator_not_available else error_code
+
+
+def _is_error(row: FetchedPartition) -> bool:
+    return row.error_code is not ErrorCode.none
+
+
+def _chunks(asked: Iterable[tuple[str, UUID | None, Iterable[int]]]) -> Iterator[_Chunk]:
+    """Iterate over the topics, at most `MAX_PARTITIONS` partitions in a chunk."""
+    chunk: list[tuple[str, UUID | None, tuple[int, ...]]] = []
+    room = MAX_PARTITIONS
+    for name, topic_id, partitions in asked:
+        left = iter(partitions)
+        some = tuple(islice(left, room))
+        while True:
+            chunk.append((name, topic_id, some))
+            room -= len(some)
+            if room > 0:
+                break
+            yield tuple(chunk)
+            chunk, room = [], MAX_PARTITIONS
+            some = tuple(islice(left, room))
+            if not some:
+                break
+    if chunk:
+        yield tuple(chunk)
+
+
+def _group_response(
+    group_id: str, version: int, error_code: ErrorCode, topics: _Topics, asked: Any = None
+) -> Response:
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        schema: Any = v10.response if by_id else v9.response
+        return schema.OffsetFetchResponseGroup(
+            group_id=group_id,
+            topics=tuple(
+                schema.OffsetFetchResponseTopics(
+                    **{"topic_id" if by_id else "name": named},
+                    partitions=tuple(_partition(schema.OffsetFetchResponsePartitions, row) for row in rows),
+                )
+                for named, rows in topics.items()
+            )
+            if error_code is ErrorCode.none
+            else (),
+            error_code=error_code,
+        )
+    if error_code is not ErrorCode.none:
+        topics = {}
+        if version < FIRST_VERSION_WITH_GROUP_ERRORS:  # there each partition says it
+            for topic in asked or ():
+                topics[topic.name] = [
+                    FetchedPartition(partition, None, error_code) for partition in topic.partition_indexes
+                ]
+    old = v7.response
+    return unthrottled(
+        old.OffsetFetchResponse,
+        topics=tuple(
+            old.OffsetFetchResponseTopic(
+                name=named,
+                partitions=tuple(_partition(old.OffsetFetchResponsePartition, row) for row in rows),
+            )
+            for named, rows in topics.items()
+        ),
+        error_code=error_code,
+    )
+
+
+def _partition(partition_type: Any, row: FetchedPartition) -> Any:
+    committed = row.committed
+    return partition_type(
+        partition_index=row.partition,
+        committed_offset=-1 if committed is None else committed.offset,
+        committed_leader_epoch=-1 if committed is None else or_minus_one(committed.leader_epoch),
+        metadata="" if committed is None else committed.metadata,
+        error_code=row.error_code,
+    )

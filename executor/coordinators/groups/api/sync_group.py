@@ -1,0 +1,44 @@
+"""SyncGroup, versions 0 to 5."""
+
+from typing import Final
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.machine.classic.rebalance import sync_response
+from executor.coordinators.groups.machine.membership import SyncGroup
+from sparklog.errors import ErrorCode
+from sparklog.wire.requests import Deferred, Request, Response
+from sparklog.wire.versions import upgrade
+
+__all__ = ["SyncGroupHandler"]
+
+FIRST_VERSION_WITH_PROTOCOLS: Final = 5
+"""From it on a member has to say which protocol it thinks was chosen (KIP-559)."""
+
+
+class SyncGroupHandler:
+    """Answers SyncGroup when the leader has brought the assignment."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(self, request: Request) -> Deferred | Response:
+        """Have the group's coordinator tell the member its assignment."""
+        body = upgrade(request.body)
+        if not body.group_id:
+            return sync_response(ErrorCode.invalid_group_id)
+        if request.api_version >= FIRST_VERSION_WITH_PROTOCOLS and (
+            body.protocol_type is None or body.protocol_name is None
+        ):
+            return sync_response(ErrorCode.inconsistent_group_protocol)
+        sync = SyncGroup(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            group_instance_id=body.group_instance_id,
+            generation=body.generation_id,
+            protocol_type=body.protocol_type,
+            protocol_name=body.protocol_name,
+            assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
+        )
+        return self._coordinator.submit(
+            sync.group_id, lambda shard, token, now: shard.sync_group(sync, token, now), sync_response
+        )

@@ -1,0 +1,87 @@
+"""TxnOffsetCommit, versions 0 to 5: offsets that take effect with a producer's transaction (KIP-98)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.txn_offset_commit.v5.response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from executor.coordinators.groups.api.committed_topics import CommittedTopics, committed_topics
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["TxnOffsetCommitHandler"]
+
+FIRST_VERSION_THAT_KNOWS_LOADING: Final = 2
+"""Clients before it fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+
+class TxnOffsetCommitHandler:
+    """Answers TxnOffsetCommit when the offsets are written; they show when the transaction ends."""
+
+    def __init__(
+        self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
+    ) -> None:
+        """`max_batch_bytes`: what a batch of the offsets' topic may have at most."""
+        self._coordinator = coordinator
+        self._image = image
+        self._max_batch_bytes = max_batch_bytes
+
+    def handle(self, request: Request) -> Steps:
+        """Have the group's coordinator write the offsets as a batch of the producer's."""
+        body = request.body
+        checked = yield from committed_topics(self._image(), body, by_id=False)
+        if not checked.topics:
+            return _response(checked, [])
+        if not body.group_id:
+            return _response(checked, checked.refused(ErrorCode.invalid_group_id))
+        if not checked.fits(self._max_batch_bytes):
+            return _response(checked, checked.refused(ErrorCode.unknown_server_error))
+        commit = OffsetCommit(
+            group_id=body.group_id,
+            member_id=getattr(body, "member_id", ""),
+            group_instance_id=getattr(body, "group_instance_id", None),
+            generation_or_member_epoch=getattr(body, "generation_id", -1),
+            api_version=request.api_version,
+            topics=checked.topics,
+        )
+        producer = ProducerStamp(body.producer_id, body.producer_epoch)
+
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            records, errors = shard.offsets.commit_in_transaction(commit, now)
+            return Decision(records, (Reply(token, _response(checked, errors)),), producer=producer)
+
+        def refuse(error_code: ErrorCode) -> Response:
+            if (
+                error_code is ErrorCode.coordinator_load_in_progress
+                and request.api_version < FIRST_VERSION_THAT_KNOWS_LOADING
+            ):
+                error_code = ErrorCode.coordinator_not_available
+            return _response(checked, checked.refused(error_code))
+
+        return self._coordinator.submit(commit.group_id, decide, refuse)
+
+
+def _response(checked: CommittedTopics, errors: TopicErrors) -> Response:
+    return unthrottled(
+        TxnOffsetCommitResponse,
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=named,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
+                    for partition, error_code in partitions
+                ),
+            )
+            for named, partitions in checked.answers(errors)
+        ),
+    )
