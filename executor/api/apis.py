@@ -20,6 +20,7 @@ from executor.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from executor.api.produce import ProduceHandler
 from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from executor.control.senders import Senders
+from executor.coordinators.groups.api.table import group_handlers
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
@@ -93,7 +94,15 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, refuse=refusals.get(api_key))
         for api_key, handler in handlers.items()
     }
-    return {**partition_apis(services.replicas, services.config, quotas), **apis}
+    replicas = services.replicas
+    of_groups = group_handlers(
+        replicas.coordinators.groups, replicas.table, replicas.transaction_verifier, services.config
+    )
+    apis |= {
+        api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
+        for api_key, handler in of_groups.items()
+    }
+    return {**partition_apis(replicas, services.config, quotas), **apis}
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:

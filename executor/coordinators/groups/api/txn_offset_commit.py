@@ -11,9 +11,12 @@ from kio.schema.txn_offset_commit.v5.response import (
 
 from executor.coordinators.groups.api.committed_topics import CommittedTopics, committed_topics
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.api.verified_transaction import Verify
 from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
+from executor.verification.machine.waiting_additions import TransactionOperation
+from executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Request, Response, Steps
@@ -29,9 +32,15 @@ class TxnOffsetCommitHandler:
     """Answers TxnOffsetCommit when the offsets are written; they show when the transaction ends."""
 
     def __init__(
-        self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
+        self,
+        coordinator: GroupCoordinator,
+        image: Callable[[], MetadataImage],
+        verify: Verify,
+        *,
+        max_batch_bytes: int,
     ) -> None:
         """`max_batch_bytes`: what a batch of the offsets' topic may have at most."""
+        self._verify = verify
         self._coordinator = coordinator
         self._image = image
         self._max_batch_bytes = max_batch_bytes
@@ -56,10 +65,6 @@ class TxnOffsetCommitHandler:
         )
         producer = ProducerStamp(body.producer_id, body.producer_epoch)
 
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            records, errors = shard.offsets.commit_in_transaction(commit, now)
-            return Decision(records, (Reply(token, _response(checked, errors)),), producer=producer)
-
         def refuse(error_code: ErrorCode) -> Response:
             if (
                 error_code is ErrorCode.coordinator_load_in_progress
@@ -67,6 +72,20 @@ class TxnOffsetCommitHandler:
             ):
                 error_code = ErrorCode.coordinator_not_available
             return _response(checked, checked.refused(error_code))
+
+        operation = TransactionOperation.of_txn_offset_commit(request.api_version)
+        verification, refusal = yield from self._verify(
+            body.group_id, TransactionOfProducer(body.transactional_id, *producer, operation)
+        )
+        if refusal is not ErrorCode.none:
+            return refuse(refusal)
+
+        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+            records, errors = shard.offsets.commit_in_transaction(commit, now)
+            reply = Reply(token, _response(checked, errors))
+            if not records:
+                return Decision(replies=(reply,))
+            return Decision(records, (reply,), producer=producer, verification=verification)
 
         return self._coordinator.submit(commit.group_id, decide, refuse)
 

@@ -40,6 +40,12 @@ TOPIC = TopicImage("topic", TOPIC_ID, {0: PARTITION, 1: PARTITION})
 IMAGE = MetadataImage(topics=TopicsImage({"topic": TOPIC}, {TOPIC_ID: TOPIC}))
 
 
+def verified(group_id: str, transaction: object) -> Any:
+    """Have every transaction be known to its coordinator."""
+    yield
+    return None, ErrorCode.none
+
+
 class Groups(GroupConversation):
     """A coordinator of one partition, and the handlers before it."""
 
@@ -57,7 +63,9 @@ class Groups(GroupConversation):
             ApiKey.HEARTBEAT: HeartbeatHandler(self).handle,
             ApiKey.LEAVE_GROUP: LeaveGroupHandler(self).handle,
             ApiKey.OFFSET_COMMIT: OffsetCommitHandler(self, image, max_batch_bytes=1_000_000).handle,
-            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(self, image, max_batch_bytes=1_000_000).handle,
+            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
+                self, image, verified, max_batch_bytes=1_000_000
+            ).handle,
             ApiKey.OFFSET_FETCH: OffsetFetchHandler(self, image).handle,
             ApiKey.OFFSET_DELETE: OffsetDeleteHandler(self, image).handle,
             ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(self).handle,

@@ -456,10 +456,10 @@ def test_description_tells_of_members_what_they_have_and_what_they_shall_have() 
 def test_listing_tells_type_and_state() -> None:
     talk = settled("a")
 
-    assert list(talk.shard.list_groups(frozenset(), frozenset({"consumer"}))) == [
+    assert talk.shard.list_groups([GROUP, "none"], (), {"consumer"}) == [
         (GROUP, "consumer", "Stable", "consumer")
     ]
-    assert list(talk.shard.list_groups(frozenset({"empty"}), frozenset())) == []
+    assert talk.shard.list_groups([GROUP], {"empty"}, ()) == []
 
 
 # ---- commits -------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_result_for_a_group_that_has_gone_is_dropped() -> None:
     talk.runs_beside = False
     talk.enter("a", subscribed_topic_regex="t.*")
     talk.send("a", -1)
-    _, tombstones = talk.shard.delete_group(GROUP)
+    _, tombstones, _ = talk.shard.delete_group(GROUP)
     for record in tombstones:
         talk.shard.replay(record, None)
 

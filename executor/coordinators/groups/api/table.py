@@ -1,0 +1,52 @@
+"""The group coordinator's part of the table of a broker's APIs."""
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
+from executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
+from executor.coordinators.groups.api.heartbeat import HeartbeatHandler
+from executor.coordinators.groups.api.join_group import JoinGroupHandler
+from executor.coordinators.groups.api.leave_group import LeaveGroupHandler
+from executor.coordinators.groups.api.list_groups import ListGroupsHandler
+from executor.coordinators.groups.api.offset_commit import OffsetCommitHandler
+from executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
+from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
+from executor.coordinators.groups.api.sync_group import SyncGroupHandler
+from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
+from executor.coordinators.groups.api.verified_transaction import verify_in
+from executor.partitions.table import PartitionTable
+from executor.verification.transaction_verifier import TransactionVerifier
+from sparklog.config import BrokerConfig
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler
+
+__all__ = ["group_handlers"]
+
+
+def group_handlers(
+    coordinator: GroupCoordinator, table: PartitionTable, verifier: TransactionVerifier, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of what clients ask of their group's coordinator."""
+    max_batch_bytes = config.message_max_bytes
+
+    def image() -> MetadataImage:
+        return table.image
+
+    return {
+        ApiKey.JOIN_GROUP: JoinGroupHandler(coordinator).handle,
+        ApiKey.SYNC_GROUP: SyncGroupHandler(coordinator).handle,
+        ApiKey.HEARTBEAT: HeartbeatHandler(coordinator).handle,
+        ApiKey.LEAVE_GROUP: LeaveGroupHandler(coordinator).handle,
+        ApiKey.OFFSET_COMMIT: OffsetCommitHandler(coordinator, image, max_batch_bytes=max_batch_bytes).handle,
+        ApiKey.OFFSET_FETCH: OffsetFetchHandler(coordinator, image).handle,
+        ApiKey.OFFSET_DELETE: OffsetDeleteHandler(coordinator, image).handle,
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
+            coordinator,
+            image,
+            verify_in(table, verifier),
+            max_batch_bytes=max_batch_bytes,
+        ).handle,
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinator).handle,
+        ApiKey.LIST_GROUPS: ListGroupsHandler(coordinator).handle,
+        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinator).handle,
+    }

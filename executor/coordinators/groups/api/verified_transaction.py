@@ -1,0 +1,54 @@
+"""Having a transaction verified before it begins in the offsets' topic (KIP-890).
+
+Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification; which error clients are told:
+CoordinatorOperationExceptionHelper.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any
+
+from executor.coordinators.machine.shard import coordinator_error
+from executor.partitions.table import PartitionTable
+from executor.verification.transaction_verifier import (
+    BatchToVerify,
+    TransactionOfProducer,
+    TransactionVerifier,
+)
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+
+__all__ = ["Verify", "verify_in"]
+
+Verify = Callable[[str, TransactionOfProducer], Generator[Any, None, tuple[Any, ErrorCode]]]
+"""(group, whose transaction) -> steps, with what the batch is to be appended with, or why it must not be."""
+
+
+def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
+    """Return what has a transaction verified for the partition of a group."""
+
+    def verify(
+        group_id: str, transaction: TransactionOfProducer
+    ) -> Generator[Any, None, tuple[Any, ErrorCode]]:
+        topic = table.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
+        try:
+            partition = -1 if topic is None else partition_for(group_id, len(topic.partitions))
+            batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, partition), base_sequence=-1)
+        except KafkaError:
+            return None, ErrorCode.not_coordinator
+        waiting = verifier.begin(transaction, [batch])
+        if waiting is not None:
+            asking = asyncio.ensure_future(waiting)
+            try:
+                yield asking
+            finally:
+                asking.cancel()
+        if batch.refusal is None:
+            return batch.verification, ErrorCode.none
+        error_code = batch.refusal.error_code
+        if error_code is ErrorCode.network_exception:  # after which older clients would not try again
+            return None, ErrorCode.coordinator_load_in_progress
+        return None, coordinator_error(error_code)
+
+    return verify
