@@ -55,6 +55,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._executor = executor
         self._obey_lease = obey_lease
         self._coordinators: dict[int, Coordinator] = {}
+        self._one_load = asyncio.Lock()
+        """After a failover many are to be loaded, and a turn of the loop has room for a slice of one."""
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -173,12 +175,13 @@ class CoordinatorRuntime(RoleListener[Replica]):
     async def _load(self, coordinator: "Coordinator") -> None:
         replica, shard = coordinator.replica, coordinator.shard
         kind = self.kind
-        started_ms = monotonic_ms()
+        queued_ms = monotonic_ms()
         loading = Loading(
             replica.log, kind.records, kind.skips_unknown_versions, kind.load_buffer_bytes, self._executor
         )
         try:
-            count = await load_shard(loading, shard)
+            async with self._one_load:
+                count = await load_shard(loading, shard)
             self._obey_lease()
             if shard.state is ShardState.LOADING:
                 shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
@@ -189,7 +192,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 replica.fail_if_storage(error)
             self._end(replica)
             return
-        logger.info("%s: %d records loaded in %d ms", replica, count, monotonic_ms() - started_ms)
+        logger.info("%s: %d records loaded in %d ms", replica, count, monotonic_ms() - queued_ms)
         self._schedule(coordinator)
 
     def reload(self, coordinator: "Coordinator") -> None:

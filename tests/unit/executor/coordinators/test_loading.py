@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +19,7 @@ from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS, encod
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.schemas import PartitionChangeRecord
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
@@ -125,11 +127,22 @@ async def written(
 ) -> Any:
     """Create the topic and write batches of records, as a leader before this one would have."""
     topic_id = await brokers.create_topic(TOPIC, [(0, *range(1, brokers.count))])
-    replica = brokers.replica(0, topic_id)
     for records in batches:
-        batch = build_batch([SimpleRecord(*record, (), 1) for record in records], codec=codec)
-        replica.append(batch, read_header(batch), 0, int(time.time() * 1000), None)
+        append(brokers, topic_id, records, codec)
     return topic_id
+
+
+def append(
+    brokers: Brokers,
+    topic_id: UUID,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    codec: Codec = Codec.NONE,
+    partition: int = 0,
+) -> None:
+    """Append a batch to a partition that broker 0 leads."""
+    batch = build_batch([SimpleRecord(*record, (), 1) for record in records], codec=codec)
+    now_ms = int(time.time() * 1000)
+    brokers.replica(0, topic_id, partition).append(batch, read_header(batch), 0, now_ms, None)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -173,6 +186,25 @@ async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Bro
     assert loads.machines[0].raw_count == count // 500 * 500
 
 
+@with_brokers()
+async def test_loads_of_a_broker_take_turns(brokers: Brokers) -> None:
+    """After a failover a broker has many, and a slice of each in every turn would keep all others waiting."""
+    topic_id = await brokers.create_topic(TOPIC, [(0,)] * 3)
+    for partition in range(3):
+        for _ in range(10):
+            append(brokers, topic_id, [commit(2 * group, 1) for group in range(500)], partition=partition)
+    loads = Loads(brokers, RawOffsets)
+    await brokers.commit(
+        *(PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=0) for number in range(3))
+    )
+    under_way: set[int] = set()
+    while ShardState.LOADING in loads.runtime.partitions.values():
+        under_way.add(sum(0 < machine.raw_count < 5000 for machine in loads.machines))
+        await asyncio.sleep(0)
+    assert under_way == {0, 1}
+    assert [machine.raw_count for machine in loads.machines] == [5000] * 3
+
+
 @with_brokers(count=2)
 async def test_load_ends_with_the_leadership_that_it_is_for(brokers: Brokers) -> None:
     """What is half-loaded must never answer, nor go on reading."""
@@ -196,8 +228,7 @@ async def test_load_beyond_the_high_watermark_answers_when_it_is_committed(broke
     topic_id = await brokers.create_topic(TOPIC, [(0, 1)])
     await brokers.stop(1)
     replica = brokers.replica(0, topic_id)
-    batch = build_batch([SimpleRecord(*commit(1, 5), (), 1)])
-    replica.append(batch, read_header(batch), 0, 1, None)
+    append(brokers, topic_id, [commit(1, 5)])
     await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
     machine = await loads.until_active()
     answers = loads.ask()
