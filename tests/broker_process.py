@@ -1,23 +1,95 @@
-"""One broker as a process without Spark: `python -m tests.broker_process '<json arguments>'`.
+"""One broker as a process without Spark, forked from one that has a broker's code loaded already.
 
-Ends like a broker task: SIGTERM and SIGHUP begin a controlled shutdown, and so does the end of whoever
+Loading it takes longer than all else that a start of a broker does, and tests start hundreds. Who forks is
+multiprocessing's own server; it ends with the process that had it started.
+
+A broker ends like a broker task: SIGTERM and SIGHUP begin a controlled shutdown, and so does the end of who
 started it, so that a test run that is killed leaves nothing running.
 """
 
 import asyncio
-import json
 import logging
+import multiprocessing
 import os
+import resource
 import signal
+import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from executor.broker import Broker
 from sparklog.config import BrokerConfig
 from sparklog.wire.loop_lag import run_watched
 
-PARENT_POLL_S = 0.5
+__all__ = ["BrokerProcess", "prepare"]
+
+PARENT_POLL_S: Final = 0.5
+REPOSITORY: Final = Path(__file__).parents[1]
+
+
+def prepare() -> None:
+    """Start the process that brokers are forked from, unless it runs; it holds some descriptors here."""
+    multiprocessing.set_forkserver_preload([__name__])
+    forkserver.ensure_running()
+
+
+class BrokerProcess:
+    """A broker's process; what there is of `subprocess.Popen` means the same."""
+
+    def __init__(self, arguments: dict[str, Any], log: Path, descriptor_limit: int | None) -> None:
+        """Start it; what it writes to stdout and stderr goes to the end of `log`."""
+        prepare()
+        self._process = multiprocessing.get_context("forkserver").Process(
+            target=_run, args=(arguments, log, descriptor_limit), daemon=True
+        )
+        self._process.start()
+        assert self._process.pid is not None, "it is started"
+        self.pid = self._process.pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+        if self._status is None and (status := self._process.exitcode) is not None:
+            self._status = status
+            self._process.close()
+        return self._status
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Return the exit status when it has ended.
+
+        Raises:
+            TimeoutExpired: it runs on.
+        """
+        if self._status is None:
+            self._process.join(timeout_s)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired("a broker", timeout_s or 0)
+        return status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _run(arguments: dict[str, Any], log: Path, descriptor_limit: int | None) -> None:
+    os.chdir(REPOSITORY)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
+        for descriptor, source in enumerate((nothing, output, output)):
+            os.dup2(source.fileno(), descriptor)
+    if descriptor_limit is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor_limit, descriptor_limit))
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s broker {arguments['node_id']} %(name)s: %(message)s",
+    )
+    run_watched(_serve(arguments), f"broker {arguments['node_id']}")
 
 
 async def _serve(arguments: dict[str, Any]) -> None:
@@ -32,7 +104,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
-    watch = asyncio.create_task(_leave_with_parent(broker, arguments["parent"]))
+    watch = asyncio.create_task(_leave_with_parent(broker, os.getppid()))
     try:
         await broker.run()
     finally:
@@ -43,13 +115,3 @@ async def _leave_with_parent(broker: Broker, parent: int) -> None:
     while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
         await asyncio.sleep(PARENT_POLL_S)
     broker.life.stop("the test run is gone")
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format=f"%(asctime)s %(levelname)s broker {given['node_id']} %(name)s: %(message)s",
-    )
-    run_watched(_serve(given), f"broker {given['node_id']}")

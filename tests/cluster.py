@@ -11,13 +11,10 @@ themselves when the test run dies. When a broker does not come up, the error sho
 """
 
 import contextlib
-import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -31,6 +28,7 @@ from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
+from tests.broker_process import BrokerProcess
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -80,7 +78,7 @@ class LocalCluster:
         self._temporary = directory is None
         self._directories_each = directories_each
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklog-test-"))
-        self._processes: dict[BrokerId, subprocess.Popen[bytes]] = {}
+        self._processes: dict[BrokerId, BrokerProcess] = {}
         self.broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
         self.config = dict(self.broker_config.raw)
         self._controllers = 0
@@ -168,17 +166,10 @@ class LocalCluster:
             "controller_port": int(port),
             "config": self.config,
             "directories": [str(directory) for directory in self.broker_directories(broker_id)],
-            "parent": os.getpid(),
         }
-        with self.log_path(broker_id).open("ab") as log:
-            limit = () if self._descriptor_limit is None else _limited(self._descriptor_limit)
-            self._processes[broker_id] = subprocess.Popen(
-                [*limit, sys.executable, "-m", "tests.broker_process", json.dumps(arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=Path(__file__).parent.parent,
-            )
+        self._processes[broker_id] = BrokerProcess(
+            arguments, self.log_path(broker_id), self._descriptor_limit
+        )
 
     def restart(self, broker_id: BrokerId) -> None:
         """Start a killed or stopped broker again in its directory; return when it is unfenced."""
@@ -188,7 +179,7 @@ class LocalCluster:
 
     def kill(self, broker_id: BrokerId) -> None:
         """SIGKILL a broker; return when the process is gone."""
-        self._processes[broker_id].kill()
+        self.signal(broker_id, signal.SIGKILL)
         self._processes[broker_id].wait()
 
     def signal(self, broker_id: BrokerId, number: signal.Signals) -> None:
@@ -215,14 +206,13 @@ class LocalCluster:
         with contextlib.suppress(RuntimeError):
             self.controller.shut_down_brokers()
         for process in self._processes.values():
-            if process.poll() is None:
-                process.terminate()
+            process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         for process in self._processes.values():
             try:
                 process.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
-                process.kill()
+                process.send_signal(signal.SIGKILL)
                 process.wait()
         self.controller.stop()
         if self._temporary:
@@ -327,8 +317,3 @@ class LocalCluster:
         except OSError:
             return False
         return True
-
-
-def _limited(descriptor_limit: int) -> tuple[str, ...]:
-    """Return what a command has to begin with to have no more file descriptors than that."""
-    return ("sh", "-c", f'ulimit -n {descriptor_limit} && exec "$@"', "sh")

@@ -14,6 +14,7 @@ from benchmarks.java_libraries import (
     fetch_kafka,
     run_kafka_program,
 )
+from tests.broker_process import prepare
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
@@ -30,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FETCHING_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(JAVA_TEST_TIMEOUT_S + FETCH_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def prepared() -> None:
+    """Have what brokers are forked from before anybody counts descriptors."""
+    prepare()
 
 
 @pytest.fixture(scope="session")
