@@ -10,59 +10,17 @@ import argparse
 import contextlib
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import clients, dataframes
+from benchmarks import clients, dataframes, groups, transactions
+from benchmarks.case import BASELINE, OURS, PARTITIONS, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
 from benchmarks.warm_up import MAX_WARM_UP_ROUNDS, warm_up
 
-PARTITIONS = 3
-OURS = "sparklog"
-BASELINE = "Apache Kafka"
 CONSUME_PASSES = 5
 SIZES = ((100, 2_000_000), (1_000, 300_000))
 """Bytes a record, and how many records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured quantity."""
-
-    case: str
-    unit: str
-    value: float
-    bar: str = ""
-    """What is asked of the ratio to the baseline."""
-
-
-Round = Callable[[], list[Figure]]
-"""One round of a case; its first figure is the one that must stand still."""
-Case = Callable[[ClusterUnderTest], AbstractContextManager[Round]]
-"""Prepares a case on a cluster."""
-
-
-class Topics:
-    """Fresh topics, deleted again so that no case pays for another's page cache."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    @contextlib.contextmanager
-    def one(self, cluster: ClusterUnderTest) -> Iterator[str]:
-        """Create a topic, and delete it at the end."""
-        self._count += 1
-        topic = f"benchmark-{self._count}"
-        cluster.create_topic(topic, PARTITIONS)
-        try:
-            yield topic
-        finally:
-            cluster.delete_topic(topic)
-
-
-TOPICS = Topics()
 
 
 def produce(record_bytes: int, records: int, compression: str) -> Case:
@@ -206,6 +164,8 @@ def cases() -> dict[str, Case]:
     named["query-small-batch"] = query("small-batch", "micro-batch of 1,000 rows", "ms", "<= 1.0")
     named["query-noticed"] = query("noticed", "record to batch, beyond what Spark takes", "ms", "")
     named["query-idle"] = query("idle", "idle query's CPU", "ms/s", "<= 0.5")
+    named |= groups.CASES
+    named |= transactions.CASES
     return named
 
 

@@ -39,9 +39,14 @@ def producer_performance(
     compression: str = "none",
     records_per_s: int = -1,
     batch_bytes: int | None = 65_536,
+    idempotence: bool = True,
 ) -> Rate:
-    """Run Kafka's own ProducerPerformance with acks=all."""
-    properties = ["acks=all", f"compression.type={compression}"]
+    """Run Kafka's own ProducerPerformance with acks=all, idempotent as it is unless told otherwise."""
+    properties = [
+        "acks=all",
+        f"compression.type={compression}",
+        f"enable.idempotence={str(idempotence).lower()}",
+    ]
     if batch_bytes is not None:
         properties.append(f"batch.size={batch_bytes}")
     cpu_before_s = cluster.brokers_cpu_s()

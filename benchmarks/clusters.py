@@ -25,6 +25,8 @@ from sparklog.wire.machine.stalls import longest_stall
 
 BROKERS = 3
 START_TIMEOUT_S = 120.0
+GROUP_SETTINGS = "group.initial.rebalance.delay.ms=0\n"
+"""Of both clusters: who waits for others to join measures the delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
     """Start this project's cluster as its users do: spark-submit jobs/serve.py, three executors."""
     with tempfile.TemporaryDirectory(prefix="benchmark-sparklog-") as directory:
         log = Path(directory) / "serve.log"
+        settings = Path(directory) / "broker.properties"
+        settings.write_text(GROUP_SETTINGS)
         command = [
             str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
             *("--properties-file", os.environ["SPARK_PROPERTIES_FILE"]),
@@ -91,7 +95,7 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *("--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.decommission.enabled=true"),
-            "jobs/serve.py",
+            *("jobs/serve.py", str(settings)),
         ]
         with log.open("w") as output, _process(command, output, subprocess.PIPE, signal.SIGTERM) as process:
             assert process.stdout is not None
@@ -133,7 +137,7 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
                 "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
                 f"log.dirs={directory}/logs-{node}\n"
                 "offsets.topic.replication.factor=3\n"
-                "group.initial.rebalance.delay.ms=0\n"
+                f"{GROUP_SETTINGS}"
             )
             run_kafka_program("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
 

@@ -1,0 +1,50 @@
+"""What every case is made of: figures, rounds of measuring them, and topics of one's own."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from benchmarks.clusters import ClusterUnderTest
+
+PARTITIONS = 3
+OURS = "sparklog"
+BASELINE = "Apache Kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured quantity."""
+
+    case: str
+    unit: str
+    value: float
+    bar: str = ""
+    """What is asked of the ratio to the baseline."""
+
+
+Round = Callable[[], list[Figure]]
+"""One round of a case; its first figure is the one that must stand still."""
+Case = Callable[[ClusterUnderTest], AbstractContextManager[Round]]
+"""Prepares a case on a cluster."""
+
+
+class Topics:
+    """Fresh topics, deleted again so that no case pays for another's page cache."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextlib.contextmanager
+    def one(self, cluster: ClusterUnderTest, partitions: int = PARTITIONS) -> Iterator[str]:
+        """Create a topic, and delete it at the end."""
+        self._count += 1
+        topic = f"benchmark-{self._count}"
+        cluster.create_topic(topic, partitions)
+        try:
+            yield topic
+        finally:
+            cluster.delete_topic(topic)
+
+
+TOPICS = Topics()
