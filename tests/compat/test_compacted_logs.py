@@ -1,4 +1,4 @@
-"""Logs that were cleaned here and by Apache Kafka: either reads what the other has left, and goes on."""
+"""Logs that were cleaned or moved here and by Apache Kafka: either goes on with what the other has left."""
 
 import signal
 import subprocess
@@ -9,23 +9,30 @@ from typing import Final
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from benchmarks.java_libraries import kafka_command
+from sparklog.errors import ErrorCode
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.storage.checkpoints import read_offsets, write_offsets
 from sparklog.storage.log import Log
+from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.storage.machine.recovery_rules import PreviousStop
 from sparklog.types import TopicPartition as Partition
+from sparklog.wire.blocking import BlockingChannel
 from tests.chaos.application import free_port
 from tests.cluster import wait_for
 from tests.compat.kafka_programs import KafkaProgram, check_files, files_of_logs
+from tests.compat.librdkafka import consume
+from tests.unit.executor.moving.test_directory_moves import alter
 from tests.unit.sparklog.storage.batches import START_MS, make_marker
 from tests.unit.sparklog.storage.cleanings import clean_round, records_from, state_of
 from tests.unit.sparklog.storage.test_cleaning import CONFIG, DAY_MS, fill, put
 
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
+RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+MOVED_RECORDS: Final = 6
 
 
 def test_dump_log_segments_accepts_a_log_that_was_cleaned(
@@ -63,7 +70,7 @@ class KafkaNode:
     """One node of Apache Kafka's that is controller and broker."""
 
     def __init__(self, directory: Path, kafka_program: KafkaProgram) -> None:
-        self.logs = directory / "logs"
+        self.directories = directory / "logs", directory / "other-logs"
         port, controller_port = free_port(), free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._properties = directory / "server.properties"
@@ -76,7 +83,7 @@ class KafkaNode:
             "controller.listener.names=CONTROLLER\n"
             "log.cleaner.backoff.ms=100\n"
             "log.initial.task.delay.ms=100\n"
-            f"log.dirs={self.logs}\n"
+            f"log.dirs={','.join(map(str, self.directories))}\n"
         )
         format_it = ("format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(self._properties))
         kafka_program("kafka.tools.StorageTool", *format_it)
@@ -105,6 +112,11 @@ class KafkaNode:
             return bool(admin.list_topics(timeout=1).brokers)
         except KafkaException:
             return False
+
+    def directory_of(self, partition: Partition) -> Path:
+        """Return the directory in which the partition's log lies."""
+        (found,) = (path for path in self.directories if (path / str(partition)).exists())
+        return found
 
     def produce(self, rounds: int, compression: str) -> None:
         """Write ten keys over and over, two of them tombstones at last."""
@@ -151,11 +163,69 @@ def cleaned_by_kafka(checkpoint: Path) -> int:
     return read_offsets(checkpoint).get(Partition("t", 0), 0)
 
 
+def throttle(admin: AdminClient, operation: AlterConfigOpType, value: str | None) -> None:
+    """Change how fast the node copies between its directories."""
+    entry = ConfigEntry(RATE, value, incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    (changed,) = admin.incremental_alter_configs([resource]).values()
+    changed.result(20)
+
+
+def begin_move(node: KafkaNode, admin: AdminClient) -> tuple[Path, Path]:
+    """Have Apache Kafka begin to move a log that it cannot copy in one go; return from where and to where."""
+    admin.create_topics([NewTopic("m", 1, 1)])["m"].result(20)
+    producer = Producer({"bootstrap.servers": node.bootstrap_servers})
+    for _ in range(MOVED_RECORDS):
+        producer.produce("m", b"m" * 900_000, partition=0)
+        assert producer.flush(20) == 0
+    source = node.directory_of(Partition("m", 0))
+    (target,) = (path for path in node.directories if path != source)
+    throttle(admin, AlterConfigOpType.SET, "1")
+    host, _, port = node.bootstrap_servers.partition(":")
+    with BlockingChannel(host, int(port), "test") as channel:
+        answer = channel.request(alter(target, topic="m"))
+    assert answer.results[0].partitions[0].error_code is ErrorCode.none
+    wait_for(
+        lambda: any(path.stat().st_size for path in target.glob("m-0.*-future/*.log")), "something copied"
+    )
+    return source, target
+
+
+def copy_some(source: Path, target: Path) -> None:
+    """Go on with what Apache Kafka has begun, as far as one read brings it."""
+    (directory,) = target.glob("m-0.*-future")
+    log, copy = (
+        Log.open(path, LogConfig(), stop=PreviousStop.CLEAN, now_ms=START_MS)
+        for path in (source / "m-0", directory)
+    )
+    assert copy.is_future
+    assert 0 < copy.log_end_offset < MOVED_RECORDS - 1
+    found = log.read(copy.log_end_offset, max_bytes=1 << 20, up_to_offset=MOVED_RECORDS)
+    assert found.region is not None
+    copy.append_as_follower(found.region.read(), START_MS)
+    assert copy.log_end_offset == found.next_offset < MOVED_RECORDS
+    log.close()
+    copy.close()
+
+
+def end_move(node: KafkaNode, source: Path, target: Path) -> None:
+    """Let Apache Kafka go on with it; every record is there when it is over."""
+    throttle(AdminClient({"bootstrap.servers": node.bootstrap_servers}), AlterConfigOpType.DELETE, None)
+    wait_for(
+        lambda: (target / "m-0").exists() and not (source / "m-0").exists(),
+        "the end of the move",
+        timeout_s=40,
+    )
+    messages = consume(node.bootstrap_servers, [TopicPartition("m", 0, OFFSET_BEGINNING)], MOVED_RECORDS)
+    assert [message.offset() for message in messages] == list(range(MOVED_RECORDS))
+
+
 @pytest.mark.timeout(240)
-def test_kafka_and_this_clean_the_same_log_in_turn(tmp_path: Path, kafka_program: KafkaProgram) -> None:
+def test_kafka_and_this_clean_and_copy_the_same_logs_in_turn(
+    tmp_path: Path, kafka_program: KafkaProgram
+) -> None:
     """A directory can be moved from one to the other, at any time and back."""
     node = KafkaNode(tmp_path, kafka_program)
-    directory, checkpoint = node.logs / "t-0", node.logs / CHECKPOINT
     partition = Partition("t", 0)
     with node.running():
         topic = NewTopic(
@@ -166,6 +236,8 @@ def test_kafka_and_this_clean_the_same_log_in_turn(tmp_path: Path, kafka_program
         )
         admin = AdminClient({"bootstrap.servers": node.bootstrap_servers})
         admin.create_topics([topic])["t"].result(20)
+        wait_for(lambda: any((path / "t-0").exists() for path in node.directories), "the topic's log")
+        checkpoint = node.directory_of(partition) / CHECKPOINT
         node.produce(8, "zstd")
         wait_for(
             lambda: cleaned_by_kafka(checkpoint) > 40,
@@ -174,7 +246,9 @@ def test_kafka_and_this_clean_the_same_log_in_turn(tmp_path: Path, kafka_program
         )
         node.produce(4, "none")
         table = node.table()
-    assert (node.logs / CLEAN_SHUTDOWN_MARKER).exists()
+        source, target = begin_move(node, admin)
+    directory = node.directory_of(partition) / "t-0"
+    assert (directory.parent / CLEAN_SHUTDOWN_MARKER).exists()
 
     cleaned_offset = read_offsets(checkpoint)[partition]
     log = Log.open(directory, CONFIG, cleaned_offset=cleaned_offset, stop=PreviousStop.CLEAN, now_ms=START_MS)
@@ -186,8 +260,10 @@ def test_kafka_and_this_clean_the_same_log_in_turn(tmp_path: Path, kafka_program
     assert len(records_from(log, 0)) < before
     log.close()
     write_offsets(checkpoint, {partition: log.cleaned_offset or 0})
+    copy_some(source, target)
 
     with node.running():
+        end_move(node, source, target)
         assert node.table() == table
         node.produce(3, "lz4")
         assert len(node.table()) == 8
