@@ -21,6 +21,11 @@ from kio.schema.describe_configs.v4.response import (
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.config.definition import ConfigKey, ConfigValue
 from sparklog.config.dynamic import DYNAMIC_KEYS, with_dynamic
+from sparklog.config.group_config import (
+    GROUP_CONFIG_KEYS,
+    GROUP_CONFIG_SYNONYMS,
+    group_config_value,
+)
 from sparklog.config.topic import TOPIC_KEYS, TOPIC_SYNONYMS, topic_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
@@ -33,6 +38,7 @@ DYNAMIC_BROKER_CONFIG: Final = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+DYNAMIC_GROUP_CONFIG: Final = 8
 
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 """One way to write each, so that nobody is described more than once."""
@@ -78,6 +84,8 @@ def _describe(
                 configs = _topic_configs(image, broker_config, resource, request, described)
             case ResourceType.BROKER:
                 configs = tuple(_broker_entries(image, broker_config, resource, request))
+            case ResourceType.GROUP:
+                configs = tuple(_group_entries(image, broker_config, resource, request))
             case other:
                 raise KafkaError(ErrorCode.invalid_request, f"resource type {other} cannot be described")
     except KafkaError as error:
@@ -151,6 +159,21 @@ def _broker_entries(
         synonyms = _broker_synonyms(broker_config, [key])
         read_only = key.name not in DYNAMIC_KEYS
         yield _entry(key, broker_config.value(key.name), synonyms, request, read_only=read_only)
+
+
+def _group_entries(
+    image: MetadataImage, broker_config: BrokerConfig, resource: Any, request: Any
+) -> Iterator[DescribeConfigsResourceResult]:
+    if not resource.resource_name:
+        raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty.")
+    overrides = image.group_configs(resource.resource_name)
+    for key in _asked_keys(GROUP_CONFIG_KEYS.values(), resource):
+        value = group_config_value(broker_config, overrides, key.name)
+        synonyms = []
+        if key.name in overrides:
+            synonyms.append(_synonym(key, value, DYNAMIC_GROUP_CONFIG))
+        synonyms += _broker_synonyms(broker_config, [BROKER_KEYS[GROUP_CONFIG_SYNONYMS[key.name]]])
+        yield _entry(key, value, synonyms, request, read_only=False)
 
 
 def _asked_keys(keys: Iterable[ConfigKey], resource: Any) -> Iterator[ConfigKey]:

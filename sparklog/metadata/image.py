@@ -93,6 +93,10 @@ class MetadataImage:
         """Return the dynamic configuration of a topic, empty if it has none."""
         return self.configs.get((ResourceType.TOPIC, topic), _EMPTY)
 
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """Return the dynamic configuration of a group, empty if it has none."""
+        return self.configs.get((ResourceType.GROUP, group_id), _EMPTY)
+
     def broker_configs(self, broker_id: BrokerId | None) -> Mapping[str, str]:
         """Return the dynamic configuration of one broker, or with `None` what is set for all brokers."""
         return self.configs.get((ResourceType.BROKER, "" if broker_id is None else str(broker_id)), _EMPTY)

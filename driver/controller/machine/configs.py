@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs: what topics and brokers are told while the cluster runs.
+"""IncrementalAlterConfigs and AlterConfigs: what topics, brokers and groups are told while the cluster runs.
 
 A resource is changed whole or not at all: its new values must make a valid configuration together. Which keys
 brokers obey while they run is said in `sparklog.config.dynamic`; a broker without a name stands for all.
@@ -27,6 +27,7 @@ from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, checked_topic_config, topic_config
 from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic, with_dynamic
+from sparklog.config.group_config import GROUP_CONFIG_KEYS, check_group_config
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.schemas import ConfigRecord, MetadataRecord, ResourceType
 from sparklog.types import BrokerId
@@ -127,11 +128,27 @@ def _resource_records(
             return _topic_records(cluster, resource, new_values)
         case ResourceType.BROKER:
             return _broker_records(cluster, resource, new_values)
+        case ResourceType.GROUP:
+            return _group_records(cluster, resource, new_values)
         case other:
             raise KafkaError(
                 ErrorCode.invalid_request,
-                f"Only the configuration of topics and brokers can be changed, not resource type {other}.",
+                "Only the configuration of topics, brokers and groups can be changed, not resource type"
+                f" {other}.",
             )
+
+
+def _group_records(
+    cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+) -> list[MetadataRecord]:
+    name = resource.resource_name
+    if not name:
+        raise KafkaError(ErrorCode.invalid_request, "Default group resources are not allowed.")
+    # A group need not exist, as in Kafka: it may be told before its first member comes.
+    old = cluster.image.group_configs(name)
+    new = _checked(resource, new_values(resource, old))
+    check_group_config(cluster.config, new)
+    return list(_changes(resource, old, new))
 
 
 def _broker_records(
@@ -240,7 +257,8 @@ def _apply(cluster: ClusterState, resource_type: int, config: AlterableConfig, o
     if operation is Operation.SET:
         return str(config.value)
     is_topic = resource_type == ResourceType.TOPIC
-    key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(config.name)
+    keys = GROUP_CONFIG_KEYS if resource_type == ResourceType.GROUP else BROKER_KEYS
+    key = (TOPIC_KEYS if is_topic else keys).get(config.name)
     if key is not None and key.type is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.invalid_config,

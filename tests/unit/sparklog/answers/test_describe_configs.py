@@ -191,3 +191,19 @@ def test_describe_configs_of_a_topic_shows_what_all_brokers_were_told() -> None:
         "log.retention.hours",
         "log.retention.hours",
     ]
+
+
+def test_group_is_described_with_its_own_values_and_the_brokers_behind_them() -> None:
+    """Which of the two holds is told by the source."""
+    image = replace(IMAGE, configs={(ResourceType.GROUP, "g"): {"consumer.session.timeout.ms": "50000"}})
+    entries = {entry.name: entry for entry in described(ResourceType.GROUP, "g", image=image).configs}
+    assert {name: (entry.value, entry.config_source) for name, entry in entries.items()} == {
+        "consumer.session.timeout.ms": ("50000", 8),
+        "consumer.heartbeat.interval.ms": ("5000", DEFAULT),
+        "consumer.assignment.interval.ms": ("1000", DEFAULT),
+    }
+    assert [(each.name, each.value) for each in entries["consumer.session.timeout.ms"].synonyms] == [
+        ("consumer.session.timeout.ms", "50000"),
+        ("group.consumer.session.timeout.ms", "45000"),
+    ]
+    assert described(ResourceType.GROUP, "").error_code is ErrorCode.invalid_request

@@ -104,7 +104,8 @@ def test_incremental_bad_value_changes_nothing_of_the_resource(
     [
         ({"name": "missing"}, ErrorCode.unknown_topic_or_partition),
         ({"name": "0", "resource_type": 4}, ErrorCode.invalid_config),
-        ({"name": "0", "resource_type": 32}, ErrorCode.invalid_request),
+        ({"name": "0", "resource_type": 32}, ErrorCode.invalid_config),
+        ({"name": "0", "resource_type": 16}, ErrorCode.invalid_request),
     ],
 )
 def test_incremental_other_resource_is_refused(
@@ -232,3 +233,53 @@ def test_change_that_is_not_made_is_not_logged(
     assert "changes" not in caplog.text
     alter(conversation, ("retention.ms", SET, "5000"))
     assert "Configuration of topic t changes: {'retention.ms': '5000'}" in caplog.text
+
+
+GROUP = 32
+
+
+def alter_group(
+    conversation: Conversation, *configs: tuple[str, int, str | None], name: str = "g"
+) -> Decision:
+    return alter(conversation, *configs, name=name, resource_type=GROUP)
+
+
+def test_group_is_configured_before_it_exists(conversation: Conversation) -> None:
+    """It may be told before its first member comes, as in Kafka."""
+    decision = alter_group(conversation, ("consumer.session.timeout.ms", SET, "50000"))
+    assert decision.reply.responses[0].error_code is ErrorCode.none
+    assert decision.records == [
+        ConfigRecord(
+            resource_type=GROUP, resource_name="g", name="consumer.session.timeout.ms", value="50000"
+        )
+    ]
+    assert alter_group(conversation, ("consumer.session.timeout.ms", DELETE, None)).records[0].value is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("consumer.session.timeout.ms", "44999", "greater than or equal to group.consumer.min.session"),
+        ("consumer.session.timeout.ms", "60001", "less than or equal to group.consumer.max.session"),
+        ("consumer.heartbeat.interval.ms", "4999", "group.consumer.min.heartbeat.interval.ms"),
+        ("consumer.assignment.interval.ms", "15001", "group.consumer.max.assignment.interval.ms"),
+        ("consumer.session.timeout.ms", "soon", "expected"),
+        ("consumer.sesion.timeout.ms", "1", "Unknown group config name"),
+        ("share.session.timeout.ms", "50000", "this system does not"),
+    ],
+)
+def test_group_configuration_beyond_the_brokers_limits_is_refused(
+    conversation: Conversation, key: str, value: str, said: str
+) -> None:
+    """One group must not make the coordinator work for all, or never notice who has gone."""
+    (answer,) = alter_group(conversation, (key, SET, value)).reply.responses
+    assert answer.error_code is ErrorCode.invalid_config
+    assert said in answer.error_message
+
+
+def test_group_without_a_name_has_no_configuration(conversation: Conversation) -> None:
+    """There is no default for all groups but the brokers' keys."""
+    (answer,) = alter_group(
+        conversation, ("consumer.session.timeout.ms", SET, "50000"), name=""
+    ).reply.responses
+    assert answer.error_code is ErrorCode.invalid_request
