@@ -20,8 +20,14 @@ from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
 from tests.held import let_go, nothing_grows
 
-# Small sessions, so that what dies is replaced soon; nothing else differs from a user's cluster.
-CONFIG = {"min.insync.replicas": "2", "num.partitions": "1"}
+# Small sessions, so that what dies is replaced soon, and groups that begin at once; nothing else differs from
+# a user's cluster.
+CONFIG = {
+    "min.insync.replicas": "2",
+    "num.partitions": "1",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
 FETCHING_FIXTURES: Final = {"kafka_program", "connector_jars"}
 JAVA_TEST_TIMEOUT_S: Final = 120.0
 

@@ -1,0 +1,97 @@
+"""kafka-python 3 in groups, and its command line for groups: somebody else's code takes the place of ours."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+
+from tests.cluster import LocalCluster, wait_for
+from tests.compat.librdkafka import create_topic, produce
+from tests.compat.test_kafka_python import command_line
+
+NewName = Callable[[str], str]
+
+
+def member(cluster: LocalCluster, group: str, topic: str) -> KafkaConsumer:
+    """Return a consumer of a group."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=300,
+    )
+    # As a leader it may assign nothing, and leave it at that, if it has not heard of the topic yet.
+    wait_for(lambda: consumer.partitions_for_topic(topic), "the topic known")
+    consumer.subscribe([topic])
+    return consumer
+
+
+def values(consumer: KafkaConsumer, count: int) -> list[int]:
+    """Return the next values."""
+    found: list[int] = []
+
+    def read() -> bool:
+        for records in consumer.poll(timeout_ms=100).values():
+            found.extend(int(record.value) for record in records)
+        return len(found) >= count
+
+    wait_for(read, f"{count} records")
+    return found
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster, new_topic_name: NewName) -> str:
+    """A topic of two partitions with ten records in each."""
+    name = new_topic_name("grouped")
+    create_topic(cluster.bootstrap_servers, name, partitions=2)
+    records = [{"partition": number % 2, "value": b"%d" % number} for number in range(20)]
+    produce(cluster.bootstrap_servers, name, records)
+    return name
+
+
+def test_kafka_python_shares_commits_and_goes_on_where_it_was(cluster: LocalCluster, topic: str) -> None:
+    """A client that shares no code with librdkafka, and assigns in its own way."""
+    group = f"{topic}-group"
+    first = member(cluster, group, topic)
+    assert sorted(values(first, 20)) == list(range(20))
+    first.commit()
+    second = member(cluster, group, topic)
+
+    def shared() -> bool:
+        first.poll(timeout_ms=50)
+        second.poll(timeout_ms=50)
+        return len(first.assignment()) == len(second.assignment()) == 1
+
+    wait_for(shared, "a partition each")
+    first.close()
+    second.close()
+    produce(cluster.bootstrap_servers, topic, [{"partition": 0, "value": b"20"}])
+    again = member(cluster, group, topic)
+    assert values(again, 1) == [20]
+    assert again.committed(TopicPartition(topic, 1)) == 10
+    again.close()
+
+
+def test_command_line_lists_describes_resets_and_deletes_groups(cluster: LocalCluster, topic: str) -> None:
+    """There is no kafka-consumer-groups.sh here."""
+    group = f"{topic}-group"
+    consumer = member(cluster, group, topic)
+    values(consumer, 20)
+    consumer.commit()
+    consumer.close()
+    assert group in command_line(cluster, "groups", "list")
+    described = json.loads(command_line(cluster, "groups", "describe", "-g", group))
+    assert described[group]["group_state"] == "Empty"
+    # Without partitions it takes the group's name for one.
+    both = ("-p", f"{topic}:0", "-p", f"{topic}:1")
+    command_line(cluster, "groups", "reset-offsets", "-g", group, "--to-offset", "3", *both)
+    reader = member(cluster, group, topic)
+    assert sorted(values(reader, 14)) == list(range(6, 20))
+    reader.close()
+    command_line(cluster, "groups", "delete", "-g", group)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    assert admin.list_group_offsets(group)[group] == {}
+    admin.close()
