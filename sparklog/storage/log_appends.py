@@ -153,7 +153,7 @@ class LogAppends:
                 max_timestamp_ms = header.max_timestamp
         if not headers:
             return None
-        if has_gaps and not state.may_have_gaps:
+        if has_gaps and not state.gaps_are_noted:
             self._note_gaps()
         base_offset = headers[0].base_offset
         if begins_below:
@@ -188,7 +188,7 @@ class LogAppends:
             (state.directory / OFFSET_GAPS_MARKER).touch()
         # It is on the disk before recovery trusts what lies behind the gap.
         state.metadata_unsynced = True
-        state.may_have_gaps = True
+        state.may_have_gaps = state.gaps_are_noted = True
 
     def _append_over_rolls(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
         """Append batches that do not all go into the active segment."""

@@ -43,6 +43,8 @@ class LogState:
         self.checkpointed_recovery_point: Offset = 0
         """The highest recovery point that a file may have of this log; who writes the file says so here."""
         self.may_have_gaps = loaded.may_have_gaps
+        self.gaps_are_noted = False
+        """Whether the directory is known to say so: that the topic is compacted recovery is not told."""
         self.cleaned_offset: Offset | None = None
         """Below it a cleaning has met every record; None for a log that was never cleaned."""
         self.checkpointed_cleaned_offset: Offset = 0

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -321,3 +322,17 @@ def test_clean_stop_with_damage_all_the_same_is_recovered(tmp_path: Path) -> Non
     assert read_all(log) == content
     check_usable(log)
     log.close()
+
+
+def test_follower_of_a_compacted_topic_is_whole_after_a_crash_though_nobody_knows_the_topic_yet(
+    tmp_path: Path,
+) -> None:
+    """Logs are loaded before there is metadata, which says that offsets may be missing between batches."""
+    compacted = replace(CONFIG, compacts=True)
+    log = Log.open(tmp_path / "t-0", compacted, now_ms=START_MS)
+    for base_offset in (3, 9):
+        log.append_as_follower(make_batch(2, base_offset=base_offset), START_MS)
+    log.close(clean=False)
+    opened = open_log(tmp_path / "t-0")
+    assert (opened.log_end_offset, opened.missing) == (11, None)
+    opened.close()
