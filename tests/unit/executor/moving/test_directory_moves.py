@@ -18,15 +18,22 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.schemas import (
+    LOST_DIRECTORY,
     ConfigRecord,
     PartitionChangeRecord,
     ResourceType,
 )
 from sparklog.records.batch import iterate_headers
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.storage.meta_properties import read_meta_properties
 from sparklog.wire.channel import Channel
 from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.logs.test_cleaning import COMPACTED, START_MS, put
 from tests.unit.executor.logs.test_disk_failures import failing
+from tests.unit.executor.logs.test_log_upkeep import Clock
 from tests.unit.executor.requests import batch, delete_records, fetch, produce, rows
+from tests.unit.sparklog.storage.cleanings import clean_round, records_from
+from tests.unit.sparklog.storage.test_cleaning import DAY_MS
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 MEBIBYTE = b"x" * 1_000_000
@@ -138,6 +145,13 @@ class Scene:
             ]
             for result in answer.results
         }
+
+
+def id_in(path: Path) -> UUID:
+    """Return the id of a directory that nobody has open."""
+    meta = read_meta_properties(path)
+    assert meta is not None
+    return meta.directory_id
 
 
 def logs_in(path: Path) -> list[str]:
@@ -351,6 +365,69 @@ async def test_producers_are_known_in_the_new_directory_though_their_records_are
 
 
 @with_brokers(directories_each=2)
+async def test_look_up_under_way_in_the_log_that_was_goes_on_in_the_one_that_is(brokers: Brokers) -> None:
+    """ListOffsets, or a read that waits for a cold disk: its client is not told to ask for metadata again."""
+    scene = await Scene.begin(brokers, batch(10))
+    before = scene.replica.log
+    _, target = scene.paths
+    await scene.alter(target)
+    await scene.moved(target)
+    await scene.produce(batch(10))
+    await until(lambda: before.directory.name.endswith("-delete"), "the other log is closed")
+    found = before.read(0, max_bytes=1 << 20, up_to_offset=20)
+    assert (found.next_offset, found.region is None) == (20, False)
+    latest = before.offset_for_timestamp(-3, 20)
+    assert latest is not None
+    assert latest.offset in range(20)
+
+
+@with_brokers(directories_each=2, config={"log.cleaner.backoff.ms": "1000"})
+async def test_log_is_not_compacted_while_it_is_copied_and_is_as_clean_afterwards(brokers: Brokers) -> None:
+    """A copy with records that the log has no more would have them come back when the tombstones go."""
+    scene = await Scene.begin(brokers, **{**COMPACTED, "file_delete_delay_ms": "0"})
+    await put(brokers, scene.topic_id, 60)
+    log = scene.replica.log
+    assert clean_round(log, START_MS) is not None
+    cleaned_offset = log.cleaned_offset
+    _, target = scene.paths
+    await scene.alter(target)
+    await scene.caught_up(target)
+    await put(brokers, scene.topic_id, 60)
+    clock = Clock(brokers)
+    for _ in range(3):
+        clock.tick(1000)
+        await clock.until(lambda: True, "a tick")
+    assert log.cleaned_offset == cleaned_offset
+    records = records_from(log, 0)
+    await scene.moved(target)
+    assert scene.replica.log.cleaned_offset == cleaned_offset
+    assert records_from(scene.replica.log, 0) == records
+
+
+@with_brokers(directories_each=2)
+async def test_log_of_which_compaction_has_left_nothing_is_moved_with_its_end(brokers: Brokers) -> None:
+    """There is nothing to copy up to there, and the next record gets the next offset."""
+    settings = {**COMPACTED, "delete.retention.ms": "0", "file_delete_delay_ms": "0"}
+    scene = await Scene.begin(brokers, **settings)
+    for value in (b"value", None):
+        record = SimpleRecord(b"key", value, (), START_MS)
+        await scene.produce(build_batch([record]))
+    log = scene.replica.log
+    log.roll(START_MS)
+    for days in range(3):
+        clean_round(log, START_MS + days * DAY_MS)
+    assert (records_from(log, 0), log.log_end_offset) == ([], 2)
+    _, target = scene.paths
+    await scene.alter(target)
+    await scene.moved(target)
+    await scene.produce(build_batch([SimpleRecord(b"key", b"value", (), START_MS)]))
+    assert [record.offset for record in records_from(scene.replica.log, 0)] == [2]
+    await brokers.stop(0)
+    await brokers.start(0)
+    assert scene.replica.log.log_end_offset == 3
+
+
+@with_brokers(directories_each=2)
 async def test_full_target_costs_the_move_and_nothing_else(brokers: Brokers) -> None:
     """Whatever else lies in that directory goes on: the copy is what can be done without."""
     scene = await Scene.begin(brokers, batch(10))
@@ -403,6 +480,24 @@ async def test_copy_of_a_log_whose_disk_failed_is_what_the_next_start_goes_on_wi
     writer = await brokers.connect(1)
     await writer.request(produce(scene.topic_id, batch(1), acks=1))
     await until(lambda: scene.replica.log.log_end_offset == 11, "it has caught up")
+
+
+@with_brokers(count=2, directories_each=2)
+async def test_copy_that_the_metadata_names_says_that_it_may_lack_something(brokers: Brokers) -> None:
+    """The disk of its log failed between the controller's word and the last of the copying."""
+    scene = await Scene.begin(brokers, batch(10), replicas=(0, 1))
+    source, target = scene.paths
+    await scene.alter(target)
+    await scene.caught_up(target)
+    await brokers.stop(0)
+    shutil.rmtree(source / "t-0")
+    directories = (id_in(target), None)
+    await brokers.commit(
+        PartitionChangeRecord(partition_id=0, topic_id=scene.topic_id, directories=directories)
+    )
+    await brokers.start(0)
+    assert logs_in(target) == ["t-0"]
+    assert scene.told == LOST_DIRECTORY
 
 
 @with_brokers(directories_each=2)
