@@ -38,6 +38,7 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId
+from tests.simulation.cleaning import Cleaner
 from tests.simulation.disk import Disk
 from tests.simulation.following import FetchLoops
 from tests.simulation.leading import ConsumerFetch, Leading, Produce
@@ -128,6 +129,8 @@ class BrokerProcess(Process):
         )
         self._link.connect()
         self.voting = Voting(self, self._link, Link(self, self.controller_host))
+        if world.compacts:
+            self._cleaner = Cleaner(self)
         self.after(REPLICAS_TICK_MS, self._tick)
 
     @property

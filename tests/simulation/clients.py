@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_MS: Final = 1_500
 RETRY_MS: Final = 80
 READ_PAUSE_MS: Final = 60
+_KEYS: Final = 5
+"""Of a compacted partition."""
+_TOMBSTONES: Final = 0.35
 _TOPIC_GONE: Final = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition})
 
 
@@ -117,7 +120,7 @@ class Producer:
             count = self._random.randint(1, 3)
             self._number += 1
             batch = build_batch(
-                [SimpleRecord(value=b"%d" % self._number, timestamp_ms=START_MS)] * count,
+                self._records(count),
                 producer_id=self._producer_id,
                 producer_epoch=0 if self._all_acks else -1,
                 base_sequence=self._sequence if self._all_acks else -1,
@@ -126,6 +129,19 @@ class Producer:
             self._unacknowledged[self._number] = batch
             self._send(self._number)
         self._write_later(2 * self._pause_ms)
+
+    def _records(self, count: int) -> list[SimpleRecord]:
+        value = b"%d" % self._number
+        if not self._world.compacts:
+            return [SimpleRecord(value=value, timestamp_ms=START_MS)] * count
+        return [
+            SimpleRecord(
+                b"%d" % self._random.randrange(_KEYS),
+                None if self._random.random() < _TOMBSTONES else value,
+                timestamp_ms=START_MS,
+            )
+            for _ in range(count)
+        ]
 
     def _send(self, number: int) -> None:
         found = self._client.find(self.topic, self.partition)

@@ -14,6 +14,7 @@ from uuid import UUID
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess
+from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
 from tests.simulation.controller_process import ControllerProcess
 from tests.simulation.disk import Disk
@@ -65,6 +66,7 @@ class World(Observer):
             retention_ms=None,
         )
         """Counted in records here."""
+        self.compacts = seed % CLEANED_IN_ONE_SEED_OF == CLEANED_IN_ONE_SEED_OF - 1
         self._applications = 0
         self._driver_count = 0
         self._next_topic_id = 1_000
@@ -75,7 +77,7 @@ class World(Observer):
         self._incarnations = 0
         self._directories = 0
         for broker_id in range(broker_count):
-            self.disks[broker_id] = Disk(self.new_directory_id())
+            self.disks[broker_id] = Disk(self.new_directory_id(), compacts=self.compacts)
         self.start_application()
         for broker_id in range(broker_count):
             self.start_broker(broker_id)

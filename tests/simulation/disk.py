@@ -28,6 +28,9 @@ from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
 from tests.simulation.metadata_copy import MetadataCopy
 
+_SEGMENT_BATCHES = 4
+_BASE_OFFSET = range(8)
+"""As little as `_LEADER_EPOCH`, where there may be gaps between offsets."""
 _LEADER_EPOCH = range(12, 16)
 """Where in a batch a flipped bit need not be noticed: no CRC covers it, and it may say something newer."""
 
@@ -49,6 +52,10 @@ class MemoryLog:
         """Set while the producers are not what the batches say; see `sparklog.storage.Log`."""
         self.log_start_offset: Offset = 0
         self.log_end_offset: Offset = 0
+        self.segment_starts: list[Offset] = [0]
+        """Where segments begin, the active one last."""
+        self.cleaned_offset: Offset | None = None
+        self.truncations = 0
         self.written_back = 0
         """How many batches would survive a crash of the machine."""
         self.reached: Offset = 0
@@ -104,6 +111,8 @@ class MemoryLog:
         epoch = header.partition_leader_epoch
         if self.epochs.latest is None or epoch > self.epochs.latest:
             self.epochs.assign(epoch, header.base_offset)
+        if len(self.headers) - self.count_below(self.segment_starts[-1]) >= _SEGMENT_BATCHES:
+            self.segment_starts.append(header.base_offset)
         self.batches.append(batch)
         self.headers.append(header)
         self.log_end_offset = header.next_offset
@@ -115,6 +124,7 @@ class MemoryLog:
         if offset >= self.log_end_offset:
             return False
         producers = self.producers
+        self.truncations += 1
         self.keep(bisect_right(self.end_offsets, offset))
         if producers.end_offset > self.log_end_offset:
             self.producers = producers
@@ -127,19 +137,45 @@ class MemoryLog:
             self.loading = None
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        self.truncations += 1
         self.keep(0)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = offset
+        self.segment_starts = [offset]
 
     def keep(self, count: int) -> None:
         """Keep the first `count` batches."""
         del self.batches[count:], self.headers[count:], self.end_offsets[count:]
         self.log_end_offset = self.end_offsets[-1] if count else self.log_start_offset
+        self.segment_starts = self.segment_starts[:1] + [
+            start for start in self.segment_starts[1:] if start < self.log_end_offset
+        ]
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.written_back = min(self.written_back, count)
         self.verified = min(self.verified, count)
         self._disk.lower_high_watermark(self)
         self.epochs.truncate_from_end(self.log_end_offset)
         self.reload()
+
+    def batches_in(self, start: Offset, end: Offset) -> list[bytes]:
+        """Return the batches of the segments from one offset to another."""
+        return self.batches[self.count_below(start) : self.count_below(end)]
+
+    def replace_start(
+        self,
+        segments_end: Offset,
+        segment_starts: list[Offset],
+        batches: list[bytes],
+        headers: list[BatchHeader],
+    ) -> None:
+        """Have the log begin with these batches, which are on the disk, up to `segments_end`."""
+        count = self.count_below(segments_end)
+        self.batches[:count], self.headers[:count] = batches, headers
+        self.end_offsets = [header.next_offset for header in self.headers]
+        self.segment_starts[: self.segment_starts.index(segments_end)] = segment_starts
+        self.written_back = len(batches) + max(self.written_back - count, 0)
+        self.verified = 0
 
     def reload(self) -> None:
         """Make the producers' states from the batches, as opening or emptying a log does."""
@@ -166,7 +202,7 @@ class MemoryLog:
         elif damage == "flipped":
             batch = bytearray(batches[kept])
             position = random.randrange(len(batch))
-            if position in _LEADER_EPOCH:
+            if position in _LEADER_EPOCH or (self._disk.compacts and position in _BASE_OFFSET):
                 position = len(batch) - 1
             batch[position] ^= 1 << random.randrange(8)
             content = b"".join([*batches[:kept], bytes(batch), *batches[kept + 1 :]])
@@ -179,7 +215,9 @@ class MemoryLog:
     def _recover(self, content: bytes, sound: int) -> None:
         found: list[bytes] = []
         headers: list[BatchHeader] = []
-        prefix = SoundPrefix(self.log_start_offset, self.epochs, PreviousStop.UNKNOWN, may_have_gaps=False)
+        prefix = SoundPrefix(
+            self.log_start_offset, self.epochs, PreviousStop.UNKNOWN, may_have_gaps=self._disk.compacts
+        )
         file: Any = _MemoryFile(content)
         try:
             for position, header, crc_matches in walk_with_crc(file, 0, len(content)):
@@ -271,8 +309,10 @@ class _MemoryFile:
 class Disk:
     """What is left of a broker when its process ends."""
 
-    def __init__(self, directory_id: UUID) -> None:
+    def __init__(self, directory_id: UUID, *, compacts: bool) -> None:
         self.directory_id = directory_id
+        self.compacts = compacts
+        """Whether its logs are cleaned."""
         self.logs: dict[TopicIdPartition, MemoryLog] = {}
         self.high_watermarks: dict[TopicIdPartition, Offset] = {}
         """The checkpoint."""

@@ -296,8 +296,20 @@ class AcknowledgedRecordsSurvive(Invariant):
 
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
         for log in logs:
-            if log.batches[: len(ledger.batches)] != ledger.batches:
+            count = log.count_below(ledger.end_offset)
+            if log.log_end_offset < ledger.end_offset or ledger.first_difference(log, count) is not None:
                 self.fail("a replica in sync does not have what is committed", ledger.key)
+
+
+class CompactedStateStays(Invariant):
+    """Whoever reads a whole log that was cleaned, of whatever replica, has the last record of every key."""
+
+    def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
+        for log in logs if ledger.table is not None else ():
+            assert ledger.table is not None
+            difference = ledger.table.difference(log.batches[: log.count_below(ledger.end_offset)])
+            if difference is not None:
+                self.fail(difference, ledger.key)
 
 
 class IdempotentOnce(Invariant):
@@ -324,8 +336,7 @@ class ConsumersReadCommitted(Invariant):
     def consumed(self, offset: Offset, records: bytes, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
         if not ledger.counts(leader_epoch):
             return
-        number = ledger.end_offsets.index(offset) + 1 if offset else 0
-        if number >= len(ledger.batches) or ledger.batches[number] != records:
+        if ledger.number_behind(ledger.number_at(offset), records) is None:
             self.fail(f"what was read at offset {offset} is not what is committed there", ledger.key)
 
     def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
@@ -389,6 +400,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     MonotonicHighWatermark,
     AcknowledgedByMinIsr,
     AcknowledgedRecordsSurvive,
+    CompactedStateStays,
     IdempotentOnce,
     ConsumersReadCommitted,
     DeposedLeaderIsSilent,

@@ -9,10 +9,12 @@ it does not have is struck from the ledger, and everything is checked again from
 earlier epochs promise or show is not held against anybody any more.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from sparklog.records.batch import STAMP_BYTES, read_header
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.committed_table import CommittedTable
 from tests.simulation.disk import MemoryLog
 
 
@@ -33,6 +35,8 @@ class Ledger:
     """The leader of `since_epoch`, or a later one, is about to say what is left."""
     losses: int = 0
     """How often something was struck, or might have been."""
+    table: CommittedTable | None = None
+    """What is committed, by key, of a partition that is compacted."""
     _since_epoch_before: LeaderEpoch = 0
     producers_before_loss: int = 0
     """Producers with ids up to this one may miss batches in between."""
@@ -67,6 +71,8 @@ class Ledger:
         kept = self.common_count(log)
         struck = len(self.batches) - kept
         del self.batches[kept:], self.end_offsets[kept:]
+        if self.table is not None:
+            self.table.allow_loss()
         self.sequences.clear()
         for batch in self.batches:
             header = read_header(batch)
@@ -75,32 +81,60 @@ class Ledger:
 
     def extend(self, log: MemoryLog, count: int) -> list[bytes]:
         """Take in what has newly been committed in a leader's log; return it."""
-        first = len(self.batches)
+        first = log.count_below(self.end_offset)
         new = log.batches[first:count]
+        if self.table is not None:
+            for batch in new:
+                self.table.take(batch)
         self.batches += new
         self.end_offsets += log.end_offsets[first:count]
         return new
 
     def common_count(self, log: MemoryLog) -> int:
-        """Return how many of the committed batches a log begins with."""
-        count = 0
-        for ours, theirs in zip(self.batches, log.batches, strict=False):
-            if ours != theirs:
+        """Return how many of the committed batches a log begins with, or has cleaned."""
+        number = 0
+        for batch in log.batches:
+            following = self.number_behind(number, batch)
+            if following is None:
                 break
-            count += 1
-        return count
+            number = following
+        return number
 
     def first_difference(self, log: MemoryLog, count: int) -> int | None:
         """Return the number of the first of a log's first `count` batches that is not the committed one.
 
-        Only batches that are committed are looked at, and none twice.
+        Nor what a cleaning may have made of it. Only committed ones are looked at, and none twice.
         """
-        count = min(count, len(self.batches), len(log.batches))
+        count = min(count, log.count_below(self.end_offset), len(log.batches))
+        number = self.number_at(log.end_offsets[log.verified - 1]) if log.verified else 0
         while log.verified < count:
-            if log.batches[log.verified] != self.batches[log.verified]:
+            following = self.number_behind(number, log.batches[log.verified])
+            if following is None:
                 return log.verified
+            number = following
             log.verified += 1
         return None
+
+    def number_at(self, offset: Offset) -> int:
+        """Return the number of the first committed batch that ends above an offset."""
+        return bisect_right(self.end_offsets, offset)
+
+    def number_behind(self, number: int, batch: bytes) -> int | None:
+        """Return the number of the committed batch behind one that somebody has.
+
+        `number` is that of the next committed one. None if it is not what is committed, nor what a cleaning
+        may have made of it, or if what lies before it cannot have gone.
+        """
+        if number < len(self.batches) and self.batches[number] == batch:
+            return number + 1
+        if self.table is None:
+            return None
+        found = self.number_at(read_header(batch).base_offset)
+        if found >= len(self.batches) or self.table.complaint(self.batches[found], batch) is not None:
+            return None
+        if any(self.table.complaint(gone, None) is not None for gone in self.batches[number:found]):
+            return None
+        return found + 1
 
 
 @dataclass(frozen=True, slots=True)

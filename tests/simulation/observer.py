@@ -18,6 +18,7 @@ from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
+from tests.simulation.committed_table import CommittedTable
 from tests.simulation.controller_process import ControllerProcess
 from tests.simulation.disk import Disk
 from tests.simulation.invariant import Violation, ends_reassignment
@@ -47,6 +48,8 @@ class Outcome:
     promised: int = 0
     elections: int = 0
     faults: int = 0
+    cleaned: int = 0
+    """Batches that cleanings have taken away, of all replicas."""
     losses: int = 0
     """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
     violation: Violation | None = None
@@ -84,6 +87,8 @@ class Observer:
         """The registrations that another process of the broker is about to replace, in several decisions."""
         self.unclean_asked: set[TopicIdPartition] = set()
         """Where an administrator has preferred a loss to waiting."""
+        self.compacts = False
+        """Whether topics are compacted."""
         self.outcome = Outcome(seed)
         self.invariants = Invariants(self)
         self._on_story = on_story
@@ -97,6 +102,8 @@ class Observer:
         ledger = self.ledgers.get(key)
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(key)
+            if self.compacts:
+                ledger.table = CommittedTable(lambda: self.scheduler.now_ms)
         return ledger
 
     def decided(self, key: TopicIdPartition) -> PartitionRegistration | None:

@@ -32,6 +32,7 @@ from sparklog.storage.machine.recovery_rules import SoundPrefix
 from sparklog.types import BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.planted_bug import PlantedBug, Replacement
+from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
 from tests.simulation.voting import Voting
 
@@ -429,5 +430,6 @@ PLANTED = {
         _sequence_unchecked,
     ),
     **REASSIGNMENT_BUGS,
+    **CLEANING_BUGS,
 }
 """By name."""
