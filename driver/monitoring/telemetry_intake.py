@@ -2,12 +2,16 @@
 
 The loop answers heartbeats, so it only puts bytes down here; a thread expands and reads them. Of each sender
 the newest push is kept, so many and so much at most: when the thread is behind, the oldest is a sample less.
+Nodes come first. Clients can have as many instance ids as they like, so that no interval bounds what they
+push together: so many a second are read, for the thread takes its time from the controller.
 """
 
 import logging
 import threading
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from driver.monitoring.broker_metrics import BrokerMetrics
@@ -19,9 +23,12 @@ __all__ = ["Push", "TelemetryIntake"]
 
 MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 32 << 20
+CLIENTS_READ_A_SECOND: Final = 100
 MAX_EXPANDED_BYTES: Final = 16 << 20
 MAX_EXPANDED_BYTES_OF_CLIENTS: Final = 1 << 20
 """Much less, since a kilobyte expands to as much, and reading it takes hundreds of times the memory."""
+
+_Sender: TypeAlias = tuple[BrokerId | None, UUID]
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +49,16 @@ class Push(NamedTuple):
 class TelemetryIntake:
     """Takes pushes from any thread. Order: `start`, anything, `stop`."""
 
-    def __init__(self, brokers: BrokerMetrics, clients: ClientMetrics) -> None:
+    def __init__(
+        self, brokers: BrokerMetrics, clients: ClientMetrics, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._brokers = brokers
         self._clients = clients
+        self._clock = clock
+        self._clients_due_s = clock()
+        """When the next push of a client may be read."""
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[tuple[BrokerId | None, UUID], Push] = OrderedDict()
+        self._waiting: OrderedDict[_Sender, Push] = OrderedDict()
         """A client that pushes under a node's id takes no place but its own."""
         self._waiting_bytes = 0
         self._stopped = False
@@ -73,21 +85,37 @@ class TelemetryIntake:
             self._waiting_bytes += len(push.metrics) - (0 if before is None else len(before.metrics))
             self._waiting[key] = push
             while len(self._waiting) > MAX_WAITING or self._waiting_bytes > MAX_WAITING_BYTES:
-                self._take_oldest()
+                self._take(self._oldest(of_nodes=False) or next(iter(self._waiting)))
             self._changed.notify()
 
-    def _take_oldest(self) -> Push:
-        _, push = self._waiting.popitem(last=False)
+    def _oldest(self, *, of_nodes: bool) -> _Sender | None:
+        return next((sender for sender in self._waiting if (sender[0] is not None) is of_nodes), None)
+
+    def _take(self, sender: _Sender) -> Push:
+        push = self._waiting.pop(sender)
         self._waiting_bytes -= len(push.metrics)
         return push
 
+    def _next(self) -> Push | None:
+        """Wait for what is to be read next; None if nothing is any more."""
+        with self._changed:
+            while not self._stopped:
+                sender = self._oldest(of_nodes=True)
+                if sender is not None:
+                    return self._take(sender)
+                wait_s = None
+                sender = self._oldest(of_nodes=False)
+                if sender is not None:
+                    now_s = self._clock()
+                    if now_s >= self._clients_due_s:
+                        self._clients_due_s = now_s + 1 / CLIENTS_READ_A_SECOND
+                        return self._take(sender)
+                    wait_s = self._clients_due_s - now_s
+                self._changed.wait(wait_s)
+        return None
+
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._waiting)
-                if self._stopped:
-                    return
-                push = self._take_oldest()
+        while (push := self._next()) is not None:
             try:
                 self._read(push)
             except Exception as error:  # it is somebody else's bytes, and the next one's must be read

@@ -6,7 +6,7 @@ Nothing of it may cost the broker more than a figure: whatever fails here is log
 import asyncio
 import logging
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from executor.control.broker_life import BrokerLife
 from executor.control.controller_link import ControllerLink
@@ -18,9 +18,10 @@ from executor.replicas import Replicas
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
-from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
+from sparklog.telemetry.machine.client_instances import ClientInstances
+from sparklog.telemetry.machine.subscriptions import ClientSubscriptions
 from sparklog.telemetry.process_figures import ProcessFigures
-from sparklog.telemetry.requests import CLIENTS, MAX_BYTES, TelemetryHandlers
+from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
 from sparklog.types import or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
@@ -59,7 +60,10 @@ class BrokerMonitoring:
         self.registry: MetricRegistry = replicas.metrics
         own_link = ControllerLink(link.host, link.port, link.client_id, name="controller, for metrics")
         self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read)
-        instances = ClientInstances(_subscription_of_clients, uuid4, max_bytes=MAX_BYTES)
+        subscriptions = ClientSubscriptions()
+        instances = ClientInstances(
+            lambda id_, client: subscriptions.of(quorum.image(), client), uuid4, max_bytes=MAX_BYTES
+        )
         self.telemetry = TelemetryHandlers(instances, self._sender.forward)
         """What clients tell of themselves."""
         self._logs = LogFigures(replicas.table, replicas.store)
@@ -90,10 +94,6 @@ class BrokerMonitoring:
             except ExceptionGroup as mistakes:
                 logger.error("Metrics fail, and are tried again", exc_info=mistakes)
             await asyncio.sleep(RETRY_S)
-
-
-def _subscription_of_clients(client_instance_id: UUID) -> Subscription:
-    return CLIENTS
 
 
 def _count(instances: ClientInstances) -> int:

@@ -19,6 +19,7 @@ from kio.schema.describe_configs.v4.response import (
 )
 
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
+from sparklog.config.client_metrics import CLIENT_METRICS_KEYS
 from sparklog.config.definition import ConfigKey, ConfigValue
 from sparklog.config.dynamic import DYNAMIC_KEYS, with_dynamic
 from sparklog.config.group_config import (
@@ -38,6 +39,7 @@ DYNAMIC_BROKER_CONFIG: Final = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+CLIENT_METRICS_CONFIG: Final = 7
 DYNAMIC_GROUP_CONFIG: Final = 8
 
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -86,6 +88,8 @@ def _describe(
                 configs = tuple(_broker_entries(image, broker_config, resource, request))
             case ResourceType.GROUP:
                 configs = tuple(_group_entries(image, broker_config, resource, request))
+            case ResourceType.CLIENT_METRICS:
+                configs = tuple(_client_metrics_entries(image, resource, request))
             case other:
                 raise KafkaError(ErrorCode.invalid_request, f"resource type {other} cannot be described")
     except KafkaError as error:
@@ -173,6 +177,20 @@ def _group_entries(
         if key.name in overrides:
             synonyms.append(_synonym(key, value, DYNAMIC_GROUP_CONFIG))
         synonyms += _broker_synonyms(broker_config, [BROKER_KEYS[GROUP_CONFIG_SYNONYMS[key.name]]])
+        yield _entry(key, value, synonyms, request, read_only=False)
+
+
+def _client_metrics_entries(
+    image: MetadataImage, resource: Any, request: Any
+) -> Iterator[DescribeConfigsResourceResult]:
+    if not resource.resource_name:
+        raise KafkaError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
+    own = image.configs.get((ResourceType.CLIENT_METRICS, resource.resource_name), {})
+    for key in _asked_keys(CLIENT_METRICS_KEYS.values(), resource):
+        synonyms = [_synonym(key, key.default, DEFAULT_CONFIG)]
+        if key.name in own:
+            synonyms.insert(0, _synonym(key, key.parse(own[key.name]), CLIENT_METRICS_CONFIG))
+        value = key.parse(own[key.name]) if key.name in own else key.default
         yield _entry(key, value, synonyms, request, read_only=False)
 
 

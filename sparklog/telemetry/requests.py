@@ -14,15 +14,13 @@ from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.codecs import Codec
-from sparklog.telemetry.machine.client_instances import ClientInstances, Subscribed, Subscription
+from sparklog.storage.files import encode_uuid
+from sparklog.telemetry.machine.client_instances import Client, ClientInstances, Subscribed, Subscription
 from sparklog.wire.requests import Request, Response
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["CLIENTS", "MAX_BYTES", "TelemetryHandlers"]
+__all__ = ["MAX_BYTES", "TelemetryHandlers"]
 
-CLIENTS: Final = Subscription(("org.apache.kafka.producer.", "org.apache.kafka.consumer."), 60_000)
-"""What clients are asked for. Kafka asks for nothing before somebody has made a client-metrics resource, but
-there are none here yet, and the figures have a place from the start."""
 MAX_BYTES: Final = 1 << 20
 """As Kafka's telemetry.max.bytes."""
 
@@ -48,7 +46,8 @@ class TelemetryHandlers:
         """Answer what the client is to push."""
         id_: UUID | None = request.body.client_instance_id
         try:
-            return _subscribed(self._instances.asked(id_, self._now_ms()), self._instances.max_bytes)
+            subscribed = self._instances.asked(id_, _client(request, id_), self._now_ms())
+            return _subscribed(subscribed, self._instances.max_bytes)
         except KafkaError as error:
             nothing = Subscribed(id_ or UUID(int=0), 0, Subscription((), 0))
             return _subscribed(nothing, 0, error.error_code)
@@ -59,6 +58,7 @@ class TelemetryHandlers:
         try:
             self._instances.pushed(
                 body.client_instance_id,
+                _client(request, body.client_instance_id),
                 body.subscription_id,
                 body.compression_type,
                 len(body.metrics),
@@ -70,6 +70,21 @@ class TelemetryHandlers:
         if len(body.metrics):
             self._received(request)
         return unthrottled(PushTelemetryResponse, error_code=ErrorCode.none)
+
+
+def _client(request: Request, client_instance_id: UUID | None) -> Client:
+    """Return what is known of who asks, under Kafka's names (ClientMetricsConfigs)."""
+    connection = request.connection
+    address, _, port = connection.peer.rpartition(":")
+    software_name, software_version = connection.client_software
+    return {
+        "client_id": request.client_id or "",
+        "client_instance_id": "" if client_instance_id is None else encode_uuid(client_instance_id),
+        "client_software_name": software_name,
+        "client_software_version": software_version,
+        "client_source_address": address.strip("[]"),
+        "client_source_port": port,
+    }
 
 
 def _subscribed(subscribed: Subscribed, max_bytes: int, error_code: ErrorCode = ErrorCode.none) -> Any:

@@ -52,6 +52,8 @@ class ApiVersionsHandler:
             and _SOFTWARE_NAME.fullmatch(body.client_software_version)
         ):
             return unthrottled(newest.ApiVersionsResponse, error_code=ErrorCode.invalid_request, api_keys=())
+        if request.api_version >= 3:
+            request.connection.client_software = body.client_software_name, body.client_software_version
         features = _NO_FEATURES if self._features is None else self._features()
         return unthrottled(
             newest.ApiVersionsResponse,

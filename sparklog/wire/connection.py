@@ -78,6 +78,7 @@ class Connection:
         "_writer_registered",
         "accepted_ms",
         "active",
+        "client_software",
         "closed",
         "flush_scheduled",
         "has_asked",
@@ -88,6 +89,7 @@ class Connection:
 
     def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
         self.peer = peer
+        self.client_software = ("", "")
         self.accepted_ms = int(owner.loop.time() * 1000)
         self.closed = False
         self.active = True

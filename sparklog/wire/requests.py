@@ -135,6 +135,8 @@ class Peer(Protocol):
 
     peer: str
     """`host:port` of the other side."""
+    client_software: tuple[str, str]
+    """Name and version of the client, as it said in ApiVersions; empty if it did not."""
     accepted_ms: int
     """When the connection was accepted, by the loop's clock."""
     closed: bool

@@ -122,7 +122,7 @@ def controller_handlers(
         ApiKey.FETCH: metadata_log.fetch,
         ApiKey.FETCH_SNAPSHOT: metadata_log.fetch_snapshot,
         ApiKey.ENVELOPE: EnvelopeHandler(
-            {**forwardable, ApiKey.PUSH_TELEMETRY: telemetry.forwarded.push}
+            {**forwardable, ApiKey.PUSH_TELEMETRY: telemetry.take_forwarded}
         ).handle,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.direct.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: telemetry.direct.push,

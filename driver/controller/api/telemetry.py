@@ -10,13 +10,18 @@ from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
+from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
+
 from driver.monitoring.telemetry_intake import Push
 from sparklog.clocks import wall_clock_ms
+from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.telemetry.machine.client_instances import ClientInstances, Subscription
-from sparklog.telemetry.requests import CLIENTS, MAX_BYTES, TelemetryHandlers
+from sparklog.telemetry.machine.client_instances import Client, ClientInstances, Subscription
+from sparklog.telemetry.machine.subscriptions import ClientSubscriptions
+from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
 from sparklog.types import BrokerId
-from sparklog.wire.requests import Request
+from sparklog.wire.requests import Request, Response
+from sparklog.wire.throttling import unthrottled
 
 __all__ = ["BROKERS", "ControllerTelemetry"]
 
@@ -31,15 +36,21 @@ class ControllerTelemetry:
         """`image` has the brokers' registrations."""
         self._image = image
         self._take = take
+        self._subscriptions = ClientSubscriptions()
         direct = ClientInstances(self._subscription_of, uuid4, max_bytes=MAX_BYTES)
-        forwarded = ClientInstances(lambda id_: CLIENTS, uuid4, max_bytes=MAX_BYTES)
         self.direct = TelemetryHandlers(direct, partial(self._received, is_forwarded=False))
         """Answers who has connected to the controller."""
-        self.forwarded = TelemetryHandlers(forwarded, partial(self._received, is_forwarded=True))
-        """Answers what brokers pass on."""
 
-    def _subscription_of(self, client_instance_id: UUID) -> Subscription:
-        return CLIENTS if self._broker_of(client_instance_id) is None else BROKERS
+    def take_forwarded(self, request: Request) -> Response:
+        """Take what a broker passes on: it knows the client, has said what is to be pushed, and how often."""
+        if len(request.body.metrics) <= MAX_BYTES:
+            self._received(request, is_forwarded=True)
+        return unthrottled(PushTelemetryResponse, error_code=ErrorCode.none)
+
+    def _subscription_of(self, client_instance_id: UUID, client: Client) -> Subscription:
+        if self._broker_of(client_instance_id) is not None:
+            return BROKERS
+        return self._subscriptions.of(self._image(), client)
 
     def _broker_of(self, incarnation_id: UUID) -> BrokerId | None:
         for registration in self._image().brokers.values():

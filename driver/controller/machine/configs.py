@@ -25,7 +25,8 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from driver.controller.machine.decision import Decision
 from driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
-from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigType, checked_topic_config, topic_config
+from sparklog.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, checked_topic_config, topic_config
+from sparklog.config.client_metrics import CLIENT_METRICS_KEYS, checked_client_metrics
 from sparklog.config.dynamic import DYNAMIC_KEYS, check_dynamic, with_dynamic
 from sparklog.config.group_config import GROUP_CONFIG_KEYS, check_group_config
 from sparklog.errors import ErrorCode, KafkaError
@@ -38,6 +39,12 @@ __all__ = ["alter_configs", "incremental_alter_configs"]
 logger = logging.getLogger(__name__)
 
 _BROKER_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_KEYS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
+    ResourceType.TOPIC: TOPIC_KEYS,
+    ResourceType.BROKER: BROKER_KEYS,
+    ResourceType.GROUP: GROUP_CONFIG_KEYS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
+}
 MAX_VALUE_BYTES = 2**15 - 1
 """As in Kafka."""
 
@@ -130,11 +137,13 @@ def _resource_records(
             return _broker_records(cluster, resource, new_values)
         case ResourceType.GROUP:
             return _group_records(cluster, resource, new_values)
+        case ResourceType.CLIENT_METRICS:
+            return _client_metrics_records(cluster, resource, new_values)
         case other:
             raise KafkaError(
                 ErrorCode.invalid_request,
-                "Only the configuration of topics, brokers and groups can be changed, not resource type"
-                f" {other}.",
+                "Only the configuration of topics, brokers, groups and client metrics can be changed, not "
+                f"that of resource type {other}.",
             )
 
 
@@ -148,6 +157,16 @@ def _group_records(
     old = cluster.image.group_configs(name)
     new = _checked(resource, new_values(resource, old))
     check_group_config(cluster.config, new)
+    return list(_changes(resource, old, new))
+
+
+def _client_metrics_records(
+    cluster: ClusterState, resource: Any, new_values: Callable[[Any, Mapping[str, str]], dict[str, str]]
+) -> list[MetadataRecord]:
+    key = (ResourceType.CLIENT_METRICS, resource.resource_name)
+    old = cluster.image.configs.get(key, {})
+    new = _checked(resource, new_values(resource, old))
+    checked_client_metrics(resource.resource_name, new)
     return list(_changes(resource, old, new))
 
 
@@ -257,14 +276,13 @@ def _apply(cluster: ClusterState, resource_type: int, config: AlterableConfig, o
     if operation is Operation.SET:
         return str(config.value)
     is_topic = resource_type == ResourceType.TOPIC
-    keys = GROUP_CONFIG_KEYS if resource_type == ResourceType.GROUP else BROKER_KEYS
-    key = (TOPIC_KEYS if is_topic else keys).get(config.name)
+    key = _KEYS.get(resource_type, {}).get(config.name)
     if key is not None and key.type is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.invalid_config,
             f"Can't {operation.name} to key {config.name} because its type is not LIST.",
         )
-    if old is None and key is not None:
+    if old is None and key is not None and resource_type in (ResourceType.TOPIC, ResourceType.BROKER):
         whole = topic_config(cluster.config, {}) if is_topic else cluster.config
         old = key.format(whole.value(config.name))
     items = [item for item in (old or "").split(",") if item]

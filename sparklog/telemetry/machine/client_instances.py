@@ -11,15 +11,15 @@ Pure.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 from zlib import crc32
 
 from sparklog.errors import ErrorCode, KafkaError
 
-__all__ = ["ClientInstances", "Subscribed", "Subscription"]
+__all__ = ["Client", "ClientInstances", "Subscribed", "Subscription"]
 
 _MAX_INSTANCES: Final = 16_384
 _EXPIRY_MS: Final = 60_000
@@ -27,6 +27,10 @@ _EXPIRY_INTERVALS: Final = 3
 _RESERVED: Final = 2
 """Ids below it stand for something else in Kafka (Uuid.RESERVED)."""
 _COMPRESSION_TYPES: Final = 5
+
+
+Client: TypeAlias = Mapping[str, str]
+"""What is known of who asks (`sparklog.config.client_metrics.MATCHED`)."""
 
 
 class Subscription(NamedTuple):
@@ -62,7 +66,7 @@ class ClientInstances:
 
     def __init__(
         self,
-        subscription_of: Callable[[UUID], Subscription],
+        subscription_of: Callable[[UUID, Client], Subscription],
         new_id: Callable[[], UUID],
         *,
         max_bytes: int,
@@ -79,14 +83,14 @@ class ClientInstances:
     def __len__(self) -> int:
         return len(self._instances)
 
-    def asked(self, client_instance_id: UUID | None, now_ms: int) -> Subscribed:
+    def asked(self, client_instance_id: UUID | None, client: Client, now_ms: int) -> Subscribed:
         """Return what an instance is to push; one that has no id yet gets one.
 
         Raises:
             KafkaError: throttling_quota_exceeded: it asks more often than it may push.
         """
         id_ = client_instance_id or self._new_id()
-        instance = self._heard(id_, now_ms)
+        instance = self._heard(id_, client, now_ms)
         interval_ms = instance.subscription.push_interval_ms
         last_ms = max((at for at in (instance.asked_ms, instance.pushed_ms) if at is not None), default=None)
         if last_ms is not None and not instance.may_ask_again and _is_early(now_ms - last_ms, interval_ms):
@@ -100,6 +104,7 @@ class ClientInstances:
     def pushed(
         self,
         client_instance_id: UUID | None,
+        client: Client,
         subscription_id: int,
         compression_type: int,
         size_bytes: int,
@@ -115,7 +120,7 @@ class ClientInstances:
         """
         if client_instance_id is None or client_instance_id.int < _RESERVED:
             raise KafkaError(ErrorCode.invalid_request, f"{client_instance_id} is no client instance id")
-        instance = self._heard(client_instance_id, now_ms)
+        instance = self._heard(client_instance_id, client, now_ms)
         if instance.is_terminating:
             raise KafkaError(
                 ErrorCode.invalid_request, f"client instance {client_instance_id} pushes after its last push"
@@ -157,8 +162,8 @@ class ClientInstances:
                 return
             del self._instances[id_]
 
-    def _heard(self, id_: UUID, now_ms: int) -> _Instance:
-        subscription = self._subscription_of(id_)
+    def _heard(self, id_: UUID, client: Client, now_ms: int) -> _Instance:
+        subscription = self._subscription_of(id_, client)
         instance = self._instances.get(id_)
         if instance is None:
             self.expire(now_ms)

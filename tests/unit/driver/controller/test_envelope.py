@@ -48,7 +48,7 @@ def test_forwarded_request_that_fails_is_answered(fail: Any, error: Exception, t
     envelope = EnvelopeRequest(
         request_data=frame, request_principal=ANONYMOUS, client_host_address=b"\x7f\0\0\1"
     )
-    peer: Any = SimpleNamespace(peer="127.0.0.1:1", accepted_ms=0, closed=False)
+    peer: Any = SimpleNamespace(peer="127.0.0.1:1", accepted_ms=0, client_software=("", ""), closed=False)
     request = Request(ApiKey.ENVELOPE, 0, 1, "broker", envelope, memoryview(b""), peer, "controller")
     answer = in_one_go(EnvelopeHandler({ApiKey.CREATE_TOPICS: lambda _: fail(error)}).handle(request))
     if isinstance(answer, Deferred):

@@ -34,8 +34,8 @@ from sparklog.metrics import server
 from sparklog.metrics.names import Kind, MetricName
 from sparklog.metrics.registry import Sample
 from sparklog.records.codecs import Codec, compress
+from sparklog.telemetry.machine.subscriptions import UNASKED
 from sparklog.telemetry.otlp import MetricsEncoder
-from sparklog.telemetry.requests import CLIENTS
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 from tests.cluster import wait_for
@@ -49,6 +49,7 @@ class Somebody:
 
     peer = "127.0.0.1:1"
     accepted_ms = 0
+    client_software = ("", "")
     closed = False
 
     def on_close(self, callback: Callable[[], None]) -> None:
@@ -93,7 +94,7 @@ def test_broker_is_known_by_the_incarnation_it_has_registered() -> None:
     assert (mine.requested_metrics, mine.push_interval.seconds) == (BROKERS.metrics, 1)
     assert push(telemetry.direct, INCARNATION, mine.subscription_id) is ErrorCode.none
     others = subscribed(telemetry.direct, UUID(int=78))
-    assert others.requested_metrics == CLIENTS.metrics
+    assert others.requested_metrics == UNASKED.metrics
     assert push(telemetry.direct, UUID(int=78), others.subscription_id) is ErrorCode.none
     assert [each.node_id for each in taken] == [3, None]
 
@@ -102,8 +103,15 @@ def test_push_in_an_envelope_is_never_a_brokers() -> None:
     """A client must not be able to draw another picture of the cluster than there is."""
     taken: list[Push] = []
     telemetry = telemetry_of_broker_3(taken)
-    known = subscribed(telemetry.forwarded, INCARNATION)
-    assert push(telemetry.forwarded, INCARNATION, known.subscription_id) is ErrorCode.none
+    body = PushTelemetryRequest(
+        client_instance_id=INCARNATION,
+        subscription_id=1,
+        terminating=False,
+        compression_type=0,
+        metrics=b"figures",
+    )
+    answer = telemetry.take_forwarded(request(ApiKey.PUSH_TELEMETRY, body))
+    assert answer.error_code is ErrorCode.none
     assert [each.node_id for each in taken] == [None]
 
 
@@ -120,6 +128,26 @@ def test_replaced_incarnation_is_no_broker_any_more() -> None:
 def pushed(id_: int, metrics: bytes, *, node_id: int | None = None, is_terminating: bool = False) -> Push:
     """Return what one push brought, not compressed."""
     return Push(node_id, UUID(int=id_), "c", is_terminating, int(Codec.NONE), metrics, 1000 + id_)
+
+
+def test_flood_of_clients_pushes_is_read_slowly_and_takes_no_nodes_place() -> None:
+    """An instance id costs nothing: whoever has a new one for each push must not have the driver's time."""
+    brokers, clients = BrokerMetrics(), ClientMetrics()
+    data = MetricsData()
+    metric = data.resource_metrics.add().scope_metrics.add().metrics.add()
+    metric.name = "org.apache.kafka.producer.connection.count"
+    metric.gauge.data_points.add(as_double=4)
+    figures = data.SerializeToString()
+    intake = TelemetryIntake(brokers, clients, clock=lambda: 0.0)
+    intake.take(pushed(1, LEADERS, node_id=3))
+    for number in range(2 * MAX_WAITING):
+        intake.take(pushed(100 + number, figures))
+    intake.start()
+    wait_for(lambda: 3 in brokers.latest() and len(clients.latest()) == 1, "a node's figures and a client's")
+    intake.take(pushed(2, LEADERS, node_id=4))
+    wait_for(lambda: 4 in brokers.latest(), "another node's figures")
+    intake.stop()
+    assert len(clients.latest()) == 1
 
 
 def test_intake_reads_what_nodes_and_clients_push_and_survives_what_is_no_telemetry() -> None:

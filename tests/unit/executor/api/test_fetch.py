@@ -406,6 +406,7 @@ class Caller:
 
     peer = "127.0.0.1:1"
     accepted_ms = 0
+    client_software = ("", "")
     closed = False
 
     def __init__(self) -> None:

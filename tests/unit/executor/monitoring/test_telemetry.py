@@ -17,7 +17,7 @@ from sparklog.metrics import controller as controller_names
 from sparklog.metrics import network, process, server
 from sparklog.metrics.names import MetricName
 from sparklog.records.codecs import Codec
-from sparklog.telemetry.requests import CLIENTS
+from sparklog.telemetry.machine.subscriptions import UNASKED
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 
@@ -81,7 +81,7 @@ def test_figures_of_brokers_and_clients_reach_the_driver_and_go_on_after_a_resta
 
         with BlockingChannel(*cluster.address(0), "client") as channel:
             subscribed = channel.request(GetTelemetrySubscriptionsRequest(client_instance_id=None))
-            assert subscribed.requested_metrics == CLIENTS.metrics
+            assert subscribed.requested_metrics == UNASKED.metrics
             pushed = channel.request(
                 PushTelemetryRequest(
                     client_instance_id=subscribed.client_instance_id,

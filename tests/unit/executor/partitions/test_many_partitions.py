@@ -28,6 +28,7 @@ class Client:
 
     peer = "client:1"
     accepted_ms = 0
+    client_software = ("", "")
     closed = False
 
     def on_close(self, callback: Callable[[], None]) -> None:

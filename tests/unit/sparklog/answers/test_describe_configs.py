@@ -207,3 +207,14 @@ def test_group_is_described_with_its_own_values_and_the_brokers_behind_them() ->
         ("group.consumer.session.timeout.ms", "45000"),
     ]
     assert described(ResourceType.GROUP, "").error_code is ErrorCode.invalid_request
+
+
+def test_client_metrics_are_described_with_what_is_said_and_what_is_not() -> None:
+    """kafka-client-metrics.sh --describe; a name that nobody has used has the defaults, as in Kafka."""
+    image = replace(IMAGE, configs={(ResourceType.CLIENT_METRICS, "m"): {"interval.ms": "1000"}})
+    for name, value, source in (("m", "1000", 7), ("other", "300000", DEFAULT)):
+        shown = {each.name: each for each in described(16, name, image=image).configs}
+        assert set(shown) == {"interval.ms", "match", "metrics"}
+        interval = shown["interval.ms"]
+        assert (interval.value, interval.config_source, interval.read_only) == (value, source, False)
+    assert described(16, "", image=image).error_code is ErrorCode.invalid_request

@@ -32,7 +32,7 @@ def test_producer_of_librdkafka_pushes_what_it_is_asked_for_and_once_more_when_i
             return ids[-1]
 
         wanted = Subscription(("org.apache.kafka.producer.",), 500)
-        instances = ClientInstances(lambda _: wanted, new_id, max_bytes=MAX_BYTES)
+        instances = ClientInstances(lambda *_: wanted, new_id, max_bytes=MAX_BYTES)
 
         def take(request: Request) -> None:
             body = request.body

@@ -12,7 +12,7 @@ from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, Alt
 
 from driver.controller.machine.decision import Decision
 from sparklog.errors import ErrorCode
-from sparklog.metadata.schemas import ConfigRecord
+from sparklog.metadata.schemas import ConfigRecord, ResourceType
 from tests.unit.driver.controller.conversation import Conversation, creatable
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -283,3 +283,19 @@ def test_group_without_a_name_has_no_configuration(conversation: Conversation) -
         conversation, ("consumer.session.timeout.ms", SET, "50000"), name=""
     ).reply.responses
     assert answer.error_code is ErrorCode.invalid_request
+
+
+def test_client_metrics_are_told_listed_and_taken_away(conversation: Conversation) -> None:
+    """A subscription is there while it says something (KIP-714)."""
+    alterations = (("metrics", SET, "org.apache.kafka.producer."), ("match", APPEND, "client_id=a.*"))
+    decision = alter(conversation, *alterations, name="m", resource_type=16)
+    assert decision.reply.responses[0].error_code is ErrorCode.none
+    key = (ResourceType.CLIENT_METRICS, "m")
+    assert conversation.image.configs[key] == {
+        "metrics": "org.apache.kafka.producer.",
+        "match": "client_id=a.*",
+    }
+    refused = alter(conversation, ("interval.ms", SET, "1"), name="m", resource_type=16)
+    assert (refused.records, refused.reply.responses[0].error_code) == ([], ErrorCode.invalid_request)
+    alter(conversation, ("metrics", DELETE, None), ("match", DELETE, None), name="m", resource_type=16)
+    assert key not in conversation.image.configs
