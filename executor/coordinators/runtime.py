@@ -147,11 +147,13 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._end(replica)
 
     def _begin(self, replica: Replica) -> None:
-        self._end(replica)
         if replica.topic_partition.topic != self.kind.topic or replica.leader is None or replica.suspended:
             return
+        previous = self._coordinators.get(replica.topic_partition.partition)
+        if previous is not None:
+            self._drop(previous)
         coordinator = Coordinator(self, replica)
-        self._coordinators[replica.topic_partition.partition] = coordinator
+        self._coordinators[coordinator.partition] = coordinator
         coordinator.loading = self._start(self._load(coordinator))
 
     def _end(self, replica: Replica) -> None:
@@ -159,15 +161,19 @@ class CoordinatorRuntime(RoleListener[Replica]):
             return
         coordinator = self._coordinators.get(replica.topic_partition.partition)
         if coordinator is not None and coordinator.replica is replica:
-            del self._coordinators[replica.topic_partition.partition]
-            coordinator.close()
+            self._drop(coordinator)
+
+    def _drop(self, coordinator: "Coordinator") -> None:
+        if self._coordinators.get(coordinator.partition) is coordinator:
+            del self._coordinators[coordinator.partition]
+        coordinator.close()
 
     async def stop(self) -> None:
         """End every shard, and return when nothing of this is under way any more."""
         if self._timer is not None:
             self._timer.cancel()
         for coordinator in list(self._coordinators.values()):
-            self._end(coordinator.replica)
+            self._drop(coordinator)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -190,14 +196,15 @@ class CoordinatorRuntime(RoleListener[Replica]):
             logger.exception("%s: its coordinator cannot be loaded", replica)
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
-            self._end(replica)
+            self._drop(coordinator)
             return
-        logger.info("%s: %d records loaded in %d ms", replica, count, monotonic_ms() - queued_ms)
+        level = logging.INFO if count else logging.DEBUG
+        logger.log(level, "%s: %d records loaded in %d ms", replica, count, monotonic_ms() - queued_ms)
         self._schedule(coordinator)
 
     def reload(self, coordinator: "Coordinator") -> None:
         """A shard broke: make another one of what is in the log."""
-        if self._coordinators.get(coordinator.replica.topic_partition.partition) is coordinator:
+        if self._coordinators.get(coordinator.partition) is coordinator:
             self._begin(coordinator.replica)
 
     # --- metadata and time ----------------------------------------------------------------------

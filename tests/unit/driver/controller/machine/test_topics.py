@@ -99,6 +99,17 @@ def test_create_topic_with_fenced_replica_starts_without_it_in_sync() -> None:
     assert (set(partition.replicas), set(partition.isr)) == ({0, 1, 2}, {0, 2})
 
 
+def test_create_topic_of_a_coordinator_as_it_makes_it_itself() -> None:
+    """Brokers ask for it over a connection like any other; what is compacted is as good as theirs."""
+    conversation = Conversation().start(0, 1, 2)
+    compacted = {"cleanup.policy": "compact"}
+    decision = conversation.create(creatable("__consumer_offsets", 50, 3, configs=compacted))
+    assert decision.reply.topics[0].error_code is ErrorCode.none
+    assert len(conversation.image.topics.by_name["__consumer_offsets"].partitions) == 50
+    decision = conversation.create(creatable("__consumer_offsets", 50, 3, configs=compacted))
+    assert decision.reply.topics[0].error_code is ErrorCode.topic_already_exists
+
+
 @pytest.mark.parametrize(
     ("topic", "error_code"),
     [
@@ -108,6 +119,8 @@ def test_create_topic_with_fenced_replica_starts_without_it_in_sync() -> None:
         (creatable("__consumer_offsets", 50, 1), ErrorCode.invalid_request),
         (creatable("__transaction_state"), ErrorCode.invalid_request),
         (creatable("__share_group_state"), ErrorCode.invalid_request),
+        (creatable("__share_group_state", configs={"cleanup.policy": "compact"}), ErrorCode.invalid_request),
+        (creatable("__cluster_metadata", configs={"cleanup.policy": "compact"}), ErrorCode.invalid_request),
         (creatable("taken.name"), ErrorCode.topic_already_exists),
         (creatable("taken_name"), ErrorCode.invalid_topic_exception),
         (creatable("t", 1, 0), ErrorCode.invalid_replication_factor),

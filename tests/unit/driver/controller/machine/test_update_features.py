@@ -84,6 +84,22 @@ def test_level_that_is_not_served_or_not_asked_for_so_is_refused(
         assert (decision.records, decision.reply.error_code) == ([], ErrorCode.invalid_update_version)
 
 
+@pytest.mark.parametrize(("feature", "newest"), [("group.version", 1), ("transaction.version", 2)])
+def test_level_of_groups_and_transactions_goes_down_and_up(
+    conversation: Conversation, feature: str, newest: int
+) -> None:
+    """New clusters begin with the newest; those of an earlier version are at 0, and are raised by hand."""
+    assert conversation.image.features[feature] == newest
+    assert update(conversation, (feature, 0, UPGRADE)).reply.error_code is ErrorCode.invalid_update_version
+    assert update(conversation, (feature, 0, SAFE_DOWNGRADE)).reply.error_code is ErrorCode.none
+    assert feature not in conversation.image.features
+    decision = update(conversation, (feature, newest, UPGRADE))
+    assert decision.records == [FeatureLevelRecord(name=feature, feature_level=newest)]
+    assert update(conversation, (feature, newest + 1, UPGRADE)).reply.error_code is (
+        ErrorCode.invalid_update_version
+    )
+
+
 def test_level_that_is_there_already_is_no_change(conversation: Conversation) -> None:
     """A tool that is run twice succeeds twice."""
     decision = update(conversation, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE))

@@ -1,0 +1,170 @@
+"""The shard under any order of events: everybody is answered once, and by what is committed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from executor.coordinators.machine.decision import (
+    CoordinatorRecord,
+    Decision,
+    Now,
+    ProducerStamp,
+    Reply,
+)
+from executor.coordinators.machine.shard import Shard, ShardState
+from sparklog.coordinator_records.transaction_state import TransactionLogKey
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+
+WRITE_TIMEOUT_MS = 50
+
+
+class Counting:
+    """A machine whose state is how many records there are; it answers with that."""
+
+    next_due_ms = None
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
+        self.count += 1
+
+    def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
+        raise AssertionError("there is none")
+
+    def loaded(self, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def tick(self, now: Now) -> Iterable[Decision]:
+        return ()
+
+    def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
+        return None
+
+
+class ShardStories(RuleBasedStateMachine):
+    """Requests, commits, failures, time and the end of a leadership, and loads after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[CoordinatorRecord] = []
+        self.high_watermark = 0
+        self.answers: dict[int, list[Any]] = {}
+        self.abandoned: set[int] = set()
+        self.parked: list[int] = []
+        self.fails = False
+        self.commits_at_once = False
+        self.now = Now(0, 0)
+        self.lead()
+
+    # --- the port -------------------------------------------------------------------------------
+
+    def append(self, decision: Decision, now: Now) -> int:
+        if self.fails:
+            raise KafkaError(ErrorCode.not_enough_replicas, "for now")
+        self.log += decision.records
+        if self.commits_at_once:
+            self.high_watermark = len(self.log)
+            self.shard.committed(self.high_watermark)
+        return len(self.log)
+
+    def reply(self, token: Any, response: Any) -> None:
+        assert response <= self.high_watermark, "it rests on what is not committed"
+        self.answers[token].append(response)
+
+    def refuse(self, token: Any, error_code: ErrorCode) -> None:
+        self.answers[token].append(error_code)
+
+    def carry_out(self, effect: Any) -> None:
+        assert effect <= self.high_watermark
+
+    def broken(self) -> None:
+        raise AssertionError("nothing breaks here")
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        self.machine = Counting()
+        self.shard = Shard("test", self.machine, self, WRITE_TIMEOUT_MS)
+        for record in self.log:
+            self.shard.replay(record, None)
+        self.shard.loaded(len(self.log), self.high_watermark, EMPTY_IMAGE, self.now)
+
+    @rule(count=st.integers(0, 3), is_parked=st.booleans(), answers_parked=st.booleans())
+    def ask(self, count: int, is_parked: bool, answers_parked: bool) -> None:
+        """Write some records; answer at once, or leave that to a later request."""
+        token = len(self.answers)
+        self.answers[token] = []
+
+        def decide(machine: Counting, token: Any, now: Now) -> Decision:
+            after = machine.count + count
+            replies = [] if is_parked else [Reply(token, after)]
+            if answers_parked:
+                replies += [Reply(parked, after) for parked in self.parked]
+                self.parked.clear()
+            if is_parked:
+                self.parked.append(token)
+            records = [CoordinatorRecord(TransactionLogKey(transactional_id="t"), None)] * count
+            return Decision(records, replies, effects=[after])
+
+        self.shard.submit(token, decide, self.now)
+
+    @rule(part=st.integers(0, 3))
+    def commit(self, part: int) -> None:
+        self.high_watermark = min(len(self.log), self.high_watermark + part)
+        self.shard.committed(self.high_watermark)
+
+    @rule(fails=st.booleans(), commits_at_once=st.booleans())
+    def change(self, fails: bool, commits_at_once: bool) -> None:
+        self.fails, self.commits_at_once = fails, commits_at_once
+
+    @rule(duration_ms=st.integers(1, 60))
+    def wait(self, duration_ms: int) -> None:
+        self.now = Now(self.now.monotonic_ms + duration_ms, 0)
+        due_ms = self.shard.next_due_ms
+        self.shard.tick(self.now)
+        assert due_ms is None or due_ms > self.now.monotonic_ms or self.shard.next_due_ms != due_ms
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def hang_up(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(sorted(self.answers)))
+        if not self.answers[token]:
+            self.abandoned.add(token)
+        self.shard.abandon(token)
+
+    @rule(lost=st.integers(0, 2))
+    def change_leader(self, lost: int) -> None:
+        """Lose what was not committed, and load the rest."""
+        self.shard.close()
+        assert all(self.answers[token] for token in self.answers if token not in self.abandoned)
+        self.parked.clear()
+        del self.log[max(self.high_watermark, len(self.log) - lost) :]
+        self.lead()
+
+    @invariant()
+    def nobody_is_answered_twice_or_after_hanging_up(self) -> None:
+        for token, answers in self.answers.items():
+            assert len(answers) <= (0 if token in self.abandoned else 1), (token, answers)
+
+    @invariant()
+    def state_is_that_of_the_log(self) -> None:
+        assert self.shard.state is ShardState.ACTIVE
+        assert self.machine.count == len(self.log) == self.shard.end_offset
+
+    @invariant()
+    def open_requests_are_those_without_an_answer(self) -> None:
+        waiting = [token for token, answers in self.answers.items() if not answers]
+        assert self.shard.open_count == len([token for token in waiting if token not in self.abandoned])
+
+
+TestShardStories = ShardStories.TestCase
+TestShardStories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
