@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from executor.coordinators.machine.decision import ProducerStamp
-from executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.errors import ErrorCode
 from sparklog.types import ProducerId, TopicPartition
 
@@ -18,6 +17,7 @@ __all__ = [
     "NEEDS_PRODUCER_ID",
     "AbortWithNewProducerId",
     "AddPartitions",
+    "Describe",
     "EndTransaction",
     "InitProducer",
     "MarkersWritten",
@@ -66,6 +66,12 @@ class EndTransaction(NamedTuple):
     new_producer_id: ProducerId | None = None
 
 
+class Describe(NamedTuple):
+    """Somebody wants to know where an id stands."""
+
+    transactional_id: str
+
+
 class MarkersWritten(NamedTuple):
     """Every partition of a prepared transaction has its marker."""
 
@@ -107,5 +113,3 @@ class ProducerOutcome(NamedTuple):
 
 
 PartitionErrors: TypeAlias = Mapping[TopicPartition, ErrorCode]
-
-DescribedTransaction: TypeAlias = TransactionMetadata | ErrorCode

@@ -13,7 +13,7 @@ What failed rests for a while, longer each time, unless the partition gets anoth
 
 Order for the caller: `add`, `forget`, `metadata_changed` at any time; afterwards, and after `answered` and
 `wake`, take `next_request` of each of `ready_brokers`, send it, and hand in what came of it. `completed` are
-those with nothing left, to be taken by the caller.
+those with nothing left, with the coordinator that was given, to be taken by the caller.
 
 Pure. Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
 """
@@ -22,7 +22,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.write_txn_markers.v2.request import (
     WritableTxnMarker,
@@ -48,11 +48,16 @@ _FENCED: Final = (ErrorCode.transaction_coordinator_fenced, ErrorCode.invalid_pr
 _NEVER: Final = (ErrorCode.unsupported_for_message_format, ErrorCode.unsupported_version)
 
 
-class Coordinator(NamedTuple):
+class Coordinator(Protocol):
     """Who decided: the leadership of a partition of `__transaction_state`."""
 
-    partition: int
-    leader_epoch: LeaderEpoch
+    @property
+    def partition(self) -> int:
+        """The partition."""
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """By which partitions tell it from those before and after it."""
 
 
 class _Transaction:
@@ -87,7 +92,7 @@ class OutstandingMarkers:
     """The markers that one broker's coordinators have to send."""
 
     def __init__(self) -> None:
-        self.completed: list[tuple[Coordinator, SendMarkers]] = []
+        self.completed: list[tuple[Any, SendMarkers]] = []
         self._image: MetadataImage = EMPTY_IMAGE
         self._transactions: dict[_Key, _Transaction] = {}
         self._waiting: defaultdict[BrokerId, _Waiting] = defaultdict(dict)
@@ -211,11 +216,11 @@ class OutstandingMarkers:
         transactional_id = transaction.markers.transactional_id
         if error_code in _FENCED:
             logger.warning(
-                "Transaction of %s: %s refuses the marker of coordinator %s with %s; its next coordinator "
-                "is to complete it",
+                "Transaction of %s: %s refuses the marker of the coordinator of epoch %d with %s; its next "
+                "coordinator is to complete it",
                 transactional_id,
                 partition,
-                transaction.coordinator,
+                transaction.coordinator.leader_epoch,
                 error_code.name if error_code is not None else "",
             )
             self._transactions.pop(transaction.key, None)

@@ -31,6 +31,7 @@ from executor.coordinators.transactions.machine import ending, initialization
 from executor.coordinators.transactions.machine.events import (
     AbortWithNewProducerId,
     AddPartitions,
+    Describe,
     EndTransaction,
     InitProducer,
     MarkersWritten,
@@ -47,12 +48,12 @@ from executor.coordinators.transactions.machine.time_outs import Schedule, Trans
 from sparklog.coordinator_records.transaction_state import TransactionLogKey, TransactionLogValue
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.features import TRANSACTION_VERSION_FEATURE
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId
 
 __all__ = ["TransactionShard"]
 
-TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 _TOMBSTONES_BYTES: Final = 16_384
 """Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""
 
@@ -71,6 +72,8 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         """Those of `_transactions` that may time out."""
         self._bumped_from: dict[str, _Bump] = {}
+        self._to_complete: dict[str, ProducerStamp] = {}
+        """What could not be completed yet, though every partition has its marker."""
         self._transaction_version = 0
         """The cluster's."""
         self._schedule = Schedule(limits)
@@ -114,7 +117,13 @@ class TransactionShard:
         return ()
 
     def append_failed(self, decision: Decision, error: ErrorCode, now: Now) -> Decision | None:
-        """Nothing volatile rests on what was not appended; what times out is decided about again."""
+        """Try again to complete what has all its markers; whatever else failed is asked for again, or due."""
+        for key, value in decision.records:
+            if isinstance(key, TransactionLogKey) and isinstance(value, TransactionLogValue):
+                known = self._transactions.get(key.transactional_id)
+                if known is not None and known.state.is_prepared:
+                    self._to_complete[key.transactional_id] = known.producer
+                    self._schedule.complete_later(now.monotonic_ms)
         return None
 
     # What producers and partitions ask.
@@ -180,21 +189,21 @@ class TransactionShard:
         reply = Reply(token, ProducerOutcome(ErrorCode.none, producer))
         return self._prepare(event.transactional_id, known, outcome, reply)
 
-    def markers_written(self, event: MarkersWritten, token: Token, now: Now) -> Decision:
-        """Complete a transaction; the reply is an `ErrorCode`."""
+    def markers_written(self, event: MarkersWritten, now: Now) -> Decision:
+        """Complete a transaction; nobody waits for a reply."""
         transactional_id = event.transactional_id
         known = self._transactions.get(transactional_id)
         if known is None or not known.state.is_prepared or known.producer != event.producer:
-            return Decision(replies=[Reply(token, ErrorCode.invalid_txn_state)])
+            return NOTHING
         completed = known.completed(now.wall_ms)
         bump = self._bumped_from.get(transactional_id)
         if bump is not None and bump.to == known.producer:
             self._remember_bump(transactional_id, completed.producer, bump.from_epoch)
-        return Decision([_record(transactional_id, completed)], [Reply(token, ErrorCode.none)])
+        return Decision([_record(transactional_id, completed)])
 
-    def describe(self, transactional_id: str, token: Token, now: Now) -> Decision:
+    def describe(self, event: Describe, token: Token, now: Now) -> Decision:
         """Tell what is known of an id; the reply is its `TransactionMetadata`, or None."""
-        return Decision(replies=[Reply(token, self._transactions.get(transactional_id))])
+        return Decision(replies=[Reply(token, self._transactions.get(event.transactional_id))])
 
     def list_all(self, token: Token, now: Now) -> Decision:
         """Tell what is known of all; the reply is a list of pairs."""
@@ -209,6 +218,10 @@ class TransactionShard:
 
     def tick(self, now: Now) -> Iterator[Decision]:
         """Abort what has been open for too long, and forget ids that nobody has used for long."""
+        if self._schedule.completions_are_due(now.monotonic_ms):
+            to_complete, self._to_complete = self._to_complete, {}
+            for transactional_id, producer in to_complete.items():
+                yield self.markers_written(MarkersWritten(transactional_id, producer), now)
         if self._schedule.aborts_are_due(now.monotonic_ms):
             for transactional_id in list(self._ongoing):
                 yield self.abort_timed_out(transactional_id, None, now)

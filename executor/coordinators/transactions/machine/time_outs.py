@@ -15,6 +15,7 @@ from executor.coordinators.transactions.machine.metadata import NO_TIMEOUT_MS
 __all__ = ["Schedule", "TransactionLimits"]
 
 _EXAMINED_AT_A_TIME: Final = 1_000
+_COMPLETION_BACKOFF_MS: Final = 100
 
 
 class TransactionLimits(NamedTuple):
@@ -45,6 +46,7 @@ class Schedule:
         self._limits = limits
         self._aborts_due_ms: int | None = None
         self._expiry_due_ms: int | None = None
+        self._completions_due_ms: int | None = None
         self._to_examine: Iterator[str] | None = None
         """The ids that an expiry has left to look at."""
 
@@ -56,9 +58,19 @@ class Schedule:
     @property
     def next_due_ms(self) -> int | None:
         """When something is due next."""
-        if self._aborts_due_ms is None or self._expiry_due_ms is None:
-            return None
-        return min(self._aborts_due_ms, self._expiry_due_ms)
+        due = (self._aborts_due_ms, self._expiry_due_ms, self._completions_due_ms)
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    def complete_later(self, monotonic_ms: int) -> None:
+        """Something is complete that could not be appended."""
+        self._completions_due_ms = monotonic_ms + _COMPLETION_BACKOFF_MS
+
+    def completions_are_due(self, monotonic_ms: int) -> bool:
+        """Whether to try again what could not be appended."""
+        if self._completions_due_ms is None or monotonic_ms < self._completions_due_ms:
+            return False
+        self._completions_due_ms = None
+        return True
 
     def aborts_are_due(self, monotonic_ms: int) -> bool:
         """Whether to look for transactions that have timed out now; the next time is an interval on."""

@@ -9,6 +9,7 @@ from executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
     AbortWithNewProducerId,
     AddPartitions,
+    Describe,
     EndTransaction,
     InitProducer,
     MarkersWritten,
@@ -123,12 +124,12 @@ class Partition:
         written, self.markers = self.markers, []
         for markers in written:
             event = MarkersWritten(markers.transactional_id, markers.producer)
-            assert self._carry_out(self.shard.markers_written(event, 0, self.now)) is NONE
+            self._carry_out(self.shard.markers_written(event, self.now))
         return written
 
     def known(self, transactional_id: str = "a") -> TransactionMetadata | None:
         """Return what the shard knows of an id."""
-        known = self._carry_out(self.shard.describe(transactional_id, 0, self.now))
+        known = self._carry_out(self.shard.describe(Describe(transactional_id), 0, self.now))
         assert known is None or isinstance(known, TransactionMetadata)
         return known
 

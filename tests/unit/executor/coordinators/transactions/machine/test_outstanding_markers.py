@@ -1,6 +1,7 @@
 """Markers on their way: who is sent what, what is tried again, and when a transaction is complete."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -22,12 +23,19 @@ from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.coordinators.transactions.machine.outstanding_markers import (
     BACKOFF,
-    Coordinator,
     OutstandingMarkers,
 )
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.types import BrokerId, TopicPartition
+
+
+class Coordinator(NamedTuple):
+    """The leadership of a partition."""
+
+    partition: int
+    leader_epoch: int
+
 
 COORDINATOR = Coordinator(partition=7, leader_epoch=3)
 P0, P1, P2 = (TopicPartition("t", partition) for partition in range(3))
@@ -256,7 +264,7 @@ def test_forgotten_coordinator_s_markers_end_silently(outstanding: OutstandingMa
     assert request is not None and request.markers[0].coordinator_epoch == 5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_whatever_fails_only_what_has_all_markers_is_complete_and_everything_becomes_so(
     data: st.DataObject,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.coordinators.machine.decision import ProducerStamp
+from executor.coordinators.machine.decision import NOTHING, ProducerStamp
 from executor.coordinators.transactions.machine.events import (
     MarkersWritten,
     ProducerOutcome,
@@ -352,9 +352,7 @@ def test_markers_of_an_earlier_decision_complete_nothing() -> None:
     partition.add(stale.producer, P0)
     partition.end(stale.producer)
     for event in (stale, stale._replace(transactional_id="b")):
-        decision = partition.shard.markers_written(event, 0, partition.now)
-        assert decision.replies[0].response is ErrorCode.invalid_txn_state
-        assert decision.records == ()
+        assert partition.shard.markers_written(event, partition.now) == NOTHING
 
 
 def test_upgrade_of_the_cluster_is_heard_of() -> None:
@@ -365,3 +363,21 @@ def test_upgrade_of_the_cluster_is_heard_of() -> None:
     partition.add(producer, P0, version=0)
     partition.pass_ms(20_000)
     assert [markers.transaction_version for markers in partition.markers] == [2]
+
+
+def test_completion_that_cannot_be_appended_is_tried_again() -> None:
+    """All markers are written and nobody asks again: the id would be stuck until another coordinator came."""
+    partition = Partition()
+    producer = partition.given()
+    partition.add(producer, P0)
+    partition.end(producer)
+    partition.appends = False
+    partition.write_markers()
+    partition.pass_ms(250)
+    known = partition.known()
+    assert known is not None and known.state is TransactionState.PREPARE_COMMIT
+    partition.appends = True
+    partition.pass_ms(150)
+    known = partition.known()
+    assert known is not None and known.state is TransactionState.COMPLETE_COMMIT
+    assert len(partition.log) == 4
