@@ -3,8 +3,7 @@
 The order of a start: lock the directories; join the metadata quorum, so that a driver can lead it, and load
 the logs meanwhile (off the loop); once there is a leader, bind the listeners (their ports go into the
 registration), register, replay the metadata log up to the own registration, then ask to be unfenced and
-answer clients. Connections that come earlier wait in the listen queue, so that nobody is told of an empty
-cluster.
+answer clients. Connections that come earlier wait in the listen queue: nobody is told of an empty cluster.
 
 The order of an end: hand leaderships over (controlled shutdown), stop listening, flush and close the logs,
 write the clean-shutdown markers, leave the quorum, give up the locks. A broker that was refused or replaced,
@@ -106,6 +105,7 @@ class Broker:
             assign=senders.assign_directories.assign,
             on_directory_failed=lambda failed: life.directory_failed(failed, directories.needs(failed)),
             holds_lease=life.holds_lease,
+            new_producer_id=senders.producer_id_blocks.next,
         )
         quorum = await QuorumMember.open(directories, config, link, life.broker_epoch, life.caught_up)
         closing.push_async_callback(quorum.close)

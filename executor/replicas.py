@@ -16,6 +16,7 @@ from uuid import UUID
 
 from executor.control.broker_connections import BrokerConnections
 from executor.coordinators.coordinators import Coordinators
+from executor.coordinators.transactions.api.asking import NewProducerId, nobody_allocates
 from executor.fetching.fetchers import Fetchers
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.logs.log_store import LogStore
@@ -71,12 +72,13 @@ class Replicas:
         assign: Callable[[TopicIdPartition, UUID], None] = lambda key, directory_id: None,
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
         holds_lease: Callable[[int], bool] = lambda now_ms: True,
+        new_producer_id: NewProducerId = nobody_allocates,
     ) -> None:
         """Serve what lies in `directories`.
 
         `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
-        each directory that goes offline. `holds_lease` is asked, with the monotonic time in
-        milliseconds, before anything is done as a leader.
+        each directory that goes offline; `new_producer_id` obtains an id that nobody has had. `holds_lease`
+        is asked, with the monotonic time in milliseconds, before anything is done as a leader.
         """
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
@@ -120,7 +122,9 @@ class Replicas:
             self._fetchers.add,
             self.executor,
         )
-        self.coordinators = Coordinators(config, self.executor, self.lease.obey)
+        self.coordinators = Coordinators(
+            node_id, config, self.executor, self.lease.obey, self._endpoint_of, new_producer_id
+        )
         copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
         self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")
         self.directory_moves = DirectoryMoves(
@@ -143,7 +147,7 @@ class Replicas:
             self._isr_checks,
             self._producer_loads,
             counts,
-            *self.coordinators.runtimes,
+            *self.coordinators.listeners,
             self.directory_moves,
         ]
         """Whoever hears of roles, in this order; more may be added before the first image."""

@@ -12,7 +12,6 @@ from executor.api.describe import DescribeHandlers
 from executor.api.describe_log_dirs import describe_log_dirs
 from executor.api.describe_producers import DescribeProducersHandler
 from executor.api.fetch import FetchHandler
-from executor.api.init_producer_id import ProducerIdHandler
 from executor.api.list_offsets import ListOffsetsHandler
 from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.metadata import MetadataHandler
@@ -78,7 +77,6 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.LIST_CONFIG_RESOURCES: describe.config_resources,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
-        ApiKey.INIT_PRODUCER_ID: ProducerIdHandler(services.senders.producer_id_blocks).handle,
         ApiKey.FIND_COORDINATOR: lambda request: find_coordinator(
             request, services.image(), request.listener_name, services.senders.topic_creation.create
         ),
@@ -141,6 +139,7 @@ def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuot
             complete_group_transaction=replicas.coordinators.groups.complete_transaction,
         ).handle,
         ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(table).handle,
+        **replicas.coordinators.transactions.handlers(),
     }
     apis = {
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)

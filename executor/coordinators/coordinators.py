@@ -9,9 +9,15 @@ from concurrent.futures import Executor
 
 from executor.coordinators.groups.kind import group_coordinator
 from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import NewProducerId
+from executor.coordinators.transactions.coordination import TransactionCoordination
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
 
 __all__ = ["Coordinators"]
 
@@ -19,18 +25,31 @@ __all__ = ["Coordinators"]
 class Coordinators:
     """All coordinators of one broker."""
 
-    def __init__(self, config: BrokerConfig, executor: Executor, obey_lease: Callable[[], None]) -> None:
-        """`executor` reads logs and does heavy work; `obey_lease` comes before what nobody asked for."""
+    def __init__(
+        self,
+        node_id: BrokerId,
+        config: BrokerConfig,
+        executor: Executor,
+        obey_lease: Callable[[], None],
+        endpoint_of: Callable[[BrokerId], Endpoint | None],
+        new_producer_id: NewProducerId,
+    ) -> None:
+        """`executor` reads logs and does heavy work; `obey_lease` comes before what nobody asked for.
+
+        `endpoint_of` says where a broker is, `new_producer_id` obtains an id that nobody has had.
+        """
         self.groups = CoordinatorRuntime(group_coordinator(config), executor, obey_lease)
-        self.runtimes: Sequence[CoordinatorRuntime] = (self.groups,)
-        """Each is a role listener."""
+        self.transactions = TransactionCoordination(
+            node_id, config, endpoint_of, executor, obey_lease, new_producer_id
+        )
+        self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell every coordinator that the cluster is another one."""
-        for runtime in self.runtimes:
-            await runtime.apply(image, delta)
+        await self.groups.apply(image, delta)
+        await self.transactions.apply(image, delta)
 
     async def stop(self) -> None:
         """Coordinate no more; before the replicas are stopped."""
-        for runtime in self.runtimes:
-            await runtime.stop()
+        await self.transactions.stop()
+        await self.groups.stop()

@@ -1,9 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has seven parts, each with
-what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, and groups. The
-defaults differ from Kafka's where a broker here lives differently: it listens on loopback only, it is told to
-leave and is fenced faster, and its directories are given by the application.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has nine parts, each with
+what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, the
+coordinators' topics, groups, and transactions. The defaults differ from Kafka's where a broker here lives
+differently: it listens on loopback only, it is told to leave and is fenced faster, and its directories are
+given by the application.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -31,6 +32,7 @@ from sparklog.config.listener_keys import ListenerKeys
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.config.quota_keys import QuotaKeys
 from sparklog.config.replication_keys import ReplicationKeys
+from sparklog.config.transaction_keys import TransactionKeys
 from sparklog.types import BrokerId
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
@@ -51,6 +53,7 @@ class BrokerConfig(
     QuotaKeys,
     CoordinatorKeys,
     GroupKeys,
+    TransactionKeys,
 ):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 

@@ -80,3 +80,10 @@ class CoordinatorKeys:
         "The segment.bytes of __transaction_state.",
         at_least(1),
     )
+    transaction_state_log_load_buffer_size: int = config_key(
+        "transaction.state.log.load.buffer.size",
+        ConfigType.INT,
+        5242880,
+        "How many bytes of __transaction_state are read at a time when a partition is loaded.",
+        at_least(1),
+    )

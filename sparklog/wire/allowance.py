@@ -20,6 +20,7 @@ from sparklog.wire.apis import ApiKey
 MAX_REQUEST_MEMORY_BYTES: Final = 28 << 20
 
 _TIMES: Final[Mapping[int, int]] = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: 6,
     ApiKey.CREATE_TOPICS: 11,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 10,
     ApiKey.ELECT_LEADERS: 14,

@@ -40,7 +40,7 @@ from sparklog.metadata.schemas import (
 from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.storage.meta_properties import MetaProperties
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.types import BrokerId, ProducerId, TopicIdPartition
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
@@ -92,6 +92,7 @@ class Brokers:
         self._closing = AsyncExitStack()
         self._next_broker_epoch = 100
         self._committing = asyncio.Lock()
+        self._next_producer_id = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -132,6 +133,7 @@ class Brokers:
             assign=lambda key, directory_id: broker.told_directories.append((key, directory_id)),
             on_directory_failed=broker.failed_directories.append,
             holds_lease=lambda now_ms: broker.holds_lease,
+            new_producer_id=self.new_producer_id,
         )
         await broker.replicas.start()
         broker.quotas = RequestQuotas(self.config.quota_windows)
@@ -158,6 +160,11 @@ class Brokers:
                 fenced=False,
             )
         )
+
+    async def new_producer_id(self, timeout_ms: int) -> ProducerId:
+        """Return an id that nobody has had, as the controller would."""
+        self._next_producer_id += 1
+        return self._next_producer_id
 
     async def stop(self, broker_id: BrokerId) -> None:
         """Stop a broker; the image goes on naming it."""

@@ -1,20 +1,15 @@
-"""Answers a broker gives by itself: no transactions, and a controller that cannot be reached."""
+"""Answers a broker gives by itself when the controller cannot be reached."""
 
 import asyncio
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
-from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 
 from executor.api.admin import AdminHandlers, refuse_forwarded
-from executor.api.init_producer_id import ProducerIdHandler
-from executor.control.broker_requests import BrokerRequests
 from executor.control.controller_link import ControllerLink
 from executor.control.forwarding import Forwarder
-from executor.control.producer_id_blocks import ProducerIdBlocks
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
@@ -38,24 +33,6 @@ def ask(api_key: ApiKey, handler: Handler, request: Any, refuse: Refusal | None 
             await listener.close()
 
     return asyncio.run(exchange())
-
-
-@pytest.mark.parametrize(
-    ("transactional_id", "error_code"),
-    [("t", ErrorCode.transactional_id_authorization_failed), ("", ErrorCode.invalid_request)],
-)
-def test_init_producer_id_with_transactional_id_is_refused_for_good(
-    transactional_id: str, error_code: ErrorCode
-) -> None:
-    """A retriable code would have the producer wait for a coordinator that does not exist."""
-
-    def handle(request: Any) -> Any:
-        link = ControllerLink("127.0.0.1", 1, "test")
-        return ProducerIdHandler(ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1))).handle(request)
-
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout=MINUTE)
-    response = ask(ApiKey.INIT_PRODUCER_ID, handle, request)
-    assert (response.error_code, response.producer_id, response.producer_epoch) == (error_code, -1, -1)
 
 
 def unreachable(request: Any) -> Any:

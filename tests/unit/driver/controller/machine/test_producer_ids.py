@@ -86,12 +86,12 @@ def test_init_producer_id_with_an_id_gives_another() -> None:
 
 @pytest.mark.parametrize(
     ("transactional_id", "error_code"),
-    [("t", ErrorCode.transactional_id_authorization_failed), ("", ErrorCode.invalid_request)],
+    [("t", ErrorCode.not_coordinator), ("", ErrorCode.invalid_request)],
 )
-def test_init_producer_id_with_a_transactional_id_is_refused_for_good(
+def test_init_producer_id_with_a_transactional_id_is_sent_to_its_coordinator(
     transactional_id: str, error_code: ErrorCode
 ) -> None:
-    """A retriable code would have the producer wait for a coordinator that does not exist."""
+    """Only its coordinator knows who had it before; the client looks for that again."""
     conversation = Conversation()
     decision = init(conversation, transactional_id=transactional_id)
     reply = decision.reply

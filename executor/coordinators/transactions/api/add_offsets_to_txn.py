@@ -1,0 +1,48 @@
+"""AddOffsetsToTxn, versions 0 to 4: the partition with a group's offsets is to be part of a transaction.
+
+Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
+
+from executor.coordinators.machine.decision import ProducerStamp
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import ask, older_fencing, outcome_of
+from executor.coordinators.transactions.machine.events import AddPartitions
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.errors import ErrorCode
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.types import TopicPartition
+from sparklog.wire.requests import Request, Response
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["AddOffsetsToTxnHandler"]
+
+_KNOWS_PRODUCER_FENCED: Final = 2
+
+
+class AddOffsetsToTxnHandler:
+    """Answers producers that are about to commit offsets."""
+
+    def __init__(self, coordinators: CoordinatorRuntime, offsets_partition_for: Callable[[str], int]) -> None:
+        """`offsets_partition_for` says where a group's offsets are, whether that partition exists or not."""
+        self._coordinators = coordinators
+        self._offsets_partition_for = offsets_partition_for
+
+    async def handle(self, request: Request) -> Response:
+        """Return whether the partition is part of the transaction."""
+        body: Any = request.body
+        error_code = ErrorCode.invalid_request
+        if body.transactional_id:
+            partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, self._offsets_partition_for(body.group_id))
+            producer = ProducerStamp(body.producer_id, body.producer_epoch)
+            event = AddPartitions(body.transactional_id, producer, frozenset((partition,)), 0)
+            answer = ask(self._coordinators, TransactionShard.add_partitions, event, lambda refused: refused)
+            error_code = await outcome_of(answer)
+        return unthrottled(
+            AddOffsetsToTxnResponse,
+            error_code=older_fencing(error_code, request.api_version, _KNOWS_PRODUCER_FENCED),
+        )

@@ -1,0 +1,205 @@
+"""AddPartitionsToTxn: partitions are to be part of a transaction, or are asked for whether they are.
+
+Up to version 3 asked by clients, for one transaction. From version 4 on by partitions' leaders (KIP-890), for
+many; they verify, or, for clients of version 2 of transactions, add. Any partition that cannot be added keeps
+the others out too.
+
+Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
+"""
+
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnPartitionResult as PartitionResultOfOne,
+)
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnResponse as ResponseForOne,
+)
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnTopicResult as TopicResultOfOne,
+)
+from kio.schema.add_partitions_to_txn.v5.response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+
+from executor.coordinators.machine.decision import ProducerStamp
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import ask, older_fencing, outcomes_of
+from executor.coordinators.transactions.machine.events import (
+    AddPartitions,
+    PartitionErrors,
+    VerifyPartitions,
+)
+from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.errors import ErrorCode
+from sparklog.metadata.topic_names import INTERNAL_TOPICS
+from sparklog.types import TopicPartition
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["AddPartitionsToTxnHandler"]
+
+_KNOWS_PRODUCER_FENCED: Final = 2
+_FIRST_OF_BROKERS: Final = 4
+_BETWEEN_STEPS: Final = 16
+
+_Asked: TypeAlias = tuple[str, frozenset[TopicPartition], PartitionErrors | Deferred]
+"""A transaction, its partitions, and what is said of them already, or by whom it will be."""
+
+
+class AddPartitionsToTxnHandler:
+    """Answers clients, and the leaders of partitions."""
+
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
+
+    def handle(self, request: Request) -> Steps:
+        """Ask the coordinators side by side, and return what comes of each partition of each transaction."""
+        body: Any = request.body
+        version = request.api_version
+        asked: list[_Asked] = []
+        if version < _FIRST_OF_BROKERS:
+            producer = ProducerStamp(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+            partitions = yield from _partitions(body.v3_and_below_topics)
+            refusals = yield from self._refusals(partitions, of_client=True)
+            asked.append(
+                self._ask(body.v3_and_below_transactional_id, producer, partitions, refusals, 0, False)
+            )
+        else:
+            for each in body.transactions:
+                yield
+                producer = ProducerStamp(each.producer_id, each.producer_epoch)
+                partitions = yield from _partitions(each.topics)
+                refusals = yield from self._refusals(partitions, of_client=False)
+                asked.append(
+                    self._ask(
+                        each.transactional_id,
+                        producer,
+                        partitions,
+                        refusals,
+                        EPOCH_BUMP_VERSION,
+                        each.verify_only,
+                    )
+                )
+        return _answered(asked, version)
+
+    def _ask(
+        self,
+        transactional_id: str,
+        producer: ProducerStamp,
+        partitions: frozenset[TopicPartition],
+        refusals: PartitionErrors,
+        transaction_version: int,
+        verify_only: bool,
+    ) -> _Asked:
+        if not refusals and not transactional_id:
+            refusals = dict.fromkeys(partitions, ErrorCode.invalid_request)
+        if refusals:
+            return transactional_id, partitions, refusals
+        if verify_only:
+            verify = VerifyPartitions(transactional_id, producer, partitions)
+            decide = TransactionShard.verify_partitions
+            return transactional_id, partitions, ask(self._coordinators, decide, verify, _as_it_is)
+        add = AddPartitions(transactional_id, producer, partitions, transaction_version)
+        answer = ask(self._coordinators, TransactionShard.add_partitions, add, _as_it_is)
+        return transactional_id, partitions, answer
+
+    def _refusals(
+        self, partitions: Iterable[TopicPartition], *, of_client: bool
+    ) -> Generator[None, None, PartitionErrors]:
+        """Return an error for each partition if there is one for any."""
+        topics = self._coordinators.image.topics.by_name
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for number, partition in enumerate(partitions, 1):
+            if not number % _BETWEEN_STEPS:
+                yield
+            topic = topics.get(partition.topic)
+            if of_client and partition.topic in INTERNAL_TOPICS:
+                errors[partition] = ErrorCode.topic_authorization_failed
+            elif topic is None or partition.partition not in topic.partitions:
+                errors[partition] = ErrorCode.unknown_topic_or_partition
+        if errors:
+            errors = dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | errors
+        return errors
+
+
+def _as_it_is(error_code: ErrorCode) -> ErrorCode:
+    return error_code
+
+
+async def _answered(asked: list[_Asked], api_version: int) -> Steps:
+    """Return the steps to a response, when all coordinators have answered."""
+    outcomes = await outcomes_of([answer for _, _, answer in asked])
+    results = [
+        (transactional_id, dict.fromkeys(partitions, told) if isinstance(told, ErrorCode) else told)
+        for (transactional_id, partitions, _), told in zip(asked, outcomes, strict=True)
+    ]
+    if api_version < _FIRST_OF_BROKERS:
+        return _response_for_one(results[0][1], api_version)
+    return _response(results)
+
+
+def _partitions(topics: Any) -> Generator[None, None, frozenset[TopicPartition]]:
+    partitions: set[TopicPartition] = set()
+    for topic in topics:
+        yield
+        for number, partition in enumerate(topic.partitions, 1):
+            if not number % _BETWEEN_STEPS:
+                yield
+            partitions.add(TopicPartition(topic.name, partition))
+    return frozenset(partitions)
+
+
+def _by_topic(errors: PartitionErrors) -> Mapping[str, list[tuple[int, ErrorCode]]]:
+    by_topic: defaultdict[str, list[tuple[int, ErrorCode]]] = defaultdict(list)
+    for (topic, partition), error_code in errors.items():
+        by_topic[topic].append((partition, error_code))
+    return by_topic
+
+
+def _response(results: list[tuple[str, PartitionErrors]]) -> Steps:
+    by_transaction = []
+    for transactional_id, errors in results:
+        yield
+        topics = []
+        for topic, partitions in _by_topic(errors).items():
+            rows = []
+            for number, (partition, error_code) in enumerate(sorted(partitions), 1):
+                if not number % _BETWEEN_STEPS:
+                    yield
+                rows.append(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=partition, partition_error_code=error_code
+                    )
+                )
+            topics.append(AddPartitionsToTxnTopicResult(name=topic, results_by_partition=tuple(rows)))
+        by_transaction.append(
+            AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=tuple(topics))
+        )
+    return unthrottled(
+        AddPartitionsToTxnResponse, error_code=ErrorCode.none, results_by_transaction=tuple(by_transaction)
+    )
+
+
+def _response_for_one(errors: PartitionErrors, api_version: int) -> Steps:
+    topics = []
+    for topic, partitions in _by_topic(errors).items():
+        yield
+        rows = []
+        for number, (partition, error_code) in enumerate(sorted(partitions), 1):
+            if not number % _BETWEEN_STEPS:
+                yield
+            rows.append(
+                PartitionResultOfOne(
+                    partition_index=partition,
+                    partition_error_code=older_fencing(error_code, api_version, _KNOWS_PRODUCER_FENCED),
+                )
+            )
+        topics.append(TopicResultOfOne(name=topic, results_by_partition=tuple(rows)))
+    return unthrottled(ResponseForOne, results_by_topic_v3_and_below=tuple(topics))

@@ -1,0 +1,119 @@
+"""How an API asks the transaction coordinators on this broker, and waits for what they say."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from executor.coordinators.machine.decision import Decision, Now, Token
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.machine.events import (
+    NEEDS_PRODUCER_ID,
+    AddPartitions,
+    Describe,
+    EndTransaction,
+    InitProducer,
+    ProducerOutcome,
+    VerifyPartitions,
+)
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import ProducerId
+from sparklog.wire.requests import Deferred
+
+__all__ = [
+    "ALLOCATION_TIMEOUT_MS",
+    "NewProducerId",
+    "ask",
+    "ask_as_producer",
+    "nobody_allocates",
+    "older_fencing",
+    "outcome_of",
+    "outcomes_of",
+]
+
+logger = logging.getLogger(__name__)
+
+NewProducerId = Callable[[int], Awaitable[ProducerId]]
+"""Returns an id that nobody has had; raises KafkaError if there is none to be had within so many ms."""
+ALLOCATION_TIMEOUT_MS: Final = 10_000
+_BETWEEN_TURNS: Final = 16
+
+_Event = TypeVar("_Event", InitProducer, EndTransaction, AddPartitions, VerifyPartitions, Describe)
+_ProducerEvent = TypeVar("_ProducerEvent", InitProducer, EndTransaction)
+
+
+async def nobody_allocates(timeout_ms: int) -> ProducerId:
+    """Be a `NewProducerId` where there is no controller.
+
+    Raises:
+        KafkaError: always.
+    """
+    raise KafkaError(ErrorCode.coordinator_not_available, "there is nobody to allocate producer ids")
+
+
+def ask(
+    coordinators: CoordinatorRuntime,
+    decide: Callable[[TransactionShard, _Event, Token, Now], Decision],
+    event: _Event,
+    refuse: Callable[[ErrorCode], Any],
+) -> Deferred:
+    """Have an id's coordinator decide about an event; what it says comes by the deferred."""
+    return coordinators.submit(
+        event.transactional_id, lambda machine, token, now: decide(machine, event, token, now), refuse
+    )
+
+
+async def outcome_of(deferred: Deferred) -> Any:
+    """Return what a coordinator says, once it does."""
+    told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    deferred.bind(lambda outcome: None if told.done() else told.set_result(outcome))
+    try:
+        return await told
+    except asyncio.CancelledError:
+        deferred.abandon()
+        raise
+
+
+async def outcomes_of(answers: Sequence[Any]) -> list[Any]:
+    """Return what coordinators say, in place of each deferred; what is none stands for itself.
+
+    Most may have been said already, so others have their turn in between.
+    """
+    outcomes = []
+    for number, answer in enumerate(answers, 1):
+        if not number % _BETWEEN_TURNS:
+            await asyncio.sleep(0)
+        outcomes.append(await outcome_of(answer) if isinstance(answer, Deferred) else answer)
+    return outcomes
+
+
+async def ask_as_producer(
+    coordinators: CoordinatorRuntime,
+    decide: Callable[[TransactionShard, _ProducerEvent, Token, Now], Decision],
+    event: _ProducerEvent,
+    new_producer_id: NewProducerId,
+) -> ProducerOutcome:
+    """Have a producer's coordinator decide about it; if that takes a new id, obtain one and ask again."""
+    outcome = await outcome_of(ask(coordinators, decide, event, ProducerOutcome))
+    while outcome is NEEDS_PRODUCER_ID:
+        try:
+            event = event._replace(new_producer_id=await new_producer_id(ALLOCATION_TIMEOUT_MS))
+        except KafkaError as error:
+            logger.warning("No producer id for %s: %s", event.transactional_id, error)
+            # What the controller could not do now it can do later; clients retry this code.
+            return ProducerOutcome(ErrorCode.coordinator_load_in_progress)
+        outcome = await outcome_of(ask(coordinators, decide, event, ProducerOutcome))
+    assert isinstance(outcome, ProducerOutcome)
+    return outcome
+
+
+def older_fencing(error_code: ErrorCode, api_version: int, first_version: int) -> ErrorCode:
+    """Return an error as clients of the version know it: before `first_version`, no PRODUCER_FENCED.
+
+    >>> older_fencing(ErrorCode.producer_fenced, 1, first_version=2)
+    <ErrorCode.invalid_producer_epoch: 47>
+    """
+    if error_code is ErrorCode.producer_fenced and api_version < first_version:
+        return ErrorCode.invalid_producer_epoch
+    return error_code

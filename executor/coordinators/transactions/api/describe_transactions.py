@@ -1,0 +1,93 @@
+"""DescribeTransactions 0: where the transactions of these ids stand (KIP-664).
+
+Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
+"""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from kio.schema.describe_transactions.v0.response import (
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import ask, outcomes_of
+from executor.coordinators.transactions.machine.events import Describe
+from executor.coordinators.transactions.machine.metadata import TransactionMetadata
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.errors import ErrorCode
+from sparklog.types import or_minus_one
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["DescribeTransactionsHandler"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DescribeTransactionsHandler:
+    """Answers whoever looks after transactions."""
+
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
+
+    def handle(self, request: Request) -> Steps:
+        """Ask the coordinators side by side, and return what those here know of each id."""
+        body: Any = request.body
+        asked: list[tuple[str, Deferred | ErrorCode]] = []
+        for transactional_id in body.transactional_ids:
+            yield
+            answer: Deferred | ErrorCode = ErrorCode.invalid_request
+            if transactional_id:
+                event = Describe(transactional_id)
+                answer = ask(self._coordinators, TransactionShard.describe, event, lambda refused: refused)
+            asked.append((transactional_id, answer))
+        return _answered(asked)
+
+
+async def _answered(asked: list[tuple[str, Deferred | ErrorCode]]) -> Steps:
+    """Return the steps to a response, when all coordinators have answered."""
+    known = await outcomes_of([answer for _, answer in asked])
+    return _response([transactional_id for transactional_id, _ in asked], known)
+
+
+def _response(transactional_ids: list[str], known: list[Any]) -> Steps:
+    states = []
+    for transactional_id, each in zip(transactional_ids, known, strict=True):
+        yield
+        states.append(_state(transactional_id, each))
+    return unthrottled(DescribeTransactionsResponse, transaction_states=tuple(states))
+
+
+def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None) -> TransactionState:
+    if known is None:
+        known = ErrorCode.transactional_id_not_found
+    if isinstance(known, ErrorCode):
+        return TransactionState(
+            error_code=known,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout=timedelta(0),
+            transaction_start_time=_EPOCH,
+            producer_id=0,
+            producer_epoch=0,
+            topics=(),
+        )
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(known.partitions):
+        by_topic[topic].append(partition)
+    return TransactionState(
+        error_code=ErrorCode.none,
+        transactional_id=transactional_id,
+        transaction_state=known.state.state_name,
+        transaction_timeout=timedelta(milliseconds=known.timeout_ms),
+        transaction_start_time=_EPOCH + timedelta(milliseconds=or_minus_one(known.start_ms)),
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=tuple(
+            TopicData(topic=topic, partitions=tuple(partitions)) for topic, partitions in by_topic.items()
+        ),
+    )

@@ -1,0 +1,74 @@
+"""InitProducerId, versions 0 to 5: who a producer is from now on.
+
+Without a transactional id it is somebody new, each time it asks. With one, its coordinator says who.
+
+Version 6 (KIP-939) is not stable in Kafka 4.3. What it says by a flag, that the producer's transactions wait
+for a decision of somebody else's however long that takes, a client here says by the time-out that means so in
+Kafka's records: 2147483647 ms. It is refused unless transaction.two.phase.commit.enable is set.
+
+Source: Kafka's KafkaApis.handleInitProducerIdRequest.
+"""
+
+import logging
+from datetime import timedelta
+from typing import Any, Final
+
+from executor.coordinators.machine.decision import ProducerStamp
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import (
+    ALLOCATION_TIMEOUT_MS,
+    NewProducerId,
+    ask_as_producer,
+    older_fencing,
+)
+from executor.coordinators.transactions.machine.events import InitProducer
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from sparklog.answers.init_producer_id import init_producer_id_response
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.requests import Request, Response
+
+__all__ = ["InitProducerIdHandler"]
+
+logger = logging.getLogger(__name__)
+
+_KNOWS_PRODUCER_FENCED: Final = 4
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class InitProducerIdHandler:
+    """Answers producers, idempotent and transactional ones."""
+
+    def __init__(self, coordinators: CoordinatorRuntime, new_producer_id: NewProducerId) -> None:
+        self._coordinators = coordinators
+        self._new_producer_id = new_producer_id
+
+    async def handle(self, request: Request) -> Response:
+        """Return the producer's id and epoch, or why it has none."""
+        body: Any = request.body
+        if body.transactional_id is None:
+            return await self._fresh()
+        if not body.transactional_id:
+            return init_producer_id_response(ErrorCode.invalid_request)
+        # Before version 3 nobody says as whom he wants to go on.
+        expected = ProducerStamp(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
+        if (expected.producer_id == -1) != (expected.producer_epoch == -1):
+            return init_producer_id_response(ErrorCode.invalid_request)
+        event = InitProducer(
+            body.transactional_id,
+            body.transaction_timeout // _MILLISECOND,
+            None if expected.producer_id == -1 else expected,
+        )
+        outcome = await ask_as_producer(
+            self._coordinators, TransactionShard.init_producer, event, self._new_producer_id
+        )
+        error_code = older_fencing(outcome.error_code, request.api_version, _KNOWS_PRODUCER_FENCED)
+        return init_producer_id_response(error_code, *(outcome.producer or ()))
+
+    async def _fresh(self) -> Response:
+        try:
+            producer_id = await self._new_producer_id(ALLOCATION_TIMEOUT_MS)
+        except KafkaError as error:
+            logger.warning("No producer id: %s", error)
+            # What the controller could not do now it can do later; clients retry this code.
+            return init_producer_id_response(ErrorCode.coordinator_load_in_progress)
+        return init_producer_id_response(ErrorCode.none, producer_id)

@@ -1,0 +1,118 @@
+"""ListTransactions, versions 0 to 2: the transactions that are coordinated here (KIP-664, KIP-994, KIP-1152).
+
+The filters of younger versions pass everything in older ones. A duration is longer than asked for, and an id
+that has had no transaction passes every one of them, as in Kafka.
+
+Source: Kafka's TransactionStateManager.listTransactionStates.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from kio.schema.list_transactions.v2.response import ListTransactionsResponse
+from kio.schema.list_transactions.v2.response import TransactionState as ListedTransaction
+
+from executor.coordinators.machine.shard import ShardState
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.asking import outcome_of
+from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
+from sparklog.clocks import wall_clock_ms
+from sparklog.errors import ErrorCode
+from sparklog.types import or_minus_one
+from sparklog.wire.requests import Request, Response
+from sparklog.wire.throttling import unthrottled
+from sparklog.wire.versions import upgrade
+
+__all__ = ["ListTransactionsHandler"]
+
+_BETWEEN_TURNS: Final = 500
+_BY_NAME: Final = {state.state_name: state for state in TransactionState}
+
+
+class ListTransactionsHandler:
+    """Answers whoever looks for transactions."""
+
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
+
+    async def handle(self, request: Request) -> Response:
+        """Return the transactions of all coordinators here that pass the filters."""
+        partitions = self._coordinators.partitions
+        if ShardState.LOADING in partitions.values():
+            return _response(ErrorCode.coordinator_load_in_progress)
+        body = upgrade(request.body)
+        try:
+            passes = _filter(body)
+        except ValueError:
+            return _response(ErrorCode.invalid_regular_expression)
+        asked = [
+            self._coordinators.submit_to(
+                partition, lambda machine, token, now: machine.list_all(token, now), lambda _: ()
+            )
+            for partition in partitions
+        ]
+        listed = []
+        looked_at = 0
+        for deferred in asked:
+            for transactional_id, known in await outcome_of(deferred):
+                looked_at += 1
+                if not looked_at % _BETWEEN_TURNS:
+                    await asyncio.sleep(0)
+                if passes(transactional_id, known):
+                    listed.append(
+                        ListedTransaction(
+                            transactional_id=transactional_id,
+                            producer_id=known.producer_id,
+                            transaction_state=known.state.state_name,
+                        )
+                    )
+        unknown = tuple(name for name in body.state_filters if name not in _BY_NAME)
+        return _response(ErrorCode.none, unknown, tuple(listed))
+
+
+def _filter(body: Any) -> Callable[[str, TransactionMetadata], bool]:
+    """Return what says whether a transaction is asked for.
+
+    Raises:
+        ValueError: the pattern is no regular expression.
+    """
+    states = {_BY_NAME[name] for name in body.state_filters if name in _BY_NAME}
+    producer_ids = frozenset(body.producer_id_filters)
+    started_before_ms = wall_clock_ms() - body.duration_filter
+    matches: Callable[[str], object] = lambda transactional_id: True  # noqa: E731
+    if body.transactional_id_pattern:
+        matches = _compiled(body.transactional_id_pattern)
+
+    def passes(transactional_id: str, known: TransactionMetadata) -> bool:
+        if producer_ids and known.producer_id not in producer_ids:
+            return False
+        if body.state_filters and known.state not in states:
+            return False
+        if body.duration_filter >= 0 and or_minus_one(known.start_ms) >= started_before_ms:
+            return False
+        return bool(matches(transactional_id))
+
+    return passes
+
+
+def _compiled(pattern: str) -> Callable[[str], object]:
+    import re2  # costs every broker's start otherwise
+
+    try:
+        return re2.compile(pattern).fullmatch  # type: ignore[no-any-return]
+    except re2.error as error:
+        raise ValueError(str(error)) from error
+
+
+def _response(
+    error_code: ErrorCode,
+    unknown_state_filters: tuple[str, ...] = (),
+    transaction_states: tuple[ListedTransaction, ...] = (),
+) -> ListTransactionsResponse:
+    return unthrottled(
+        ListTransactionsResponse,
+        error_code=error_code,
+        unknown_state_filters=unknown_state_filters,
+        transaction_states=transaction_states,
+    )

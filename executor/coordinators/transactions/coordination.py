@@ -1,0 +1,82 @@
+"""The transaction coordinators of one broker, put together. Nothing is decided here.
+
+Order for the caller: the listeners among those of roles and `apply` among the metadata's subscribers, before
+the first image; `stop` before the replicas are stopped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+
+from executor.control.broker_connections import BrokerConnections
+from executor.coordinators.runtime import CoordinatorRuntime
+from executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
+from executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
+from executor.coordinators.transactions.api.asking import NewProducerId
+from executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
+from executor.coordinators.transactions.api.end_txn import EndTxnHandler
+from executor.coordinators.transactions.api.init_producer_id import InitProducerIdHandler
+from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
+from executor.coordinators.transactions.kind import transaction_coordinator
+from executor.coordinators.transactions.marker_sender import MarkerSender
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from sparklog.config import BrokerConfig
+from sparklog.endpoints import Endpoint
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.types import BrokerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Handler
+
+__all__ = ["TransactionCoordination"]
+
+
+class TransactionCoordination:
+    """The coordinators, their markers' way out, and the APIs that ask them."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        config: BrokerConfig,
+        endpoint_of: Callable[[BrokerId], Endpoint | None],
+        executor: Executor,
+        obey_lease: Callable[[], None],
+        new_producer_id: NewProducerId,
+    ) -> None:
+        self._config = config
+        self._new_producer_id = new_producer_id
+        connections = BrokerConnections(f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms)
+        self._sender = MarkerSender(connections, obey_lease)
+        kind = transaction_coordinator(config, self._sender, new_producer_id)
+        self.runtime = CoordinatorRuntime(kind, executor, obey_lease)
+        self.listeners: Sequence[RoleListener[Replica]] = (self.runtime, self._sender)
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """Return who answers what."""
+        runtime, new_producer_id = self.runtime, self._new_producer_id
+        return {
+            ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(runtime, new_producer_id).handle,
+            ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnHandler(runtime).handle,
+            ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnHandler(runtime, self._offsets_partition_for).handle,
+            ApiKey.END_TXN: EndTxnHandler(runtime, new_producer_id).handle,
+            ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsHandler(runtime).handle,
+            ApiKey.LIST_TRANSACTIONS: ListTransactionsHandler(runtime).handle,
+        }
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Tell the coordinators, and then who sends their markers, that the cluster is another one."""
+        await self.runtime.apply(image, delta)
+        await self._sender.apply(image, delta)
+
+    async def stop(self) -> None:
+        """Coordinate no more."""
+        await self._sender.stop()
+        await self.runtime.stop()
+
+    def _offsets_partition_for(self, group_id: str) -> int:
+        """Return where a group's offsets are, or would be: who looks for its coordinator makes the topic."""
+        topic = self.runtime.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
+        count = self._config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        return partition_for(group_id, count)

@@ -1,0 +1,70 @@
+"""What makes a coordinator one of transactions: its topic, its machine, and who does what that wants done."""
+
+import asyncio
+import logging
+from typing import Any
+
+from executor.coordinators.kind import CoordinatorKind, EffectOrigin
+from executor.coordinators.transactions.api.asking import ALLOCATION_TIMEOUT_MS, NewProducerId
+from executor.coordinators.transactions.machine.events import AbortWithNewProducerId, SendMarkers
+from executor.coordinators.transactions.machine.shard import TransactionShard
+from executor.coordinators.transactions.machine.time_outs import TransactionLimits
+from executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.config import BrokerConfig
+from sparklog.coordinator_records.framing import TRANSACTION_STATE_RECORDS
+from sparklog.errors import KafkaError
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+
+__all__ = ["transaction_coordinator"]
+
+logger = logging.getLogger(__name__)
+
+
+def transaction_coordinator(
+    config: BrokerConfig, sender: MarkerSender, new_producer_id: NewProducerId
+) -> CoordinatorKind:
+    """Return the kind; `new_producer_id` obtains ids for what the coordinators do by themselves."""
+    limits = TransactionLimits(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        expiration_ms=config.transactional_id_expiration_ms,
+        abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+    )
+    return CoordinatorKind(
+        topic=TRANSACTION_STATE_TOPIC,
+        records=TRANSACTION_STATE_RECORDS,
+        new_machine=lambda partition: TransactionShard(limits),
+        carry_out=_Effects(sender, new_producer_id).carry_out,
+        write_timeout_ms=config.request_timeout_ms,
+        load_buffer_bytes=config.transaction_state_log_load_buffer_size,
+        skips_unknown_versions=True,
+    )
+
+
+class _Effects:
+    """Carries out what the machines want done."""
+
+    def __init__(self, sender: MarkerSender, new_producer_id: NewProducerId) -> None:
+        self._sender = sender
+        self._new_producer_id = new_producer_id
+        self._aborts: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, effect: Any, origin: EffectOrigin) -> None:
+        """Do what a machine wants."""
+        if isinstance(effect, SendMarkers):
+            self._sender.send(effect, origin)
+        else:
+            assert isinstance(effect, AbortWithNewProducerId), effect
+            abort = asyncio.get_running_loop().create_task(self._abort(effect.transactional_id, origin))
+            self._aborts.add(abort)
+            abort.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, transactional_id: str, origin: EffectOrigin) -> None:
+        """Abort a transaction that takes a producer id; if there is none, it is asked for again when due."""
+        try:
+            producer_id = await self._new_producer_id(ALLOCATION_TIMEOUT_MS)
+        except KafkaError as error:
+            logger.warning("No producer id to abort the transaction of %s with: %s", transactional_id, error)
+            return
+        origin.decide(lambda machine, now: machine.abort_timed_out(transactional_id, producer_id, now))

@@ -1,0 +1,137 @@
+"""Sends transaction markers to the leaders of partitions, and has transactions completed that have all.
+
+What is to be sent, to whom and when is said by `OutstandingMarkers`; this owns the connections and the timer.
+Partitions of this very broker are asked like any others, through its listener.
+
+Order for the caller: among the role listeners and, behind the coordinators' runtime, among the metadata's
+subscribers; `stop` before the replicas are shut down.
+
+Source: Kafka's TransactionMarkerChannelManager.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
+
+from executor.control.broker_connections import BrokerConnections
+from executor.coordinators.kind import EffectOrigin
+from executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
+from executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import KafkaError
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.types import BrokerId
+
+__all__ = ["MarkerSender"]
+
+logger = logging.getLogger(__name__)
+
+
+class MarkerSender(RoleListener[Replica]):
+    """The sender of one broker; belongs to its event loop."""
+
+    def __init__(self, connections: BrokerConnections, obey_lease: Callable[[], None]) -> None:
+        """`obey_lease` comes before anything is sent for a coordinator that may be one no more."""
+        self._connections = connections
+        self._obey_lease = obey_lease
+        self._outstanding = OutstandingMarkers()
+        self._sending: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def __len__(self) -> int:
+        """Return how many transactions lack markers."""
+        return len(self._outstanding)
+
+    def send(self, markers: SendMarkers, coordinator: EffectOrigin) -> None:
+        """Send markers until every partition has one, then tell the coordinator."""
+        self._outstanding.add(coordinator, markers, monotonic_ms())
+        self._go_on()
+
+    async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Follow the leaders of partitions."""
+        self._outstanding.metadata_changed(image, monotonic_ms())
+        self._go_on()
+
+    def became_leader(self, replica: Replica) -> None:
+        """What it has to send is known when it is loaded."""
+        self._forget(replica)
+
+    def became_follower(self, replica: Replica) -> None:
+        """Another broker's coordinator sends the rest."""
+        self._forget(replica)
+
+    def stopped(self, replica: Replica) -> None:
+        """Another broker's coordinator sends the rest."""
+        self._forget(replica)
+
+    def suspended(self, replica: Replica) -> None:
+        """Another broker's coordinator may send the rest."""
+        self._forget(replica)
+
+    def deleted(self, replica: Replica) -> None:
+        """Another broker's coordinator sends the rest."""
+        self._forget(replica)
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for sending in self._sending:
+            sending.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._connections.close()
+
+    def _forget(self, replica: Replica) -> None:
+        if replica.topic_partition.topic == TRANSACTION_STATE_TOPIC:
+            self._outstanding.forget(replica.topic_partition.partition)
+
+    def _go_on(self) -> None:
+        """Complete what can be, send what waits, and come back when something has rested."""
+        if self._stopped:
+            return
+        completed, self._outstanding.completed = self._outstanding.completed, []
+        for coordinator, markers in completed:
+            event = MarkersWritten(markers.transactional_id, markers.producer)
+            coordinator.decide(lambda machine, now, event=event: machine.markers_written(event, now))
+        ready = list(self._outstanding.ready_brokers)
+        if ready:
+            self._obey_lease()
+        for broker_id in ready:
+            request = self._outstanding.next_request(broker_id)
+            if request is not None:
+                self._start(self._send(broker_id, request))
+        due_ms = self._outstanding.next_due_ms
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None:
+            delay_s = max(due_ms - monotonic_ms(), 0) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._outstanding.wake(monotonic_ms() + 1)  # a timer may be early by what its clock is rounded
+        self._go_on()
+
+    async def _send(self, broker_id: BrokerId, request: WriteTxnMarkersRequest) -> None:
+        response: Any = None
+        try:
+            response = await self._connections.request(broker_id, request)
+        except KafkaError as error:
+            logger.info("Transaction markers may not have reached broker %d: %s", broker_id, error)
+        self._outstanding.answered(broker_id, response, monotonic_ms())
+        self._go_on()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)

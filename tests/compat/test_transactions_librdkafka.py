@@ -1,0 +1,151 @@
+"""Unmodified confluent-kafka in transactions: all or nothing, whoever dies, and one producer at a time."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from tests.cluster import LocalCluster
+from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
+
+NewName = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of its own: one of its brokers is killed in the last test."""
+    config = {
+        "min.insync.replicas": "2",
+        "num.partitions": "1",
+        "transaction.state.log.num.partitions": "3",
+        "offsets.topic.num.partitions": "3",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    }
+    with LocalCluster(brokers=3, config=config) as running:
+        yield running
+
+
+def producer_of(cluster: LocalCluster, transactional_id: str, **config: object) -> Producer:
+    """Return a producer that may begin."""
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "linger.ms": 2,
+            **config,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def committed(cluster: LocalCluster, topic: str, count: int) -> list[bytes | None]:
+    """Return the first records that a reader of committed records sees."""
+    messages = consume(
+        cluster.bootstrap_servers,
+        [TopicPartition(topic, 0, OFFSET_BEGINNING)],
+        count,
+        **{"isolation.level": "read_committed"},
+    )
+    return [message.value() for message in messages]
+
+
+def test_transactions_are_seen_whole_or_not_at_all(cluster: LocalCluster, new_topic_name: NewName) -> None:
+    """Committed ones in every partition, aborted ones in none, whatever was flushed of them."""
+    topics = [new_topic_name("whole"), new_topic_name("whole")]
+    for topic in topics:
+        create_topic(cluster.bootstrap_servers, topic)
+    producer = producer_of(cluster, topics[0])
+    for number in range(6):
+        producer.begin_transaction()
+        for topic in topics:
+            producer.produce(topic, b"%d" % number)
+        producer.flush(TIMEOUT_S)
+        if number % 2:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+    for topic in topics:
+        produce(cluster.bootstrap_servers, topic, [{"value": b"end"}])
+        assert committed(cluster, topic, 4) == [b"0", b"2", b"4", b"end"]
+
+
+def test_zombie_is_fenced_when_its_successor_has_begun(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """What it had open is aborted, and it can commit nothing more."""
+    topic = new_topic_name("zombie")
+    create_topic(cluster.bootstrap_servers, topic)
+    zombie = producer_of(cluster, topic)
+    zombie.begin_transaction()
+    zombie.produce(topic, b"zombie")
+    zombie.flush(TIMEOUT_S)
+    successor = producer_of(cluster, topic)
+    successor.begin_transaction()
+    successor.produce(topic, b"successor")
+    successor.commit_transaction(TIMEOUT_S)
+    with pytest.raises(KafkaException) as fenced:
+        zombie.commit_transaction(TIMEOUT_S)
+    error: KafkaError = fenced.value.args[0]
+    assert error.code() == KafkaError._FENCED and error.fatal()
+    assert committed(cluster, topic, 1) == [b"successor"]
+
+
+def test_transaction_past_its_time_out_is_aborted(cluster: LocalCluster, new_topic_name: NewName) -> None:
+    """Its producer hangs: readers get past it, and it learns that it was given up."""
+    topic = new_topic_name("timeout")
+    create_topic(cluster.bootstrap_servers, topic)
+    producer = producer_of(cluster, topic, **{"transaction.timeout.ms": 1_000})
+    producer.begin_transaction()
+    producer.produce(topic, b"late")
+    producer.flush(TIMEOUT_S)
+    produce(cluster.bootstrap_servers, topic, [{"value": b"after"}])
+    # The read ends only when the transaction has.
+    assert committed(cluster, topic, 1) == [b"after"]
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(TIMEOUT_S)
+
+
+def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """Exactly once: an aborted round leaves neither output nor offsets, and is done again."""
+    source, target = new_topic_name("source"), new_topic_name("target")
+    for topic in (source, target):
+        create_topic(cluster.bootstrap_servers, topic)
+    produce(cluster.bootstrap_servers, source, [{"value": b"%d" % number} for number in range(30)])
+    producer = producer_of(cluster, target)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": target,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partition = TopicPartition(source, 0)
+    for round_number in range(4):
+        (start,) = consumer.committed([partition], TIMEOUT_S)
+        first = max(start.offset, 0)
+        consumer.assign([TopicPartition(source, 0, first)])
+        messages = consumer.consume(10, TIMEOUT_S)
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(target, message.value())
+        after = TopicPartition(source, 0, messages[-1].offset() + 1)
+        producer.send_offsets_to_transaction([after], consumer.consumer_group_metadata(), TIMEOUT_S)
+        if round_number == 1:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+        consumer.unassign()
+    consumer.close()
+    assert committed(cluster, target, 30) == [b"%d" % number for number in range(30)]
