@@ -37,7 +37,11 @@ def documented(html: str) -> Mapping[str, Mapping[str, str]]:
     return keys
 
 
-NOT_DOCUMENTED_BY_KAFKA = {"producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"}
+NOT_DOCUMENTED_BY_KAFKA = {
+    "group.consumer.regex.refresh.interval.ms",
+    "producer.id.expiration.check.interval.ms",
+    "unclean.leader.election.interval.ms",
+}
 """Read by Kafka, but left out of what it lists (ProducerStateManagerConfig.java, ReplicationConfigs.java)."""
 STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
