@@ -34,7 +34,7 @@ from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
@@ -73,6 +73,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
         `decide(machine, token, now)` is called at once, if there is such a coordinator here and it is loaded.
         """
+        if len(key) > MAX_ID_LENGTH:
+            # Megabytes would take the hash long, to no purpose: there is no record of such an id.
+            refused = Deferred()
+            refused.complete(refuse(ErrorCode.invalid_request))
+            return refused
         topic = self.image.topics.by_name.get(self.kind.topic)
         partition = -1 if topic is None else partition_for(key, len(topic.partitions))
         return self.submit_to(partition, decide, refuse)

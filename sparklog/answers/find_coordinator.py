@@ -16,7 +16,7 @@ from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
@@ -29,7 +29,7 @@ NO_BROKER: Final = -1
 _MESSAGES: Final = {
     ErrorCode.none: None,
     ErrorCode.coordinator_not_available: "The coordinator is not available.",
-    ErrorCode.invalid_request: "There is no coordinator of this type in this version.",
+    ErrorCode.invalid_request: "There is no coordinator of this type in this version, or of so long an id.",
 }
 
 
@@ -81,7 +81,7 @@ def find_coordinator(
 
 
 def _coordinator(key: str, topic: str | None, image: MetadataImage, listener_name: str) -> Coordinator:
-    if topic is None:
+    if topic is None or len(key) > MAX_ID_LENGTH:
         return _nobody(key, ErrorCode.invalid_request)
     known = image.topics.by_name.get(topic)
     if known is not None:

@@ -3,9 +3,19 @@
 Source: Kafka's GroupCoordinatorService.partitionFor, Utils.abs; Java's String.hashCode.
 """
 
-__all__ = ["java_string_hash", "partition_for"]
+import sys
+from operator import mul
+from typing import Final
 
-_MIN_VALUE = -(1 << 31)
+__all__ = ["MAX_ID_LENGTH", "java_string_hash", "partition_for"]
+
+MAX_ID_LENGTH: Final = 2**15 - 1
+"""The longest id that a coordinator's record can name; a request may bring one of any length."""
+
+_UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+_MIN_VALUE: Final = -(1 << 31)
+_BLOCK: Final = 1024
+_POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in range(_BLOCK, -1, -1)]
 
 
 def java_string_hash(string: str) -> int:
@@ -14,10 +24,13 @@ def java_string_hash(string: str) -> int:
     >>> java_string_hash("group"), java_string_hash("🚀")
     (98629247, 1773027)
     """
-    encoded = string.encode("utf-16-be", "surrogatepass")
+    # By blocks: a loop of Python's over every character takes three times as long.
+    units = memoryview(string.encode(_UTF_16, "surrogatepass")).cast("H")
     total = 0
-    for index in range(0, len(encoded), 2):
-        total = (31 * total + (encoded[index] << 8 | encoded[index + 1])) & 0xFFFF_FFFF
+    for start in range(0, len(units), _BLOCK):
+        block = units[start : start + _BLOCK]
+        powers = _POWERS[-len(block) :]
+        total = (total * _POWERS[-len(block) - 1] + sum(map(mul, block, powers))) & 0xFFFF_FFFF
     return total if total < 1 << 31 else total - (1 << 32)
 
 

@@ -279,6 +279,14 @@ async def test_runtime_of_a_machine_that_cannot_replay_loads_again_and_is_silent
 
 
 @with_brokers()
+async def test_runtime_refuses_an_id_that_no_record_can_name(brokers: Brokers) -> None:
+    """To hash a hundred megabytes would take seconds of the loop."""
+    runtime = Runtime(brokers)
+    answer = Answer(runtime.runtime.submit("g" * 32_768, refuse_to_decide, lambda error_code: error_code))
+    assert answer.responses == [ErrorCode.invalid_request]
+
+
+@with_brokers()
 async def test_runtime_forgets_a_request_whose_connection_is_lost(brokers: Brokers) -> None:
     """Whoever joins and leaves all day must not fill the memory with those that wait."""
     runtime = Runtime(brokers)

@@ -110,6 +110,15 @@ def test_coordinator_that_cannot_be_reached_is_not_available(cluster: MetadataIm
     assert made == []
 
 
+def test_coordinator_of_an_id_that_no_record_can_name_does_not_exist() -> None:
+    """A key of a hundred megabytes is not even looked at."""
+    answer, _ = ask(image(), FindCoordinatorV6(key_type=0, coordinator_keys=("g" * 32_767, "g" * 32_768)))
+    assert [found.error_code for found in answer.coordinators] == [
+        ErrorCode.none,
+        ErrorCode.invalid_request,
+    ]
+
+
 @pytest.mark.parametrize("key_type", [2, 9])
 def test_coordinator_of_share_groups_does_not_exist(key_type: int) -> None:
     """A broker without share groups says so for good: a retriable code would have the client try for ever."""

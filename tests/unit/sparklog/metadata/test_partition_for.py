@@ -13,6 +13,7 @@ from sparklog.metadata.partition_for import java_string_hash, partition_for
         ("größe", 98762257, 7),
         ("🚀", 1773027, 27),
         ("polygenelubricants", -(1 << 31), 0),
+        ("a🚀ß" * 700, -1146440236, 36),
     ],
 )
 def test_partition_for_any_string_is_javas(string: str, hash_code: int, partition: int) -> None:
