@@ -22,10 +22,13 @@ MAX_REQUEST_MEMORY_BYTES: Final = 28 << 20
 _TIMES: Final[Mapping[int, int]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 6,
     ApiKey.CREATE_TOPICS: 11,
+    ApiKey.DESCRIBE_GROUPS: 9,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 10,
     ApiKey.ELECT_LEADERS: 14,
     ApiKey.FETCH: 4,
     ApiKey.FIND_COORDINATOR: 10,
+    ApiKey.OFFSET_COMMIT: 7,
+    ApiKey.OFFSET_FETCH: 10,
     ApiKey.PRODUCE: 6,
 }
 """What a request takes at its peak, answer included, in multiples of what its items are counted for."""

@@ -1,18 +1,24 @@
 """The topics of a request that commits: which of its partitions exist, and the answer for each."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from executor.coordinators.groups.api.coordinator import wait_for
 from executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
 from executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
+from sparklog.wire.requests import Deferred, Response, Steps
+from sparklog.wire.turns import in_one_go
 
-__all__ = ["CommittedTopics", "committed_topics"]
+__all__ = ["CommittedTopics", "answer_commit", "committed_topics"]
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""
+
+AT_ONCE: Final = 64
+"""So many are answered in one step, as soon as they are committed."""
 
 
 class CommittedTopics(NamedTuple):
@@ -22,22 +28,25 @@ class CommittedTopics(NamedTuple):
     asked: tuple[tuple[NamedTopic, tuple[tuple[int, ErrorCode], ...]], ...]
     """The partitions in the order of the request; without an error they are among `topics`."""
 
-    def answers(self, errors: TopicErrors) -> Iterator[tuple[Any, list[tuple[int, ErrorCode]]]]:
-        """Iterate over the topics, as they were named, with the error code of each partition."""
+    def answers(
+        self, errors: TopicErrors
+    ) -> Generator[None, None, list[tuple[Any, list[tuple[int, ErrorCode]]]]]:
+        """Return the topics, as they were named, with the error code of each partition; a step a topic."""
         decided = iter(errors)
+        answered = []
         for named, partitions in self.asked:
+            yield
             its_errors = (
                 iter(next(decided)[1])
                 if any(error_code is ErrorCode.none for _, error_code in partitions)
                 else iter(())
             )
-            yield (
-                named.named,
-                [
-                    next(its_errors) if error_code is ErrorCode.none else (partition, error_code)
-                    for partition, error_code in partitions
-                ],
-            )
+            rows = []
+            for partition, error_code in partitions:
+                yield
+                rows.append(next(its_errors) if error_code is ErrorCode.none else (partition, error_code))
+            answered.append((named.named, rows))
+        return answered
 
     def refused(self, error_code: ErrorCode) -> TopicErrors:
         """Return the same error for all that was to be decided about."""
@@ -46,10 +55,14 @@ class CommittedTopics(NamedTuple):
             for topic, _, partitions in self.topics
         ]
 
+    @property
+    def item_count(self) -> int:
+        """How many topics and partitions are asked for."""
+        return sum(1 + len(partitions) for _, partitions in self.asked)
+
     def fits(self, max_batch_bytes: int) -> bool:
         """Whether a batch might hold it."""
-        count = sum(len(partitions) for _, _, partitions in self.topics)
-        return count * SMALLEST_RECORD_BYTES <= max_batch_bytes
+        return self.item_count * SMALLEST_RECORD_BYTES <= max_batch_bytes
 
 
 def committed_topics(
@@ -83,3 +96,18 @@ def committed_topics(
             topics.append((named.name, named.topic_id, tuple(committed)))
         asked.append((named, tuple(its_partitions)))
     return CommittedTopics(tuple(topics), tuple(asked))
+
+
+def answer_commit(
+    checked: CommittedTopics,
+    respond: Callable[[TopicErrors], Generator[None, None, Response]],
+    submit: Callable[[Callable[[TopicErrors], Any]], Deferred],
+) -> Steps:
+    """Answer a commit; `submit` has it decided, and what it replies made of the errors by what it is given.
+
+    Most commits are of a few partitions, whose answer is made with the decision.
+    """
+    if checked.item_count <= AT_ONCE:
+        return submit(lambda errors: in_one_go(respond(errors)))
+    errors = yield from wait_for(submit(lambda errors: errors))
+    return (yield from respond(errors))

@@ -1,12 +1,12 @@
 """OffsetCommit, versions 2 to 10; the last one names topics by id."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from executor.coordinators.groups.api.committed_topics import CommittedTopics, committed_topics
+from executor.coordinators.groups.api.committed_topics import CommittedTopics, answer_commit, committed_topics
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
@@ -14,7 +14,7 @@ from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["OffsetCommitHandler"]
@@ -38,10 +38,14 @@ class OffsetCommitHandler:
         body = request.body
         by_id = request.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         checked = yield from committed_topics(self._image(), body, by_id=by_id)
+
+        def respond(errors: TopicErrors) -> Generator[None, None, Response]:
+            return _response(checked, errors, by_id=by_id)
+
         if not checked.topics:
-            return _response(checked, [], by_id=by_id)
+            return (yield from respond([]))
         if not checked.fits(self._max_batch_bytes):
-            return _response(checked, checked.refused(ErrorCode.unknown_server_error), by_id=by_id)
+            return (yield from respond(checked.refused(ErrorCode.unknown_server_error)))
         retention_ms = getattr(body, "retention_time", -_MILLISECOND) // _MILLISECOND
         commit = OffsetCommit(
             group_id=body.group_id,
@@ -53,29 +57,33 @@ class OffsetCommitHandler:
             retention_ms=None if retention_ms == -1 else retention_ms,
         )
 
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            records, errors = shard.commit_offsets(commit, now)
-            return Decision(records, (Reply(token, _response(checked, errors, by_id=by_id)),))
+        def submit(answer: Callable[[TopicErrors], Any]) -> Deferred:
+            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+                records, errors = shard.commit_offsets(commit, now)
+                return Decision(records, (Reply(token, answer(errors)),))
 
-        return self._coordinator.submit(
-            commit.group_id,
-            decide,
-            lambda error_code: _response(checked, checked.refused(error_code), by_id=by_id),
-        )
-
-
-def _response(checked: CommittedTopics, errors: TopicErrors, *, by_id: bool) -> Response:
-    schema: Any = v10.response if by_id else v9.response
-    return unthrottled(
-        schema.OffsetCommitResponse,
-        topics=tuple(
-            schema.OffsetCommitResponseTopic(
-                **{"topic_id" if by_id else "name": named},
-                partitions=tuple(
-                    schema.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
-                    for partition, error_code in partitions
-                ),
+            return self._coordinator.submit(
+                commit.group_id, decide, lambda error_code: answer(checked.refused(error_code))
             )
-            for named, partitions in checked.answers(errors)
-        ),
-    )
+
+        return (yield from answer_commit(checked, respond, submit))
+
+
+def _response(
+    checked: CommittedTopics, errors: TopicErrors, *, by_id: bool
+) -> Generator[None, None, Response]:
+    schema: Any = v10.response if by_id else v9.response
+    topics = []
+    for named, partitions in (yield from checked.answers(errors)):
+        rows = []
+        for partition, error_code in partitions:
+            yield
+            rows.append(
+                schema.OffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
+            )
+        topics.append(
+            schema.OffsetCommitResponseTopic(
+                **{"topic_id" if by_id else "name": named}, partitions=tuple(rows)
+            )
+        )
+    return unthrottled(schema.OffsetCommitResponse, topics=tuple(topics))

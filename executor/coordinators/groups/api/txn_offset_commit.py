@@ -1,7 +1,7 @@
 """TxnOffsetCommit, versions 0 to 5: offsets that take effect with a producer's transaction (KIP-98)."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponse,
@@ -9,7 +9,7 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from executor.coordinators.groups.api.committed_topics import CommittedTopics, committed_topics
+from executor.coordinators.groups.api.committed_topics import CommittedTopics, answer_commit, committed_topics
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.api.verified_transaction import Verify
 from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
@@ -19,7 +19,7 @@ from executor.verification.machine.waiting_additions import TransactionOperation
 from executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["TxnOffsetCommitHandler"]
@@ -49,12 +49,24 @@ class TxnOffsetCommitHandler:
         """Have the group's coordinator write the offsets as a batch of the producer's."""
         body = request.body
         checked = yield from committed_topics(self._image(), body, by_id=False)
+
+        def respond(errors: TopicErrors) -> Generator[None, None, Response]:
+            return _response(checked, errors)
+
+        def refused(error_code: ErrorCode) -> TopicErrors:
+            if (
+                error_code is ErrorCode.coordinator_load_in_progress
+                and request.api_version < FIRST_VERSION_THAT_KNOWS_LOADING
+            ):
+                error_code = ErrorCode.coordinator_not_available
+            return checked.refused(error_code)
+
         if not checked.topics:
-            return _response(checked, [])
+            return (yield from respond([]))
         if not body.group_id:
-            return _response(checked, checked.refused(ErrorCode.invalid_group_id))
+            return (yield from respond(refused(ErrorCode.invalid_group_id)))
         if not checked.fits(self._max_batch_bytes):
-            return _response(checked, checked.refused(ErrorCode.unknown_server_error))
+            return (yield from respond(refused(ErrorCode.unknown_server_error)))
         commit = OffsetCommit(
             group_id=body.group_id,
             member_id=getattr(body, "member_id", ""),
@@ -65,42 +77,34 @@ class TxnOffsetCommitHandler:
         )
         producer = ProducerStamp(body.producer_id, body.producer_epoch)
 
-        def refuse(error_code: ErrorCode) -> Response:
-            if (
-                error_code is ErrorCode.coordinator_load_in_progress
-                and request.api_version < FIRST_VERSION_THAT_KNOWS_LOADING
-            ):
-                error_code = ErrorCode.coordinator_not_available
-            return _response(checked, checked.refused(error_code))
-
         operation = TransactionOperation.of_txn_offset_commit(request.api_version)
         verification, refusal = yield from self._verify(
             body.group_id, TransactionOfProducer(body.transactional_id, *producer, operation)
         )
         if refusal is not ErrorCode.none:
-            return refuse(refusal)
+            return (yield from respond(refused(refusal)))
 
-        def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            records, errors = shard.offsets.commit_in_transaction(commit, now)
-            reply = Reply(token, _response(checked, errors))
-            if not records:
-                return Decision(replies=(reply,))
-            return Decision(records, (reply,), producer=producer, verification=verification)
+        def submit(answer: Callable[[TopicErrors], Any]) -> Deferred:
+            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+                records, errors = shard.offsets.commit_in_transaction(commit, now)
+                reply = Reply(token, answer(errors))
+                if not records:
+                    return Decision(replies=(reply,))
+                return Decision(records, (reply,), producer=producer, verification=verification)
 
-        return self._coordinator.submit(commit.group_id, decide, refuse)
-
-
-def _response(checked: CommittedTopics, errors: TopicErrors) -> Response:
-    return unthrottled(
-        TxnOffsetCommitResponse,
-        topics=tuple(
-            TxnOffsetCommitResponseTopic(
-                name=named,
-                partitions=tuple(
-                    TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error_code)
-                    for partition, error_code in partitions
-                ),
+            return self._coordinator.submit(
+                commit.group_id, decide, lambda error_code: answer(refused(error_code))
             )
-            for named, partitions in checked.answers(errors)
-        ),
-    )
+
+        return (yield from answer_commit(checked, respond, submit))
+
+
+def _response(checked: CommittedTopics, errors: TopicErrors) -> Generator[None, None, Response]:
+    topics = []
+    for named, partitions in (yield from checked.answers(errors)):
+        rows = []
+        for partition, error_code in partitions:
+            yield
+            rows.append(TxnOffsetCommitResponsePartition(partition_index=partition, error_code=error_code))
+        topics.append(TxnOffsetCommitResponseTopic(name=named, partitions=tuple(rows)))
+    return unthrottled(TxnOffsetCommitResponse, topics=tuple(topics))
