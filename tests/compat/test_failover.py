@@ -74,6 +74,43 @@ def test_killed_leader_under_an_idempotent_producer_loses_doubles_and_disorders_
     wait_for(lambda: victim in cluster.in_sync(topic), "the killed broker back in the ISR")
 
 
+def test_leader_killed_inside_a_transaction_has_it_committed_once_and_whole(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """The producer retries what was not acknowledged; its coordinator may have died with the leader."""
+    topic = new_topic_name("killed-inside")
+    create_topic(cluster.bootstrap_servers, topic)
+    victim = cluster.leader(topic)
+    assert victim is not None
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": topic,
+            "linger.ms": 1,
+            "batch.num.messages": 100,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    for number in range(5_000):
+        if number % 1_000 == 0:
+            producer.begin_transaction()
+        producer.produce(topic, b"%d" % number)
+        producer.poll(0)
+        if number == 2_500:
+            cluster.kill(victim)
+        if number % 1_000 == 999:
+            producer.commit_transaction(TIMEOUT_S)
+    messages = consume(
+        cluster.bootstrap_servers,
+        [TopicPartition(topic, 0, OFFSET_BEGINNING)],
+        5_000,
+        **{"isolation.level": "read_committed"},
+    )
+    assert [int(message.value() or b"") for message in messages] == list(range(5_000))
+    cluster.restart(victim)
+    wait_for(lambda: victim in cluster.in_sync(topic), "the killed broker back in the ISR")
+
+
 def test_frozen_leader_is_replaced_and_comes_back_without_harm(
     cluster: LocalCluster, new_topic_name: NewName
 ) -> None:

@@ -1,0 +1,178 @@
+"""What transactions are to a partition and its readers, with librdkafka and Kafka's own tool."""
+
+import asyncio
+import importlib
+import re
+import subprocess
+import time
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.channel import Channel
+from tests.cluster import LocalCluster
+from tests.compat.kafka_programs import KafkaProgram
+from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic
+from tests.unit.executor.requests import MILLISECOND, batch, rows
+
+NewName = Callable[[str], str]
+TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+GHOST_ID = 987_654_321
+"""A producer id that nobody gave out."""
+
+
+def transactional(cluster: LocalCluster, transactional_id: str) -> Producer:
+    """Return a producer whose transactions may begin."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id, "linger.ms": 0}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def committed(cluster: LocalCluster, topic: str) -> list[tuple[int, bytes | None]]:
+    """Return offsets and values of what a reader of committed records gets from partition 0 at once."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[tuple[int, bytes | None]] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            assert time.monotonic() < deadline, f"no end of {topic}, after {found}"
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is not None:  # the end of what is stable
+                return found
+            offset = message.offset()
+            assert offset is not None
+            found.append((offset, message.value()))
+    finally:
+        consumer.close()
+
+
+def test_interleaved_transactions_are_read_each_as_a_whole_in_the_order_of_offsets(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """Readers of committed records wait for the first that is open, and never see one that was aborted."""
+    topic = new_topic_name("interleaved")
+    create_topic(cluster.bootstrap_servers, topic)
+    first, second, third = (transactional(cluster, f"{topic}-{number}") for number in range(3))
+    for producer in (first, second, third):
+        producer.begin_transaction()
+    for producer, value in (
+        (first, b"first"),
+        (second, b"second"),
+        (third, b"aborted"),
+        (first, b"first again"),
+        (second, b"second again"),
+    ):
+        producer.produce(topic, value)
+        assert producer.flush(TIMEOUT_S) == 0
+    second.commit_transaction(TIMEOUT_S)
+    third.abort_transaction(TIMEOUT_S)
+    assert committed(cluster, topic) == []
+    first.commit_transaction(TIMEOUT_S)
+    assert committed(cluster, topic) == [
+        (0, b"first"),
+        (1, b"second"),
+        (3, b"first again"),
+        (4, b"second again"),
+    ]
+    everything = consume(
+        cluster.bootstrap_servers,
+        [TopicPartition(topic, 0, OFFSET_BEGINNING)],
+        5,
+        **{"isolation.level": "read_uncommitted"},
+    )
+    assert [message.value() for message in everything][2] == b"aborted"
+
+
+def test_hanging_transaction_is_found_and_ended_with_kafkas_tool(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+) -> None:
+    """Nobody else would end it: readers of committed records would wait for ever (KIP-664)."""
+    topic = new_topic_name("hanging")
+    create_topic(cluster.bootstrap_servers, topic)
+    leader = cluster.leader(topic)
+    assert leader is not None
+    _verify(cluster, leader, enabled=False)
+    try:
+        _begin_unknown_transaction(cluster, leader, topic)
+    finally:
+        _verify(cluster, leader, enabled=True)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(topic, b"behind")
+    assert producer.flush(TIMEOUT_S) == 0
+    assert committed(cluster, topic) == []
+
+    def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+        bootstrap = ("--bootstrap-server", cluster.bootstrap_servers)
+        return kafka_program(TRANSACTIONS_COMMAND, *bootstrap, *arguments)
+
+    found = tool("find-hanging", "--topic", topic, "--max-transaction-timeout", "0").stdout
+    (row,) = re.findall(rf"^{topic}\s+(\d+)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)", found, re.MULTILINE)
+    assert row == ("0", str(GHOST_ID), "3", "-1", "0")
+    tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert committed(cluster, topic) == [(1, b"behind")]
+
+
+def _verify(cluster: LocalCluster, broker_id: int, *, enabled: bool) -> None:
+    """Have a broker ask coordinators before a transaction begins in a partition, or not."""
+    entry = ConfigEntry(
+        "transaction.partition.verification.enable",
+        str(enabled).lower(),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    resource = ConfigResource(ResourceType.BROKER, str(broker_id), incremental_configs=[entry])
+    admin = admin_client(cluster.bootstrap_servers)
+    (future,) = admin.incremental_alter_configs([resource]).values()
+    future.result(TIMEOUT_S)
+
+
+def _begin_unknown_transaction(cluster: LocalCluster, leader: int, topic: str) -> None:
+    """Append the first batch of a transaction that no coordinator knows, as brokers did before KIP-890."""
+    module = importlib.import_module("kio.schema.produce.v11.request")
+    records = batch(producer_id=GHOST_ID, producer_epoch=3, base_sequence=0, transactional=True)
+    data = module.PartitionProduceData(index=0, records=records)
+    request = module.ProduceRequest(
+        transactional_id="ghost",
+        acks=-1,
+        timeout=10_000 * MILLISECOND,
+        topic_data=(module.TopicProduceData(name=topic, partition_data=(data,)),),
+    )
+
+    async def send() -> None:
+        channel = await Channel.connect(*cluster.address(leader), "test")
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    (row,) = rows(await channel.request(request))
+                    if row.error_code is ErrorCode.none:
+                        return
+                    # The broker has not heard yet that it need not ask.
+                    assert row.error_code in (
+                        ErrorCode.not_enough_replicas,
+                        ErrorCode.invalid_txn_state,
+                        ErrorCode.invalid_producer_id_mapping,
+                    )
+                    await asyncio.sleep(0.05)
+        finally:
+            channel.close()
+
+    asyncio.run(send())
