@@ -67,6 +67,7 @@ class ClientListeners:
         limit_bytes = unless_minus_one(config.queued_max_request_bytes)
         memory = None if limit_bytes is None else RequestMemory(limit_bytes)
         request_quotas = RequestQuotas(config.quota_windows)
+        services.monitoring.registry.add_source(request_quotas.samples)
         apis = broker_apis(services, request_quotas)
         try:
             for endpoint in config.listeners:

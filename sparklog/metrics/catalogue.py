@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sparklog.metrics import controller, network, process, server, storage
+from sparklog.metrics import controller, network, process, quotas, server, storage
 from sparklog.metrics.names import Metric, MetricName
 
 __all__ = ["CATALOGUE", "metric_of"]
@@ -25,6 +25,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     *network.METRICS,
     *server.METRICS,
     *storage.METRICS,
+    *quotas.METRICS,
     *controller.METRICS,
     *process.METRICS,
 )

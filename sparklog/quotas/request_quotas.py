@@ -9,13 +9,18 @@ Order for the caller: `update` when quotas change; `meter` once for each request
 Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, and KafkaApis where it throttles; KIP-219.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Final
 
 from sparklog.clocks import monotonic_ms
 from sparklog.config.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metrics.names import Kind
+from sparklog.metrics.quotas import BYTES_CONSUMED, BYTES_PRODUCED, REQUEST_TIME, THROTTLE_TIMES
+from sparklog.metrics.registry import Sample
 from sparklog.quotas.machine.client_rates import RateQuota, rate_quotas
 from sparklog.rates import QuotaWindows
 from sparklog.wire.apis import ApiKey
@@ -26,6 +31,8 @@ __all__ = ["RequestMeter", "RequestQuotas"]
 _FETCH_WITH_STATE: Final = 15
 """From this version on a follower says its id in a field of its own (KIP-903)."""
 _ACKS_NONE: Final = 0
+_SHOWN: Final = 50
+"""Of how many clients figures are told: ids are for anybody to choose."""
 
 
 class RequestMeter:
@@ -70,6 +77,20 @@ class RequestQuotas:
             for quotas in (self._produced, self._consumed, self._times):
                 quotas.update(image.client_quotas)
             self._limit_anybody = bool(self._produced or self._times)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield what the clients have had that are limited: of each kind those that have most."""
+        for quotas, had in (
+            (self._produced, BYTES_PRODUCED),
+            (self._consumed, BYTES_CONSUMED),
+            (self._times, REQUEST_TIME),
+        ):
+            rates = ((quota.rate(now_ms), shared_by, quota) for shared_by, quota in quotas.shared.items())
+            for rate, (user, client_id), quota in nlargest(_SHOWN, rates, key=itemgetter(0)):
+                tags = {"user": user or "", "client-id": client_id or ""}
+                throttle_time = THROTTLE_TIMES[had.type].of(**tags)
+                yield Sample(had.of(**tags), Kind.GAUGE, rate)
+                yield Sample(throttle_time, Kind.GAUGE, quota.take_throttle_ms())
 
     def meter(self, request: Request) -> RequestMeter | None:
         """Count a request that has come; `None` if its client may ask for anything."""

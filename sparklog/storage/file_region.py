@@ -77,6 +77,16 @@ class LogFile:
             return os.pread(self._descriptor, length, position)
         return found if count == length else found[:count]
 
+    def pread_into(self, buffer: memoryview, position: int) -> int:
+        """Read into a buffer what lies from `position` on; return how many bytes that are.
+
+        Fewer than it has room for only at the end of the file.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return os.preadv(self._descriptor, [buffer], position)
+
     def pwrite(self, parts: list[Buffer], total_bytes: int, position: int) -> None:
         """Write `parts`, which have so many bytes together, to `position`: in one call, if that takes all.
 

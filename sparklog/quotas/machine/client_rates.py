@@ -32,12 +32,13 @@ _SomeQuota = TypeVar("_SomeQuota", bound=_Quota)
 class RateQuota:
     """A bound on a rate, and the rate of those who share it."""
 
-    __slots__ = ("_rate", "_windows", "bound")
+    __slots__ = ("_rate", "_throttled", "_throttled_ms", "_windows", "bound")
 
     def __init__(self, windows: QuotaWindows, bound: float) -> None:
         self.bound = bound
         self._windows = windows
         self._rate = SampledRate(windows)
+        self._throttled = self._throttled_ms = 0
 
     @property
     def most_at_once(self) -> float:
@@ -47,7 +48,11 @@ class RateQuota:
     def record(self, value: float, now_ms: int) -> int:
         """Count `value`; return how long to wait."""
         self._rate.record(value, now_ms)
-        return self._rate.throttle_ms(self.bound, now_ms)
+        throttle_ms = self._rate.throttle_ms(self.bound, now_ms)
+        if throttle_ms:
+            self._throttled += 1
+            self._throttled_ms += throttle_ms
+        return throttle_ms
 
     def spend(self, value: float, now_ms: int) -> tuple[bool, int]:
         """Count `value` where it may be had now; return whether it may, and how long to wait.
@@ -61,6 +66,16 @@ class RateQuota:
             self._rate.record(-value, now_ms)
             return False, throttle_ms
         return True, throttle_ms
+
+    def rate(self, now_ms: int) -> float:
+        """Return what is had a second."""
+        return self._rate.rate(now_ms)
+
+    def take_throttle_ms(self) -> float:
+        """Return how long each wait was that was told since this was asked last, on average; 0 for none."""
+        average_ms = self._throttled_ms / self._throttled if self._throttled else 0.0
+        self._throttled = self._throttled_ms = 0
+        return average_ms
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nothing is known of it any more."""
@@ -114,6 +129,11 @@ class ClientQuotas(Generic[_SomeQuota]):
     def __len__(self) -> int:
         """How many rates are kept."""
         return len(self._shared)
+
+    @property
+    def shared(self) -> Mapping[tuple[str | None, str | None], _SomeQuota]:
+        """Those of which something is known, by user and client id, of which one may be any."""
+        return self._shared
 
     def of(self, user: str, client_id: str, now_ms: int) -> _SomeQuota | None:
         """Return what holds for a client, `None` if nothing does."""

@@ -45,17 +45,21 @@ def windows(
 ) -> Iterator[Window]:
     """Yield the batches in [position, end) of a file, `window_bytes` at a time, unless a batch has more.
 
-    `take` is told of the bytes before they are read.
+    `take` is told of the bytes before they are read. What was yielded is overwritten by what comes next:
+    memory that is new costs as much as the reading.
 
     Raises:
         CorruptBatchError: something else than whole batches lies there.
         OSError: the file cannot be read.
     """
     wanted = window_bytes
+    buffer = bytearray(min(window_bytes, end - position))
     while position < end:
         length = min(wanted, end - position)
         take(length)
-        data = memoryview(file.pread(length, position))
+        if len(buffer) < length:
+            buffer = bytearray(length)
+        data = memoryview(buffer)[: file.pread_into(memoryview(buffer)[:length], position)]
         batches = list(iterate_headers(data))
         if not batches:
             wanted = HEADER_BYTES
