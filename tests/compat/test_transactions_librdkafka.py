@@ -11,9 +11,12 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from tests.cluster import LocalCluster
-from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
+from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 
 NewName = Callable[[str], str]
 
@@ -149,3 +152,39 @@ def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
         consumer.unassign()
     consumer.close()
     assert committed(cluster, target, 30) == [b"%d" % number for number in range(30)]
+
+
+def test_transaction_decided_before_its_coordinator_was_killed_is_finished_by_the_next(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """The partition was away when markers were sent, and then their sender died: it is committed still."""
+    topic = new_topic_name("decided")
+    transactional_id = topic
+    producer_of(cluster, transactional_id)
+    state_partition = partition_for(transactional_id, 3)
+    coordinator = cluster.leader(TRANSACTION_STATE_TOPIC, state_partition)
+    assert coordinator is not None
+    away = next(broker_id for broker_id in cluster.broker_ids if broker_id != coordinator)
+    new = NewTopic(topic, 1, replica_assignment=[[away]], config={"min.insync.replicas": "1"})
+    admin = admin_client(cluster.bootstrap_servers)
+    for future in admin.create_topics([new]).values():
+        future.result(TIMEOUT_S)
+    producer = producer_of(cluster, transactional_id)
+    producer.begin_transaction()
+    producer.produce(topic, b"decided")
+    assert producer.flush(TIMEOUT_S) == 0
+    cluster.kill(away)
+    producer.commit_transaction(TIMEOUT_S)
+    cluster.kill(coordinator)
+    cluster.launch(away)
+    cluster.wait_until_unfenced(away)
+    assert committed(cluster, topic, 1) == [b"decided"]
+    successor = cluster.leader(TRANSACTION_STATE_TOPIC, state_partition)
+    assert successor not in (None, coordinator)
+    cluster.restart(coordinator)
+    # Nothing of it is left to be done: the id begins its next transaction.
+    again = producer_of(cluster, transactional_id)
+    again.begin_transaction()
+    again.produce(topic, b"next")
+    again.commit_transaction(TIMEOUT_S)
+    assert committed(cluster, topic, 2) == [b"decided", b"next"]
