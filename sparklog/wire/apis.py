@@ -169,6 +169,8 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.DESCRIBE_PRODUCERS: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_TRANSACTIONS: SupportedVersions(0, 0),
         ApiKey.LIST_TRANSACTIONS: SupportedVersions(0, 2),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: SupportedVersions(0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: SupportedVersions(0, 1),
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: SupportedVersions(0, 0),
         ApiKey.PUSH_TELEMETRY: SupportedVersions(0, 0),
         ApiKey.LIST_CONFIG_RESOURCES: SupportedVersions(0, 1),

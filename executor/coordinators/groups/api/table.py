@@ -1,5 +1,7 @@
 """The group coordinator's part of the table of a broker's APIs."""
 
+from executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
+from executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
@@ -49,4 +51,6 @@ def group_handlers(
         ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinator).handle,
         ApiKey.LIST_GROUPS: ListGroupsHandler(coordinator).handle,
         ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinator).handle,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(coordinator, image).handle,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(coordinator, image).handle,
     }

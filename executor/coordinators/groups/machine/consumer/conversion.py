@@ -11,6 +11,7 @@ Records alone change what a group is: the tombstones of the one, then those of t
 Source: Kafka's ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup; KIP-848, upgrade.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
@@ -36,6 +37,8 @@ from sparklog.metadata.image import TopicsImage
 from sparklog.types import TimestampMs
 
 __all__ = ["downgrade_records", "may_downgrade", "may_downgrade_replacing", "upgrade_records"]
+
+logger = logging.getLogger(__name__)
 
 
 def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes) -> list[CoordinatorRecord]:
@@ -200,7 +203,6 @@ def _downgraded(member: ConsumerMember) -> ClassicMember:
 
 
 def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.group_id_not_found,
-        f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
-    )
+    message = f"Cannot upgrade classic group {group.group_id} to consumer group because {why}."
+    logger.info("%s", message)  # its members see an error that says less
+    return KafkaError(ErrorCode.group_id_not_found, message)

@@ -1,0 +1,52 @@
+"""ConsumerGroupDescribe, versions 0 and 1: groups of the consumer protocol, with their members and epochs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
+
+from executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
+from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for_each
+from executor.coordinators.groups.machine.consumer.description import undescribed_group
+from executor.coordinators.groups.machine.shard import GroupShard
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from sparklog.answers.authorized_operations import GROUP_OPERATIONS
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage
+from sparklog.wire.requests import Deferred, Request, Steps
+from sparklog.wire.throttling import unthrottled
+
+__all__ = ["ConsumerGroupDescribeHandler"]
+
+
+class ConsumerGroupDescribeHandler:
+    """Answers ConsumerGroupDescribe."""
+
+    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def handle(self, request: Request) -> Steps:
+        """Ask the coordinator of each group."""
+        body = request.body
+        serves = serves_consumer_groups(self._image())
+
+        def describe(group_id: str) -> Deferred:
+            def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
+                group = shard.consumer.describe(group_id)
+                if body.include_authorized_operations and group.error_code is ErrorCode.none:
+                    group = replace(group, authorized_operations=GROUP_OPERATIONS)
+                return Decision(replies=(Reply(token, group),))
+
+            def refuse(error_code: ErrorCode) -> object:
+                return undescribed_group(group_id, error_code)
+
+            if not serves or not group_id:
+                refused = Deferred()
+                code = ErrorCode.invalid_group_id if serves else ErrorCode.unsupported_version
+                refused.complete(refuse(code))
+                return refused
+            return self._coordinator.submit(group_id, decide, refuse)
+
+        groups = yield from wait_for_each(body.group_ids, describe)
+        return unthrottled(ConsumerGroupDescribeResponse, groups=tuple(groups))

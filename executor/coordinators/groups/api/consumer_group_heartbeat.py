@@ -1,0 +1,68 @@
+"""ConsumerGroupHeartbeat, versions 0 and 1: all that members of the consumer protocol do (KIP-848)."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.api.join_group import client_host
+from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat, heartbeat_error
+from sparklog.errors import ErrorCode
+from sparklog.metadata.features import GROUP_VERSION_FEATURE
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import unless_minus_one
+from sparklog.wire.requests import Deferred, Request, Response
+
+__all__ = ["ConsumerGroupHeartbeatHandler", "serves_consumer_groups"]
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def serves_consumer_groups(image: MetadataImage) -> bool:
+    """Whether the cluster's feature level has the consumer protocol."""
+    return image.features.get(GROUP_VERSION_FEATURE, 0) > 0
+
+
+class ConsumerGroupHeartbeatHandler:
+    """Answers ConsumerGroupHeartbeat."""
+
+    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def handle(self, request: Request) -> Deferred | Response:
+        """Have the group's coordinator decide what the member is told."""
+        if not serves_consumer_groups(self._image()):
+            return heartbeat_error(ErrorCode.unsupported_version)
+        body = request.body
+        names = body.subscribed_topic_names
+        heartbeat = ConsumerGroupHeartbeat(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            member_epoch=body.member_epoch,
+            client_id=request.client_id or "",
+            client_host=client_host(request),
+            api_version=request.api_version,
+            new_member_id=str(uuid4()),
+            instance_id=body.instance_id,
+            rack_id=body.rack_id,
+            rebalance_timeout_ms=unless_minus_one(body.rebalance_timeout // _MILLISECOND),
+            subscribed_topic_names=None if names is None else frozenset(names),
+            # Version 0 has no regular expressions.
+            subscribed_topic_regex=getattr(body, "subscribed_topic_regex", None),
+            server_assignor=body.server_assignor,
+            owned_partitions=None if body.topic_partitions is None else _by_topic(body.topic_partitions),
+        )
+        return self._coordinator.submit(
+            heartbeat.group_id,
+            lambda shard, token, now: shard.consumer.consumer_group_heartbeat(heartbeat, token, now),
+            heartbeat_error,
+        )
+
+
+def _by_topic(topic_partitions: Iterable[Any]) -> dict[UUID, set[int]]:
+    owned: dict[UUID, set[int]] = {}
+    for one in topic_partitions:
+        owned.setdefault(one.topic_id or UUID(int=0), set()).update(one.partitions)
+    return owned

@@ -1,0 +1,198 @@
+"""The handlers of the consumer protocol: both versions of each API are read and answered.
+
+The shard is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.consumer_group_heartbeat.v0 import request as heartbeat_v0
+from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_v1
+
+from executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
+from executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
+from sparklog.errors import ErrorCode
+from sparklog.metadata.features import GROUP_VERSION_FEATURE
+from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
+from sparklog.wire.encoder import encode_entity
+from sparklog.wire.requests import Deferred, Request
+from sparklog.wire.turns import in_one_go
+from sparklog.wire.versions import downgrade
+from tests.unit.executor.coordinators.groups.consumer_conversation import (
+    ConsumerConversation,
+    id_of,
+    partitions_of,
+)
+from tests.unit.executor.coordinators.groups.group_conversation import GROUP
+
+VERSIONS = (0, 1)
+
+
+class ConsumerGroupApis(ConsumerConversation):
+    """A coordinator of one partition, and the handlers before it."""
+
+    partitions = (0,)
+
+    def __init__(self, group_version: int = 1) -> None:
+        super().__init__()
+        self.image = replace(self.image, features={GROUP_VERSION_FEATURE: group_version})
+        self.error: ErrorCode | None = None
+        """What the runtime refuses everything with."""
+        self.handlers: dict[ApiKey, Any] = {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(self, lambda: self.image).handle,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(self, lambda: self.image).handle,
+        }
+
+    def submit(self, key: str, decide: Any, refuse: Any = None) -> Any:  # type: ignore[override]
+        if refuse is None:  # of a member that the conversation plays itself
+            return super().submit(key, decide)  # type: ignore[arg-type]
+        deferred = Deferred()
+        if self.error is not None:
+            deferred.complete(refuse(self.error))
+        else:
+            super().submit(decide, deferred)
+        return deferred
+
+    def submit_to(self, partition: int, decide: Any, refuse: Any) -> Deferred:
+        raise AssertionError("these APIs name a group")
+
+    def _answer(self, token: Any, response: Any) -> None:
+        if isinstance(token, Deferred):
+            token.complete(response)
+        else:
+            super()._answer(token, response)
+
+    def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
+        """Send a request of this version; return the answer as it is sent."""
+        request = Request(
+            api_key,
+            version,
+            0,
+            "client",
+            request_type(api_key, version)(**fields),
+            memoryview(b""),
+            SimpleNamespace(peer="127.0.0.1:5"),  # type: ignore[arg-type]
+            "CLIENT",
+        )
+        answer = self.handlers[api_key](request)
+        if not isinstance(answer, Deferred) and not hasattr(answer, "__version__"):
+            answer = in_one_go(answer)
+        if isinstance(answer, Deferred):
+            answers: list[Any] = []
+            answer.bind(answers.append)
+            (answer,) = answers
+        answer = downgrade(answer, version)
+        encode_entity(answer)
+        return answer
+
+    def heartbeat_request(self, version: int = 1, **fields: Any) -> Any:
+        fields = {"group_id": GROUP, "member_id": "a", "member_epoch": 0, "topic_partitions": (), **fields}
+        return self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, **fields)
+
+    def describe(self, version: int, *group_ids: str, operations: bool = False) -> Any:
+        return self.ask(
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            version,
+            group_ids=group_ids,
+            include_authorized_operations=operations,
+        ).groups
+
+
+def test_versions_are_kafkas() -> None:
+    for api_key in (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE):
+        assert tuple(CLIENT_VERSIONS[api_key]) == (VERSIONS[0], VERSIONS[-1])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_heartbeat_each_version_joins_reports_and_leaves(version: int) -> None:
+    talk = ConsumerGroupApis()
+    entities = (heartbeat_v0, heartbeat_v1)[version]
+
+    joined = talk.heartbeat_request(
+        version, subscribed_topic_names=("t",), rebalance_timeout=timedelta(seconds=60), rack_id="r"
+    )
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.none, 2)
+    assert partitions_of(joined.assignment) == {"t": {0, 1, 2, 3}}
+    owned = (entities.TopicPartitions(topic_id=id_of("t"), partitions=(0, 1, 2, 3)),)
+    stays = talk.heartbeat_request(version, member_epoch=2, topic_partitions=owned)
+    assert (stays.error_code, stays.assignment, stays.heartbeat_interval) == (
+        ErrorCode.none,
+        None,
+        timedelta(seconds=5),
+    )
+    assert talk.group.members["a"].client_host == "/127.0.0.1"
+    left = talk.heartbeat_request(version, member_epoch=-1, topic_partitions=None)
+    assert (left.error_code, left.member_epoch) == (ErrorCode.none, -1)
+
+
+def test_heartbeat_version_0_makes_a_member_id_for_who_has_none() -> None:
+    talk = ConsumerGroupApis()
+
+    ids = {
+        talk.heartbeat_request(
+            0, member_id="", subscribed_topic_names=("t",), rebalance_timeout=timedelta(seconds=1)
+        ).member_id
+        for _ in range(2)
+    }
+
+    assert len(ids) == 2
+    assert ids == set(talk.group.members)
+
+
+def test_heartbeat_version_1_subscribes_by_a_regular_expression() -> None:
+    talk = ConsumerGroupApis()
+
+    talk.heartbeat_request(subscribed_topic_regex="t+", rebalance_timeout=timedelta(seconds=1))
+
+    assert set(talk.group.resolved) == {"t+"}
+
+
+def test_heartbeat_is_refused_with_what_the_runtime_says() -> None:
+    """A coordinator that moved or loads: the client asks for another, or again."""
+    talk = ConsumerGroupApis()
+    talk.error = ErrorCode.coordinator_load_in_progress
+
+    assert talk.heartbeat_request(member_epoch=1).error_code is ErrorCode.coordinator_load_in_progress
+
+
+def test_cluster_without_the_feature_refuses_both() -> None:
+    """As a broker of Kafka does before group.version is 1."""
+    talk = ConsumerGroupApis(group_version=0)
+
+    assert talk.heartbeat_request(member_epoch=1).error_code is ErrorCode.unsupported_version
+    assert [group.error_code for group in talk.describe(1, "a", "b")] == [ErrorCode.unsupported_version] * 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_describe_each_version_tells_of_groups_and_of_why_not(version: int) -> None:
+    talk = ConsumerGroupApis()
+    talk.enter("a")
+
+    described, missing, nameless = talk.describe(version, GROUP, "missing", "", operations=True)
+
+    assert (described.error_code, described.group_state, described.group_epoch) == (
+        ErrorCode.none,
+        "Stable",
+        2,
+    )
+    assert [member.member_id for member in described.members] == ["a"]
+    assert described.authorized_operations == GROUP_OPERATIONS
+    assert (missing.error_code, missing.error_message) == (
+        ErrorCode.group_id_not_found,
+        "Group missing not found.",
+    )
+    assert nameless.error_code is ErrorCode.invalid_group_id
+    assert talk.describe(version, GROUP)[0].authorized_operations == OPERATIONS_OMITTED
+
+
+def test_describe_is_refused_with_what_the_runtime_says() -> None:
+    talk = ConsumerGroupApis()
+    talk.error = ErrorCode.not_coordinator
+
+    (group,) = talk.describe(1, GROUP)
+
+    assert (group.group_id, group.error_code) == (GROUP, ErrorCode.not_coordinator)
