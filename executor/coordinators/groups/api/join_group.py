@@ -1,7 +1,8 @@
 """JoinGroup, versions 0 to 9."""
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
@@ -22,6 +23,14 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def client_host(request: Request) -> str:
     """Return whence a client speaks, as Java shows an address without a name."""
     return "/" + request.connection.peer.rpartition(":")[0]
+
+
+def _without_repetitions(protocols: Iterable[Any]) -> tuple[tuple[str, bytes], ...]:
+    """Return the protocols; of those named twice the first counts, as in Kafka."""
+    by_name: dict[str, bytes] = {}
+    for protocol in protocols:
+        by_name.setdefault(protocol.name, protocol.metadata)
+    return tuple(by_name.items())
 
 
 class JoinGroupHandler:
@@ -46,7 +55,7 @@ class JoinGroupHandler:
             client_id=client_id,
             client_host=client_host(request),
             protocol_type=body.protocol_type,
-            protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+            protocols=_without_repetitions(body.protocols),
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=(
                 body.rebalance_timeout // _MILLISECOND

@@ -235,13 +235,13 @@ class GroupShard:
         return self._expire_step(steps, now)
 
     def _expire_step(self, steps: Iterator[list[CoordinatorRecord]], now: Now) -> Decision | None:
-        records = next(steps, None)
-        if records is None:
-            self._expire_later(now)
-            return None
+        # Before the step: whatever comes of it, it is looked for what has expired again.
         self.timers.schedule(
             "expire", now.monotonic_ms + _PAUSE_MS, lambda later: self._expire_step(steps, later)
         )
+        records = next(steps, None)
+        if records is None:
+            self._expire_later(now)
         return Decision(records) if records else None
 
     # ---- which membership ------------------------------------------------------------------------------

@@ -196,6 +196,29 @@ def test_member_of_any_version_joins_syncs_beats_and_leaves(version: int) -> Non
     assert groups.shard.groups[GROUP].is_empty
 
 
+def test_join_that_names_a_protocol_twice_counts_it_once() -> None:
+    """Else it would have more votes than members, and a group without a protocol in common."""
+    groups = Groups()
+    for token in ("first", "second"):
+        assert (
+            groups.ask(
+                ApiKey.JOIN_GROUP,
+                3,
+                group_id=GROUP,
+                session_timeout=timedelta(seconds=10),
+                rebalance_timeout=timedelta(seconds=60),
+                member_id="",
+                protocol_type="consumer",
+                protocols=[{"name": "range", "metadata": token.encode()}, {"name": "range", "metadata": b""}],
+            )
+            is None
+        )
+    groups.pass_time(6_000)
+    group = groups.shard.groups[GROUP]
+    assert group.state_name == "CompletingRebalance"
+    assert {member.metadata("range") for member in group.members.values()} == {b"first", b"second"}  # type: ignore[attr-defined]
+
+
 def test_sync_that_says_no_protocol_is_refused_from_the_version_on_that_has_them() -> None:
     """KIP-559: the member might otherwise take an assignment of another protocol for its own."""
     groups = Groups()
