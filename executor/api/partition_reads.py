@@ -63,9 +63,12 @@ def read_partition(
     broker_id = params.broker_id
     limit: Offset
     if broker_id is not None:
-        if progress.first_at_ms is not None:
-            known = leader.followers.get(broker_id)
+        known = leader.followers.get(broker_id)
+        if progress.first_at_ms is None:
+            fetched.is_unheard = known is not None and known.log_end_offset != offset
+        else:
             moved = known is not None and known.log_start_offset != asked.log_start_offset
+            fell_back = known is not None and offset < (known.log_end_offset or 0)
             replica.handle(
                 FollowerFetched(
                     broker_id, params.broker_epoch, offset, asked.log_start_offset, progress.first_at_ms
@@ -73,6 +76,8 @@ def read_partition(
             )
             if moved:
                 replica.low_watermark_moved()
+            if fell_back:
+                replica.progress.follower_fell_back()
             fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
         limit = end
     elif params.read_committed:

@@ -91,6 +91,15 @@ class PartitionProgress:
         for reader in self.follower_readers:
             reader.touch()
 
+    def follower_fell_back(self) -> None:
+        """A follower has asked for less than it had: it has cut its log, or the request is an old one.
+
+        Who goes on in a session says again what it has. An idle partition is not asked for otherwise, and the
+        follower would be taken to lag for as long as nobody appends.
+        """
+        for reader in self.follower_readers:
+            reader.touch()
+
     def log_start_offset_moved(self) -> None:
         """The log start offset is another one than before (retention may have moved it)."""
         for reader in (*self.follower_readers, *self.consumer_readers):

@@ -78,6 +78,7 @@ class FetchedPartition:
         "error_code",
         "high_watermark",
         "is_behind",
+        "is_unheard",
         "last_stable_offset",
         "log_start_offset",
         "out_of_bytes",
@@ -95,6 +96,8 @@ class FetchedPartition:
         self.size_bytes = 0
         self.is_behind = False
         """The region ends before the log does, so it may be old and no longer in memory."""
+        self.is_unheard = False
+        """The leader takes the follower to be elsewhere: its next request is to say again where it is."""
         self.high_watermark: Offset = _UNKNOWN
         self.last_stable_offset: Offset = _UNKNOWN
         self.log_start_offset: Offset = _UNKNOWN
@@ -153,7 +156,7 @@ class FetchProgress:
             asked.told_high_watermark == fetched.high_watermark
             and asked.told_log_start_offset == fetched.log_start_offset
         ):
-            if not fetched.out_of_bytes:
+            if not (fetched.out_of_bytes or fetched.is_unheard):
                 asked.context.changed.pop(asked.key, None)
             return
         self.found.append(fetched)
