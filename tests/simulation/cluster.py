@@ -30,6 +30,7 @@ from tests.simulation.topics import (
     TopicPlan,
     configuration,
     deletion,
+    growth,
     unclean_election,
 )
 
@@ -290,11 +291,21 @@ class World(Observer):
     # --- administration -------------------------------------------------------------------------
 
     def create_topic(self, name: str) -> None:
-        """Create a topic whenever it is not there."""
+        """Create a topic whenever it is not there, and have it grow while it has too few partitions."""
         self.scheduler.after(300 + self.scheduler.random.randrange(1_000), self.create_topic, name)
-        if name in self.metadata.image.topics.by_name:
-            return
-        self.ask_controller(self.topics[name].creation())
+        plan, topic = self.topics[name], self.metadata.image.topics.by_name.get(name)
+        if topic is None:
+            self.ask_controller(plan.creation())
+        elif len(topic.partitions) < plan.partitions:
+            self.ask_controller(growth(name, plan.partitions))
+
+    def grow_topic(self, name: str) -> None:
+        """Have a topic get one partition more, with clients of its own."""
+        plan = self.topics[name]
+        self.topics[name] = plan._replace(partitions=plan.partitions + 1)
+        self.producers.append(Producer(self.client, name, plan.partitions, all_acks=True))
+        self.consumers.append(Consumer(self.client, name, plan.partitions))
+        self.ask_controller(growth(name, plan.partitions + 1))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; it is made again, under the same name."""

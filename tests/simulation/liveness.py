@@ -26,6 +26,8 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         topic = image.topics.by_name.get(name)
         if topic is None:
             return f"there is no {name}", None
+        if len(topic.partitions) < world.topics[name].partitions:
+            return f"{name} has {len(topic.partitions)} partitions", None
         for number, partition in topic.partitions.items():
             key = TopicIdPartition(topic.topic_id, number)
             if _is_gone(world, partition):

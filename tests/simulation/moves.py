@@ -1,5 +1,7 @@
 """An administrator who moves partitions from broker to broker while all else goes wrong, in some seeds.
 
+In some of these topics grow meanwhile.
+
 Not one of the faults: a cluster that is asked to move its partitions is well, and must get them there.
 """
 
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import World
 
 _IN_ONE_SEED_OF: Final = 4
+_GROWING_IN_ONE_SEED_OF: Final = 20
+"""In which of them topics get more partitions, too, while what they have is moved."""
+_GROWN: Final = 0.2
+_MOST_PARTITIONS: Final = 5
 _PAUSES_MS: Final = (100, 400, 1_500)
 _CANCELLED: Final = 0.25
 """How many requests call off what another one began."""
@@ -23,6 +29,7 @@ class Moves:
     def __init__(self, world: "World", seed: int) -> None:
         self._world = world
         self._is_over = seed % _IN_ONE_SEED_OF != _IN_ONE_SEED_OF - 1
+        self._grows = seed % _GROWING_IN_ONE_SEED_OF == 2 * _IN_ONE_SEED_OF - 1
 
     def begin(self) -> None:
         """Begin to ask, if this is such a seed."""
@@ -39,6 +46,9 @@ class Moves:
             return
         world, random = self._world, self._world.scheduler.random
         topic = random.choice(list(world.topics.values()))
+        if self._grows and random.random() < _GROWN and topic.partitions < _MOST_PARTITIONS:
+            world.tell(None, f"{topic.name} is to get a partition more")
+            world.grow_topic(topic.name)
         number = random.randrange(topic.partitions)
         target: tuple[BrokerId, ...] | None = None
         if random.random() >= _CANCELLED:

@@ -8,6 +8,7 @@ from kio.schema.alter_partition_reassignments.v1.request import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
@@ -54,6 +55,12 @@ def deletion(name: str) -> Any:
     return DeleteTopicsRequest(
         topics=(DeleteTopicState(name=name, topic_id=None),), timeout=timedelta(seconds=1)
     )
+
+
+def growth(name: str, partitions: int) -> Any:
+    """Return the request that gives a topic as many partitions."""
+    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+    return CreatePartitionsRequest(topics=(topic,), timeout=timedelta(seconds=1), validate_only=False)
 
 
 def configuration(name: str, key: str, value: str) -> Any:
