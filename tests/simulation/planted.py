@@ -154,7 +154,9 @@ def _high_watermark_at_log_end() -> Sequence[Replacement]:
 
 
 def _sequence_unchecked() -> Sequence[Replacement]:
-    return [Replacement(ProducerStates, "check", lambda self, header: FRESH)]
+    return [
+        Replacement(ProducerStates, "check", lambda self, header, verification=None, *, verifies=False: FRESH)
+    ]
 
 
 def _two_incarnations() -> Sequence[Replacement]:
