@@ -12,6 +12,7 @@ from executor.api.describe import DescribeHandlers
 from executor.api.describe_log_dirs import describe_log_dirs
 from executor.api.describe_producers import DescribeProducersHandler
 from executor.api.fetch import FetchHandler
+from executor.api.find_coordinator import FindCoordinatorHandler
 from executor.api.list_offsets import ListOffsetsHandler
 from executor.api.machine.fetch_sessions import FetchSessions
 from executor.api.metadata import MetadataHandler
@@ -24,7 +25,6 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
-from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
@@ -77,9 +77,12 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.LIST_CONFIG_RESOURCES: describe.config_resources,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
-        ApiKey.FIND_COORDINATOR: lambda request: find_coordinator(
-            request, services.image(), request.listener_name, services.senders.topic_creation.create
-        ),
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(
+            services.image,
+            node_id=services.node_id,
+            suspicions=services.suspicions,
+            create_topics=services.senders.topic_creation.create,
+        ).handle,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: services.monitoring.telemetry.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
         **dict.fromkeys(FORWARDED_APIS, admin.handle),

@@ -28,6 +28,14 @@ SETTLE_MS: Final = 10
 NEW_CONNECTION_MS: Final = 100
 
 
+def settle_ms(
+    suspicions: BrokerSuspicions, request: Request, leaders: Set[BrokerId], node_id: BrokerId
+) -> int:
+    """Return how long to wait for this broker's connections to tell that one of the leaders is lost."""
+    is_new = suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
+    return 0 if is_new or leaders <= {node_id} else SETTLE_MS
+
+
 class MetadataHandler:
     """Answers Metadata, with the addresses of the listener that is asked."""
 
@@ -55,16 +63,15 @@ class MetadataHandler:
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)))
         leaders = yield from self._leaders_told(request, body)
-        is_new = self._suspicions.now_ms() - request.connection.accepted_ms < NEW_CONNECTION_MS
-        settle_ms = 0 if is_new or leaders <= {self._node_id} else SETTLE_MS
+        wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if not is_any_live(self._image()):
             return self._answer_when_any_is_live(request, body)
-        if settle_ms or self._suspicions.is_any_suspected(leaders):
-            return self._answer_when_sure(request, body, settle_ms)
+        if wait_ms or self._suspicions.is_any_suspected(leaders):
+            return self._answer_when_sure(request, body, wait_ms)
         return (yield from self._answer(request, body))
 
-    async def _answer_when_sure(self, request: Request, body: Any, settle_ms: int) -> Response:
-        await asyncio.sleep(settle_ms / 1000)
+    async def _answer_when_sure(self, request: Request, body: Any, wait_ms: int) -> Response:
+        await asyncio.sleep(wait_ms / 1000)
         await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(request, body)))
         return self._answer(request, body)
 

@@ -6,7 +6,7 @@ coordinator of share groups, and that is said as a broker without them says it.
 Source: Kafka's KafkaApis.getCoordinator.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Set
 from enum import IntEnum
 from typing import Any, Final
 
@@ -18,10 +18,11 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Steps
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["find_coordinator"]
+__all__ = ["coordinators_told", "find_coordinator"]
 
 FIRST_BATCHED_VERSION: Final = 4
 NO_BROKER: Final = -1
@@ -78,6 +79,22 @@ def find_coordinator(
         yield
         coordinators.append(_coordinator(key, topic, image, listener_name))
     return unthrottled(FindCoordinatorResponse, coordinators=tuple(coordinators))
+
+
+def coordinators_told(request: Request, image: MetadataImage) -> Generator[None, None, Set[BrokerId]]:
+    """Return which brokers the answer names; a step a key."""
+    body: Any = request.body
+    topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
+    known = None if topic is None else image.topics.by_name.get(topic)
+    leaders: set[BrokerId] = set()
+    if known is not None:
+        keys = (body.key,) if request.api_version < FIRST_BATCHED_VERSION else body.coordinator_keys
+        for key in keys:
+            yield
+            if len(key) <= MAX_ID_LENGTH:
+                leader = known.partitions[partition_for(key, len(known.partitions))].leader
+                leaders |= set() if leader is None else {leader}
+    return leaders
 
 
 def _coordinator(key: str, topic: str | None, image: MetadataImage, listener_name: str) -> Coordinator:

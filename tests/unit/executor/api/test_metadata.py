@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any, Final, Self
 from uuid import UUID
 
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
+from executor.api.find_coordinator import FindCoordinatorHandler
 from executor.api.metadata import MetadataHandler
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.metadata.machine.snapshot_delta import difference
@@ -42,6 +44,7 @@ def image_led_by(leader: BrokerId, *, fenced: tuple[BrokerId, ...] = ()) -> Meta
         partition_epoch=7,
     )
     topic = TopicImage("t", UUID(int=100), {0: partition})
+    offsets = TopicImage("__consumer_offsets", UUID(int=101), {0: partition})
     return MetadataImage(
         offset=10,
         brokers={
@@ -54,7 +57,9 @@ def image_led_by(leader: BrokerId, *, fenced: tuple[BrokerId, ...] = ()) -> Meta
             )
             for broker_id in (NODE, LEADER, SUCCESSOR)
         },
-        topics=TopicsImage({"t": topic}, {topic.topic_id: topic}),
+        topics=TopicsImage(
+            {each.name: each for each in (topic, offsets)}, {each.topic_id: each for each in (topic, offsets)}
+        ),
     )
 
 
@@ -100,6 +105,16 @@ class Node:
         """Have it know another image."""
         delta, self.image = difference(self.image, image), image
         await self.suspicions.apply(image, delta)
+
+    def ask_for_coordinator(self, client: Client) -> Any:
+        """Return the answer to FindCoordinator for a group, or what becomes the answer."""
+        handler = FindCoordinatorHandler(
+            lambda: self.image, node_id=NODE, suspicions=self.suspicions, create_topics=lambda topics: None
+        )
+        body = FindCoordinatorRequest(key_type=0, coordinator_keys=("group",))
+        request = Request(ApiKey.FIND_COORDINATOR, 6, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
+        answer = in_one_go(handler.handle(request))
+        return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
 
     def ask(self, client: Client, *topics: str) -> Any:
         """Return the answer, or what becomes the answer."""
@@ -232,5 +247,33 @@ def test_metadata_while_nobody_is_live_waits_for_somebody_who_can_be_the_control
         assert (await answer).controller_id == SUCCESSOR
         await node.publish(BEFORE)
         assert node.ask(Client(node.suspicions.now_ms()), "t").controller_id == NODE
+
+    run(scenario())
+
+
+def test_coordinator_that_is_lost_is_not_named_again_before_the_image_names_another() -> None:
+    """A client that is told the dead one once more asks again after a second."""
+
+    async def scenario() -> None:
+        node = await Node.started()
+        answers = [node.ask_for_coordinator(Client(LONG_AGO_MS))]
+        node.suspicions.connection_lost(LEADER)
+        answers.append(node.ask_for_coordinator(Client(NEVER_MS)))
+        done, _ = await asyncio.wait(answers, timeout=0.05)
+        assert not done
+        await node.publish(AFTER)
+        for answer in answers:
+            assert (await answer).coordinators[0].node_id == SUCCESSOR
+
+    run(scenario())
+
+
+def test_coordinator_without_doubt_is_named_at_once() -> None:
+    """Who has just connected waits for nothing."""
+
+    async def scenario() -> None:
+        node = await Node.started()
+        just_now = Client(node.suspicions.now_ms())
+        assert node.ask_for_coordinator(just_now).coordinators[0].node_id == LEADER
 
     run(scenario())

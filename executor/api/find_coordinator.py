@@ -1,0 +1,54 @@
+"""FindCoordinator, versions 0 to 6: who leads the partition that a group or a transactional id belongs to.
+
+Who asks again because his coordinator is gone may be the first to notice that. As with Metadata the answer
+waits then until this broker knows who leads now (`metadata`): a client that is told the dead one once more
+asks again after a second.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from executor.api.metadata import settle_ms
+from executor.fetching.suspected_brokers import BrokerSuspicions
+from sparklog.answers.find_coordinator import coordinators_told, find_coordinator
+from sparklog.metadata.image import MetadataImage
+from sparklog.types import BrokerId
+from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.turns import in_one_go
+
+__all__ = ["FindCoordinatorHandler"]
+
+
+class FindCoordinatorHandler:
+    """Answers FindCoordinator, with the addresses of the listener that is asked."""
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        *,
+        node_id: BrokerId,
+        suspicions: BrokerSuspicions,
+        create_topics: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._image = image
+        self._node_id = node_id
+        self._suspicions = suspicions
+        self._create_topics = create_topics
+
+    def handle(self, request: Request) -> Steps:
+        """Answer from the image, when nobody whom it names is suspected of being lost."""
+        leaders = yield from coordinators_told(request, self._image())
+        wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
+        if wait_ms or self._suspicions.is_any_suspected(leaders):
+            return self._answer_when_sure(request, wait_ms)
+        return (yield from self._answer(request))
+
+    async def _answer_when_sure(self, request: Request, wait_ms: int) -> Response:
+        await asyncio.sleep(wait_ms / 1000)
+        await self._suspicions.until_none_is_suspected(
+            lambda: in_one_go(coordinators_told(request, self._image()))
+        )
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Steps:
+        return find_coordinator(request, self._image(), request.listener_name, self._create_topics)
