@@ -16,7 +16,7 @@ from pyspark import InheritableThread, SparkContext
 from driver.monitoring import java
 from driver.monitoring.broker_metrics import BrokerMetrics, ReceivedMetrics
 from driver.monitoring.exposition import CONTROLLER, Rates, for_prometheus, for_sinks
-from driver.spark.calls import JVM_GONE, answered, is_stopped
+from driver.spark.calls import JVM_GONE, answered, is_end_of
 from driver.spark.janino import CompilationError, NoPlaceError, compiled, instance_of
 from sparklog.clocks import wall_clock_ms
 from sparklog.metrics import process
@@ -89,7 +89,7 @@ class SparkMetrics:
             try:
                 answered(lambda: self._put(figures))
             except Exception as error:
-                if self._stopping.is_set() or (isinstance(error, JVM_GONE) and is_stopped(self._context)):
+                if self._stopping.is_set() or is_end_of(self._context, error):
                     raise
                 level = logging.DEBUG if failed else logging.WARNING
                 failed = True

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
-__all__ = ["JVM_GONE", "answered", "is_connection_lost", "is_stopped"]
+__all__ = ["JVM_GONE", "answered", "is_connection_lost", "is_end_of", "is_stopped"]
 
 Result = TypeVar("Result")
 
@@ -52,3 +52,8 @@ def is_stopped(spark_context: SparkContext) -> bool:
         return java_context is None or answered(lambda: bool(java_context.sc().isStopped()))
     except (Py4JNetworkError, OSError):  # there is no JVM any more
         return True
+
+
+def is_end_of(spark_context: SparkContext, error: Exception) -> bool:
+    """Return whether a call failed because the application has ended; otherwise another one may do better."""
+    return isinstance(error, JVM_GONE) and is_stopped(spark_context)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import InheritableThread, SparkContext
 
 from driver.controller.server import ControllerServer
-from driver.spark.calls import JVM_GONE, answered, is_stopped
+from driver.spark.calls import JVM_GONE, answered, is_end_of
 from driver.spark.rack import Rack
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -101,7 +101,7 @@ class TabThread:
             try:
                 answered(lambda: tab.serve(self._stopping))
             except Exception as error:
-                if self._stopping.is_set() or (isinstance(error, JVM_GONE) and is_stopped(self._context)):
+                if self._stopping.is_set() or is_end_of(self._context, error):
                     raise
                 logger.warning("The Log tab is not refreshed for %.0f s", RETRY_S, exc_info=error)
                 self._stopping.wait(RETRY_S)
