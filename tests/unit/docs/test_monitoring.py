@@ -33,6 +33,15 @@ def expressions(value: Any) -> Iterator[str]:
             yield from expressions(each)
 
 
+def test_alarms_tell_clusters_apart() -> None:
+    """One Prometheus may watch several: each is to have its own controller, and its name in what is told."""
+    rules = re.findall(r"expr: (.*)", ALERTS.read_text())
+    assert rules
+    for rule in rules:
+        (aggregation,) = re.findall(r"\b(?:sum|min|max|avg)\b(.{14})", rule)
+        assert re.match(r" by \(instance[,)]", aggregation), rule
+
+
 def test_page_and_registry_name_the_same_metrics() -> None:
     """Who is woken by a metric must find what it means and what to do."""
     rows = Counter(name for name, _ in ROW.findall(PAGE.read_text()))
