@@ -1,6 +1,7 @@
 """Turn a Spark application into a cluster: gather its configuration, check it, start it."""
 
 import base64
+import contextlib
 import logging
 import shutil
 import tempfile
@@ -57,14 +58,15 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
     address = broker_config.controller_quorum_bootstrap_servers[0]
-    # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
-    controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
     brokers = [
         ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
         for rack in range(shape.racks)
         for number in range(brokers_per_rack)
     ]
-    try:
+    with contextlib.ExitStack() as broken_off:
+        # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
+        controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
+        broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)
         controller = ControllerServer(
             broker_config,
             controller_directory,
@@ -73,35 +75,39 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
             expected_brokers=brokers,
             new_cluster_id=new_cluster_id,
         )
-        controller.start()
-    except BaseException as error:
-        shutil.rmtree(controller_directory, ignore_errors=True)
-        if isinstance(error, KafkaError | OSError):
+        broken_off.callback(controller.stop)
+        try:
+            controller.start()
+        except (KafkaError, OSError) as error:
             raise StartError(_why_not(error, address)) from error
-        raise
-    controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
-    log_level = _broker_log_level(context)
-    assignments = [
-        BrokerAssignment(
-            node_id=broker.node_id,
-            rack=broker.rack,
-            controller_host=controller_host,
-            controller_port=int(controller_port),
-            configuration=broker_config.raw,
-            directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),
-            temporary=temporary_directory is not None,
-            log_level=log_level,
+        controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
+        log_level = _broker_log_level(context)
+        assignments = [
+            BrokerAssignment(
+                node_id=broker.node_id,
+                rack=broker.rack,
+                controller_host=controller_host,
+                controller_port=int(controller_port),
+                configuration=broker_config.raw,
+                directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),
+                temporary=temporary_directory is not None,
+                log_level=log_level,
+            )
+            for broker in brokers
+        ]
+        cluster = SparkCluster(
+            new_cluster_id,
+            controller,
+            slots,
+            [
+                assignments[first : first + brokers_per_rack]
+                for first in range(0, len(brokers), brokers_per_rack)
+            ],
+            [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
+            broker_config,
         )
-        for broker in brokers
-    ]
-    return SparkCluster(
-        new_cluster_id,
-        controller,
-        slots,
-        [assignments[first : first + brokers_per_rack] for first in range(0, len(brokers), brokers_per_rack)],
-        [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
-        broker_config,
-    )
+        broken_off.pop_all()
+    return cluster
 
 
 def _configuration(

@@ -226,7 +226,9 @@ class ControllerServer:
             return None
 
     def stop(self) -> None:
-        """Close listener and log, end the thread. Safe to call twice, and before `start`."""
+        """Close listener and log, end the thread. Safe to call twice, and before `start` or amid it."""
+        if self._thread.is_alive():
+            self._started.wait()
         running = self._running
         if running is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
