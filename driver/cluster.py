@@ -68,6 +68,8 @@ class SparkCluster:
         self._stopped = False
         """Whether to stop; of what `stop` does nothing may be done yet."""
         self._ended = False
+        self._starts = 1
+        """How many have been given it by `sparklog.start`, and have not left their `with` block."""
         self._announcement = contextlib.ExitStack()
         """Tells sessions where the cluster is, and, when it begins to stop, that it was."""
         self._failures: list[str] = []
@@ -117,6 +119,11 @@ class SparkCluster:
     def is_stopped(self) -> bool:
         """Whether somebody has begun to stop it."""
         return self._stopped
+
+    def share(self) -> None:
+        """Another `sparklog.start` returns this cluster: the first `with` block to end does not stop it."""
+        with self._lock:
+            self._starts += 1
 
     def start(self) -> None:
         """Submit the racks' jobs and return when every broker is unfenced.
@@ -198,7 +205,11 @@ class SparkCluster:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.stop()
+        with self._lock:
+            self._starts -= 1
+            is_last = self._starts <= 0
+        if is_last:
+            self.stop()
 
     def _wait_until_unfenced(self) -> None:
         deadline_s = time.monotonic() + START_TIMEOUT_S

@@ -81,6 +81,7 @@ class RunningCluster:
                 running, usable = self._shape, not cluster.is_stopped and cluster.failure is None
                 if running is not None and self._context is context and usable:
                     _check(cluster, running, shape)
+                    cluster.share()
                     return cluster
                 if cluster.failure is not None:
                     logger.warning("The cluster that ran here has failed: %s", cluster.failure)

@@ -114,7 +114,8 @@ def start(
     """Turn the application of `spark` into a Kafka cluster; return when every broker is unfenced.
 
     An application has one: called again with the same arguments, whatever session or thread it is from, it
-    returns that one.
+    returns that one. Every start has an end: the `with` block of one that found the cluster running leaves it
+    running, and `Cluster.stop` stops it for all.
 
     Args:
         spark: The session; its own tasks keep slots beside the brokers'. Or the context of an application

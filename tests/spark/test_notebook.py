@@ -72,6 +72,16 @@ def test_second_start_gets_the_running_cluster(spark: SparkSession, cluster: spa
     assert spark.range(10).count() == 10
 
 
+def test_with_block_of_a_start_that_found_the_cluster_running_leaves_it_running(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """A library's block in the middle of a notebook took the notebook's cluster away."""
+    before = brokers(cluster)
+    with sparklog.start(spark) as found:
+        assert found is cluster
+    assert brokers(cluster) == before
+
+
 def test_second_start_of_something_else_is_refused_with_what_differs(
     spark: SparkSession, cluster: sparklog.Cluster, tmp_path: Path
 ) -> None:
@@ -187,6 +197,21 @@ def test_start_after_one_that_was_broken_off_twice_has_its_slots(
             sparklog.start(spark, racks=1)
     with sparklog.start(spark, racks=1):
         wait_for(lambda: slots.free_for_brokers() == SLOTS - 1, "only this one's broker runs")
+
+
+def test_start_that_is_broken_off_between_controller_and_cluster_leaves_no_thread(
+    spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could have stopped that controller: it belonged to no cluster yet."""
+    cluster.stop()  # by a test before this one
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("driver.application.SparkCluster", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sparklog.start(spark, racks=1)
+    assert "sparklog controller" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_start_that_is_broken_off_before_its_jobs_are_submitted_ends_at_once(
