@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,9 @@ START_MS: Final = 1_357_016_400_000
 TOPIC: Final = {SPARKLOG: "of-sparklog", CONNECTOR: "of-connector"}
 """Which topic each format writes."""
 STREAMED: Final = "streamed"
+MOVED: Final = {SPARKLOG: "began-with-sparklog", CONNECTOR: "began-with-connector"}
+"""Which topic a stream reads that a format has begun, and the other one, and then the first, go on with."""
+MOVED_RECORDS_A_BATCH: Final = 6
 
 READER: Final = {
     "includeHeaders": "true",
@@ -93,6 +97,8 @@ class Exchange:
     """What a format (second) said to what is in `REFUSED` (first); None if it read on."""
     streamed: list[Record] = field(default_factory=list)
     """What the connector streamed from our topic to another, read by us."""
+    moved: dict[str, list[list[int]]] = field(default_factory=dict)
+    """The batches of each stream of `MOVED`, by its first format."""
 
 
 def source_rows(spark: SparkSession, codec: str) -> DataFrame:
@@ -121,6 +127,27 @@ def records(rows: DataFrame) -> list[Record]:
         )
         for row in rows.select(*columns, unix_millis("timestamp"), "timestampType").collect()
     )
+
+
+def moved(spark: SparkSession, bootstrap_servers: str, first: str, checkpoint: str) -> list[list[int]]:
+    """Return the batches of a stream over one checkpoint, in which the formats take turns."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    batches: dict[int, list[int]] = {}
+
+    def take(batch: DataFrame, batch_id: int) -> None:
+        batches[batch_id] = sorted(int(row.value) for row in batch.collect())
+
+    (second,) = set(FORMATS) - {first}
+    # Twice the first: the end of the very first batch is not for the other format (docs/streaming.md).
+    for turn, name in enumerate((first, first, second, first)):
+        for number in range(turn * MOVED_RECORDS_A_BATCH, (turn + 1) * MOVED_RECORDS_A_BATCH):
+            producer.produce(MOVED[first], str(number).encode(), partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+        source = spark.readStream.format(name).option("kafka.bootstrap.servers", bootstrap_servers)
+        rows = source.options(**READER).options(subscribe=MOVED[first], startingOffsets="earliest").load()
+        writer = rows.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    return [batches[batch_id] for batch_id in sorted(batches)]
 
 
 def main(bootstrap_servers: str, jars: str, results: str) -> None:
@@ -165,6 +192,9 @@ def main(bootstrap_servers: str, jars: str, results: str) -> None:
             )
             stream.trigger(availableNow=True).start().awaitTermination()
             seen.streamed = records(read(SPARKLOG, {"subscribe": STREAMED}))
+        for first in FORMATS:
+            with tempfile.TemporaryDirectory() as checkpoint:
+                seen.moved[first] = moved(spark, bootstrap_servers, first, checkpoint)
     Path(results).write_bytes(pickle.dumps(vars(seen)))
 
 

@@ -19,6 +19,8 @@ from tests.compat.spark_connector_session import (
     CODECS,
     CONNECTOR,
     FORMATS,
+    MOVED,
+    MOVED_RECORDS_A_BATCH,
     PARTITIONS,
     READS,
     RECORDS_A_CODEC,
@@ -39,7 +41,7 @@ def exchange(
     cluster: LocalCluster, connector_jars: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Exchange:
     """What one session with both formats saw."""
-    for topic in (*TOPIC.values(), STREAMED):
+    for topic in (*TOPIC.values(), STREAMED, *MOVED.values()):
         # The records' times are those of another year: retention would be right to let them go.
         create_topic(cluster.bootstrap_servers, topic, PARTITIONS, config={"retention.ms": "-1"})
     results = tmp_path_factory.mktemp("session") / "exchange"
@@ -129,3 +131,11 @@ def test_connector_streams_from_one_topic_to_another(exchange: Exchange) -> None
     """Until we stream ourselves, a structured stream on our cluster is the connector's."""
     source = exchange.rows[SPARKLOG, SPARKLOG]
     assert [record[1:6] for record in exchange.streamed] == [record[1:6] for record in source]
+
+
+@pytest.mark.parametrize("first", FORMATS)
+def test_stream_goes_on_where_the_other_format_stopped(exchange: Exchange, first: str) -> None:
+    """A checkpoint is good for both: users move over, and back, and have every record once."""
+    numbers = range(4 * MOVED_RECORDS_A_BATCH)
+    batches = [numbers[start : start + MOVED_RECORDS_A_BATCH] for start in numbers[::MOVED_RECORDS_A_BATCH]]
+    assert exchange.moved[first] == [list(batch) for batch in batches]
