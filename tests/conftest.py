@@ -18,6 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 TESTS: Final = Path(__file__).parent
 SPARK: Final = ("chaos", "spark")
 """Below these everything may start a JVM with executors."""
+WITHOUT_EXECUTORS: Final = (Path("spark/test_class_archive.py"),)
+"""But not here, where one JVM after the other starts: that may be beside everything else."""
 CLUSTERS: Final = ("compat",)
 """Below these everything runs against brokers in processes; most of it against one cluster for them all."""
 
@@ -30,12 +32,13 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
 def group_of(file: Path) -> str:
     """Return what the tests of a file must not run beside."""
-    directory, *_ = file.relative_to(TESTS).parts
-    if directory in SPARK:
+    below = file.relative_to(TESTS)
+    directory, *_ = below.parts
+    if directory in SPARK and below not in WITHOUT_EXECUTORS:
         return "spark"
     if directory in CLUSTERS:
         return "clusters"
-    return str(file.relative_to(TESTS))
+    return str(below)
 
 
 class GroupScheduling(LoadScopeScheduling):
