@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
@@ -169,16 +169,6 @@ def test_consume_out_of_range_resets_as_configured(
         assert message is not None and message.value() == first
     finally:
         consumer.close()
-
-
-def test_transactional_producer_fails_at_once_and_says_so(
-    cluster: LocalCluster, new_topic_name: NewName
-) -> None:
-    """There is no transaction coordinator: better an error now than a timeout in a minute."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(10)
-    assert raised.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
 def test_log_append_time_topic_gives_records_the_brokers_time(
