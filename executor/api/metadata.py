@@ -61,7 +61,7 @@ class MetadataHandler:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = yield from upgrade_in_steps(request.body)
         if self._auto_topic_creation is not None:
-            self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)))
+            self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)), request)
         leaders = yield from self._leaders_told(request, body)
         wait_ms = settle_ms(self._suspicions, request, leaders, self._node_id)
         if not is_any_live(self._image()):

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.envelope.v0 import EnvelopeRequest
 
 from executor.control.controller_link import ControllerLink
+from executor.control.forwarding import envelope
 from sparklog.answers.auto_topic_creation import AutoCreatedTopics
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.wire.frames import LENGTH, decode_response, request_encoder
+from sparklog.wire.requests import Request
 
 __all__ = ["AutoTopicCreation"]
 
@@ -28,11 +32,18 @@ class AutoTopicCreation:
         self._topics = AutoCreatedTopics(MAX_TOPICS_UNDER_WAY, config)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def create(self, names: Iterable[str]) -> None:
-        """Ask for those of the topics that are not asked for yet; returns at once."""
+    def create(self, names: Iterable[str], asker: Request | None = None) -> None:
+        """Ask for those of the topics that are not asked for yet; returns at once.
+
+        In the name of the `asker`, whose controller_mutation_rate they count for (KIP-599).
+        """
         request = self._topics.request_for(names)
         if request is not None:
-            task = asyncio.get_running_loop().create_task(self._send(request))
+            forwarded = None
+            if asker is not None:
+                chunks: list[Any] = request_encoder(asker.client_id)(request, 0)
+                forwarded = envelope(asker, b"".join(chunks)[LENGTH.size :])
+            task = asyncio.get_running_loop().create_task(self._send(request, forwarded))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -42,9 +53,13 @@ class AutoTopicCreation:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _send(self, request: CreateTopicsRequest) -> None:
+    async def _send(self, request: CreateTopicsRequest, forwarded: EnvelopeRequest | None) -> None:
         try:
-            response = await self._link.request(request, self._timeout_ms)
+            response = await self._link.request(forwarded or request, self._timeout_ms)
+            if forwarded is not None:
+                if response.error_code is not ErrorCode.none or response.response_data is None:
+                    raise KafkaError(response.error_code, "the controller did not open the envelope")
+                _, response = decode_response(request, response.response_data)
         except KafkaError as error:
             names = [topic.name for topic in request.topics]
             logger.warning("Topics %s could not be created automatically: %s", names, error)

@@ -35,10 +35,10 @@ class Forwarder:
         return RawResponse(bytes(response.response_data))
 
 
-def envelope(request: Request) -> EnvelopeRequest:
-    """Return the Envelope around a request as it came."""
+def envelope(request: Request, frame: bytes | None = None) -> EnvelopeRequest:
+    """Return the Envelope around a request as it came, or around another `frame` on behalf of who made it."""
     return EnvelopeRequest(
-        request_data=bytes(request.frame),
+        request_data=bytes(request.frame) if frame is None else frame,
         request_principal=_principal_bytes(request.principal),
         client_host_address=_address_bytes(request.connection.peer),
     )

@@ -69,15 +69,20 @@ class ChangeHandlers:
     def _mutation_quota(self, request: Request) -> MutationQuota:
         """Return what the request may change."""
         strict_since = STRICT_SINCE.get(request.api_key)
+        if strict_since is None:
+            return UNLIMITED
+        return self._quota_of(request, strict=request.api_version >= strict_since)
+
+    def _quota_of(self, request: Request, *, strict: bool) -> MutationQuota:
         quotas = self._controller.image.client_quotas
         if quotas is not self._known_quotas:
             self._known_quotas = quotas
             self._mutations.update(quotas)
-        if strict_since is None or not self._mutations:
+        if not self._mutations:
             return UNLIMITED
         now_ms = monotonic_ms()
         of_client = self._mutations.of(request.principal.name, request.client_id or "", now_ms)
-        return MutationQuota(of_client, strict=request.api_version >= strict_since, now_ms=now_ms)
+        return MutationQuota(of_client, strict=strict, now_ms=now_ms)
 
     def handle_over_decisions(self, request: Request) -> Deferred:
         """Decide about what a client asks for, which may take more than one decision."""
@@ -87,11 +92,12 @@ class ChangeHandlers:
         )
         return deferred
 
-    def create_topics(self, names: Iterable[str]) -> None:
-        """Create those of the topics that are not being created yet."""
+    def create_topics(self, names: Iterable[str], asker: Request | None) -> None:
+        """Create those of the topics that are not being created yet, as far as the asker's quota goes."""
         request = self._auto_created.request_for(names)
         if request is not None:
-            decision = self._controller.handle(request, monotonic_ms())
+            quota = UNLIMITED if asker is None else self._quota_of(asker, strict=True)
+            decision = self._controller.handle(request, monotonic_ms(), quota)
             self._commit_queue.submit(decision, lambda _: self._auto_created.answered(request))
 
 

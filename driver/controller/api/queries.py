@@ -41,7 +41,7 @@ class QueryHandlers:
         config: BrokerConfig,
         committed_image: Callable[[], MetadataImage],
         endpoint: Endpoint,
-        create_topics: Callable[[Iterable[str]], None],
+        create_topics: Callable[[Iterable[str], Request | None], None],
         until_any_live: Callable[[], Awaitable[object]],
     ) -> None:
         """Answer from `committed_image`; `until_any_live` waits for one in which a broker is not fenced."""
@@ -63,7 +63,7 @@ class QueryHandlers:
         if body.topics is None:
             return self._whole_metadata.answer(image, body, request.api_version)
         if self._config.auto_create_topics_enable:
-            self._create_topics((yield from topics_to_create(image, body)))
+            self._create_topics((yield from topics_to_create(image, body)), request)
         return (
             yield from metadata_response(
                 image,
@@ -80,7 +80,9 @@ class QueryHandlers:
 
     def coordinator(self, request: Request) -> Steps:
         """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
-        return find_coordinator(request, self._image(), self._listener_name, self._create_topics)
+        return find_coordinator(
+            request, self._image(), self._listener_name, lambda names: self._create_topics(names, None)
+        )
 
     def cluster(self, request: Request) -> Response:
         """Answer DescribeCluster."""

@@ -523,6 +523,31 @@ def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
         assert channel.request(request).topics[0].error_code is ErrorCode.none
 
 
+def test_topics_created_because_a_client_asked_count_for_his_quota(server: ControllerServer) -> None:
+    """Whoever may create nothing more must not get around that by asking for topics that are not there."""
+    everybody = (EntityData(entity_type="user", entity_name=None),)
+    rate = OpData(key="controller_mutation_rate", value=0.0001, remove=False)
+
+    def asked(name: str) -> Any:
+        topic = MetadataRequestTopic(topic_id=None, name=name)
+        return MetadataRequest(
+            topics=(topic,), allow_auto_topic_creation=True, include_topic_authorized_operations=False
+        )
+
+    with connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        channel.request(
+            AlterClientQuotasRequest(entries=(EntryData(entity=everybody, ops=(rate,)),), validate_only=False)
+        )
+        # The first may be larger than what is left; it leaves the bucket empty.
+        for name in ("first", "second"):
+            channel.request(asked(name))
+            wait_for(lambda: "first" in server.image.topics.by_name)
+        refused = channel.request(asked("second"))
+        assert refused.topics[0].error_code is ErrorCode.unknown_topic_or_partition
+        assert set(server.image.topics.by_name) == {"first"}
+
+
 def test_init_producer_id_is_answered_when_the_id_is_in_the_log(server: ControllerServer) -> None:
     """A client's first address may be the only one it has yet; an id that a crash forgets is given twice."""
     with connect(server) as channel:
