@@ -1,5 +1,6 @@
-"""Unmodified confluent-kafka in transactions: all or nothing, whoever dies, and one producer at a time."""
+"""Unmodified clients in transactions: all or nothing, whoever dies, and one producer at a time."""
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,9 +14,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from executor.coordinators.transactions.machine.metadata import EPOCH_BUMP_VERSION, TransactionState
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from tests.cluster import LocalCluster
+from tests.compat.kafka_programs import DUMP_LOG_SEGMENTS, KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
 
 NewName = Callable[[str], str]
@@ -152,6 +155,35 @@ def test_consumed_transformed_and_produced_is_committed_with_its_offsets(
         consumer.unassign()
     consumer.close()
     assert committed(cluster, target, 30) == [b"%d" % number for number in range(30)]
+
+
+def test_kafkas_own_producer_has_an_epoch_for_each_transaction_and_kafkas_tool_reads_the_log(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+) -> None:
+    """The Java client speaks version 2 of transactions (KIP-890); librdkafka does not."""
+    topic = new_topic_name("java")
+    create_topic(cluster.bootstrap_servers, topic)
+    output = kafka_program(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--payload-monotonic"),
+        *("--num-records", "1000", "--throughput", "1000", "--transactional-id", topic),
+        *("--transaction-duration-ms", "100"),
+    ).stdout
+    assert "1000 records sent" in output
+    assert committed(cluster, topic, 1_000) == [b"%d" % number for number in range(1_000)]
+    partition = partition_for(topic, 3)
+    leader = cluster.leader(TRANSACTION_STATE_TOPIC, partition)
+    assert leader is not None
+    segment = cluster.broker_directory(leader) / f"{TRANSACTION_STATE_TOPIC}-{partition}" / f"{0:020}.log"
+    dump = kafka_program(DUMP_LOG_SEGMENTS, "--transaction-log-decoder", "--files", str(segment)).stdout
+    values = [
+        json.loads(line.rpartition("payload: ")[2])["data"]
+        for line in dump.splitlines()
+        if f'"{topic}"' in line
+    ]
+    completed = [value for value in values if value["transactionStatus"] == TransactionState.COMPLETE_COMMIT]
+    assert [value["producerEpoch"] for value in completed] == list(range(1, len(completed) + 1))
+    assert {value["clientTransactionVersion"] for value in completed} == {EPOCH_BUMP_VERSION}
 
 
 def test_transaction_decided_before_its_coordinator_was_killed_is_finished_by_the_next(
