@@ -51,6 +51,7 @@ OURS = {"message.max.decompressed.bytes"}
 
 READ_ONLY_HERE: Final = {
     "background.threads",
+    "group.consumer.assignment.interval.ms",
     "listener.security.protocol.map",
     "listeners",
     "num.recovery.threads.per.data.dir",
