@@ -22,6 +22,9 @@ __all__ = ["MIN_REFRESH_INTERVAL_MS", "check_regular_expression", "matching_topi
 MIN_REFRESH_INTERVAL_MS: Final = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS."""
 
+MAX_LENGTH: Final = 65_536
+"""In characters; Kafka has no such bound. The loop waits while RE2 reads an expression that is new."""
+
 
 def check_regular_expression(regex: str) -> None:
     """Check that RE2 understands an expression.
@@ -88,14 +91,23 @@ def wants_refresh(
 def _compile(regex: str) -> Any:
     import re2
 
+    if len(regex) > MAX_LENGTH:
+        raise _invalid(f"{regex[:64]}...", f"it is longer than {MAX_LENGTH} characters")
     options = re2.Options()
     options.log_errors = False
+    # Whether a name matches is an automaton's to say; what groups hold takes minutes where there are many.
+    options.never_capture = True
     try:
         return re2.compile(regex, options)
     except re2.error as error:
         reason = error.args[0] if error.args else ""
-        shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-        raise KafkaError(
-            ErrorCode.invalid_regular_expression,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {shown}.",
+        raise _invalid(
+            regex, reason.decode(errors="replace") if isinstance(reason, bytes) else reason
         ) from None
+
+
+def _invalid(regex: str, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.invalid_regular_expression,
+        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
+    )
