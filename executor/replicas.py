@@ -123,7 +123,7 @@ class Replicas:
             self.executor,
         )
         self.coordinators = Coordinators(
-            node_id, config, self.executor, self.lease.obey, self._endpoint_of, new_producer_id
+            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id
         )
         copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
         self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")

@@ -13,8 +13,8 @@ from executor.coordinators.transactions.api.asking import NewProducerId
 from executor.coordinators.transactions.coordination import TransactionCoordination
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
-from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
@@ -31,16 +31,16 @@ class Coordinators:
         config: BrokerConfig,
         executor: Executor,
         obey_lease: Callable[[], None],
-        endpoint_of: Callable[[BrokerId], Endpoint | None],
+        table: PartitionTable,
         new_producer_id: NewProducerId,
     ) -> None:
         """`executor` reads logs and does heavy work; `obey_lease` comes before what nobody asked for.
 
-        `endpoint_of` says where a broker is, `new_producer_id` obtains an id that nobody has had.
+        `new_producer_id` obtains an id that nobody has had.
         """
         self.groups = CoordinatorRuntime(group_coordinator(config), executor, obey_lease)
         self.transactions = TransactionCoordination(
-            node_id, config, endpoint_of, executor, obey_lease, new_producer_id
+            node_id, config, table, executor, obey_lease, new_producer_id
         )
         self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
 

@@ -20,6 +20,7 @@ from executor.coordinators.transactions.kind import transaction_coordinator
 from executor.coordinators.transactions.marker_sender import MarkerSender
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
+from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
@@ -40,15 +41,20 @@ class TransactionCoordination:
         self,
         node_id: BrokerId,
         config: BrokerConfig,
-        endpoint_of: Callable[[BrokerId], Endpoint | None],
+        table: PartitionTable,
         executor: Executor,
         obey_lease: Callable[[], None],
         new_producer_id: NewProducerId,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
+
+        def endpoint_of(broker_id: BrokerId) -> Endpoint | None:
+            found = table.endpoint(broker_id)
+            return None if found is None else found[0]
+
         connections = BrokerConnections(f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms)
-        self._sender = MarkerSender(connections, obey_lease)
+        self._sender = MarkerSender(connections, lambda: table.image, obey_lease)
         kind = transaction_coordinator(config, self._sender, new_producer_id)
         self.runtime = CoordinatorRuntime(kind, executor, obey_lease)
         self.listeners: Sequence[RoleListener[Replica]] = (self.runtime, self._sender)

@@ -37,9 +37,18 @@ logger = logging.getLogger(__name__)
 class MarkerSender(RoleListener[Replica]):
     """The sender of one broker; belongs to its event loop."""
 
-    def __init__(self, connections: BrokerConnections, obey_lease: Callable[[], None]) -> None:
-        """`obey_lease` comes before anything is sent for a coordinator that may be one no more."""
+    def __init__(
+        self,
+        connections: BrokerConnections,
+        image: Callable[[], MetadataImage],
+        obey_lease: Callable[[], None],
+    ) -> None:
+        """`image` is the one by which this broker leads, at least; who only subscribes may hear of it later.
+
+        `obey_lease` comes before anything is sent for a coordinator that may be one no more.
+        """
         self._connections = connections
+        self._image = image
         self._obey_lease = obey_lease
         self._outstanding = OutstandingMarkers()
         self._sending: set[asyncio.Task[None]] = set()
@@ -51,8 +60,14 @@ class MarkerSender(RoleListener[Replica]):
         return len(self._outstanding)
 
     def send(self, markers: SendMarkers, coordinator: EffectOrigin) -> None:
-        """Send markers until every partition has one, then tell the coordinator."""
-        self._outstanding.add(coordinator, markers, monotonic_ms())
+        """Send markers until every partition has one, then tell the coordinator.
+
+        A partition that the image does not have is deleted: it was there when it became part of the
+        transaction, and the coordinator leads by an image that is no older.
+        """
+        now_ms = monotonic_ms()
+        self._outstanding.metadata_changed(self._image(), now_ms)
+        self._outstanding.add(coordinator, markers, now_ms)
         self._go_on()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:

@@ -128,6 +128,8 @@ class OutstandingMarkers:
 
     def metadata_changed(self, image: MetadataImage, now_ms: int) -> None:
         """Follow the leaders of what waits and rests."""
+        if image is self._image:
+            return
         self._image = image
         queued = [
             (broker_id, transaction, partition)

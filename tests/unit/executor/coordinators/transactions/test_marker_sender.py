@@ -1,0 +1,77 @@
+"""Markers over a connection: by the metadata of the leadership, however late its subscribers hear of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.write_txn_markers.v2.response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+
+from executor.control.broker_connections import BrokerConnections
+from executor.coordinators.machine.decision import Now, ProducerStamp
+from executor.coordinators.transactions.machine.events import SendMarkers
+from executor.coordinators.transactions.marker_sender import MarkerSender
+from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode
+from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from sparklog.metadata.schemas import UNASSIGNED_DIRECTORY
+from sparklog.types import TopicPartition
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Request
+
+
+class Origin:
+    """The shard that has markers sent."""
+
+    partition = 3
+    leader_epoch = 8
+
+    def __init__(self) -> None:
+        self.decides = asyncio.Event()
+
+    def decide(self, decide: Callable[[Any, Now], Any]) -> None:
+        """Hear that the transaction is complete."""
+        self.decides.set()
+
+
+def test_marker_is_sent_by_the_image_that_made_the_coordinator_lead() -> None:
+    """A shard loads while subscribers are still told: the partition is not deleted because they know none."""
+    partition = PartitionRegistration(
+        replicas=(5,),
+        directories=(UNASSIGNED_DIRECTORY,),
+        isr=(5,),
+        leader=5,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+    topic = TopicImage("t", UNASSIGNED_DIRECTORY, {0: partition})
+    image = MetadataImage(topics=TopicsImage({"t": topic}, {topic.topic_id: topic}))
+    asked: list[int] = []
+
+    def write(request: Request) -> WriteTxnMarkersResponse:
+        asked.extend(marker.coordinator_epoch for marker in request.body.markers)
+        result = WritableTxnMarkerPartitionResult(partition_index=0, error_code=ErrorCode.none)
+        rows = (WritableTxnMarkerTopicResult(name="t", partitions=(result,)),)
+        return WriteTxnMarkersResponse(markers=(WritableTxnMarkerResult(producer_id=1, topics=rows),))
+
+    async def scenario() -> None:
+        listener = await Listener.start("127.0.0.1", 0, {ApiKey.WRITE_TXN_MARKERS: Api(1, 2, write)})
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", listener.port)
+        connections = BrokerConnections("test", {5: endpoint}.get, 5_000)
+        sender = MarkerSender(connections, lambda: image, lambda: None)
+        origin = Origin()
+        markers = SendMarkers("a", ProducerStamp(1, 1), True, 2, frozenset({TopicPartition("t", 0)}))
+        sender.send(markers, origin)
+        assert len(sender) == 1
+        async with asyncio.timeout(10):
+            await origin.decides.wait()
+        assert (asked, len(sender)) == ([8], 0)
+        await sender.stop()
+        await listener.close()
+
+    asyncio.run(scenario())
