@@ -128,8 +128,12 @@ class DirectoryMoves(RoleListener[Replica]):
     async def _run(self, replica: Replica, copying: DirectoryCopying) -> None:
         try:
             await copying.run()
+        except Exception:
+            # A mistake: the replica goes on with the log it has, and so does everything else.
+            logger.exception("%s: its move to %s has failed", replica, copying.target.path)
         finally:
-            if self._moves.get(replica) is copying:
+            # What `stop` has halted is under way still, for the caller to close and the next start to go on.
+            if not self._stopped and self._moves.get(replica) is copying:
                 self._end(replica)
 
     # --- what ends a move ------------------------------------------------------------------------
@@ -205,5 +209,7 @@ class DirectoryMoves(RoleListener[Replica]):
 
     @property
     def copies(self) -> list[Log]:
-        """The logs that are being copied into."""
-        return [copying.future.log for copying in self._moves.values()]
+        """The logs that are being copied into; those that have become their replicas' logs are not."""
+        return [
+            copying.future.log for replica, copying in self._moves.items() if replica.future is copying.future
+        ]

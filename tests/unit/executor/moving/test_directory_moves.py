@@ -277,6 +277,18 @@ async def test_move_goes_on_after_a_restart_with_what_it_has(brokers: Brokers) -
 
 
 @with_brokers(directories_each=2, config={RATE: "1"})
+async def test_copy_is_flushed_and_closed_by_a_clean_stop(brokers: Brokers) -> None:
+    """The next start takes all logs of a directory that was stopped cleanly for whole, copies too."""
+    scene = await Scene.begin(brokers, *[batch(1, MEBIBYTE) for _ in range(3)])
+    await scene.alter(scene.paths[1])
+    await until(lambda: scene.replica.future.log.log_end_offset > 0, "something is copied")
+    copy = scene.replica.future.log
+    await brokers.stop(0)
+    assert copy.recovery_point == copy.log_end_offset
+    assert [index.stat().st_size for index in copy.directory.glob("*.index")] == [0]
+
+
+@with_brokers(directories_each=2, config={RATE: "1"})
 async def test_rate_holds_copies_back_and_can_be_raised_while_they_wait(brokers: Brokers) -> None:
     """replica.alter.log.dirs.io.max.bytes.per.second, as kafka-reassign-partitions sets and removes it."""
     scene = await Scene.begin(brokers, *[batch(1, MEBIBYTE) for _ in range(5)])
