@@ -151,7 +151,7 @@ class Heartbeats:
 
     def _join_or_stay(self, request: ConsumerGroupHeartbeat, token: Token, now: Now) -> Decision:
         out = Outcome()
-        group = self._find_group(request, now, out)
+        group = self._find_group(request, out)
         joins = request.member_epoch == 0
         member_id = request.member_id
         max_size = self._settings.keys.group_consumer_max_size
@@ -172,6 +172,10 @@ class Heartbeats:
         except KafkaError:
             self._surroundings.beside.abandon(advance.effects)
             raise
+        # Not before nothing can be refused any more: who waits there is answered by this decision alone.
+        former = self._surroundings.groups.get(request.group_id)
+        if isinstance(former, ClassicGroup) and not former.is_empty:
+            self._upgrade(former, now, out)
         timeout_ms = self._settings.session_timeout_ms(request.group_id)
         self._leaving.sessions.prolong(request.group_id, after.member_id, timeout_ms, now)
         tells = joins or request.says_everything or after.assigned_partitions != before.assigned_partitions
@@ -186,7 +190,7 @@ class Heartbeats:
         out.reply(token, response)
         return Decision((*out.records, *advance.records), out.replies, advance.effects)
 
-    def _find_group(self, request: ConsumerGroupHeartbeat, now: Now, out: Outcome) -> ConsumerGroup:
+    def _find_group(self, request: ConsumerGroupHeartbeat, out: Outcome) -> ConsumerGroup:
         """Return the group, or what it will be once records are replayed that go into `out`."""
         group_id = request.group_id
         joins = request.member_epoch == 0
@@ -203,13 +207,13 @@ class Heartbeats:
             out.records.extend(group.tombstones())
             return ConsumerGroup(group_id)
         made = upgrade_records(group, self._settings, self._surroundings.hashes)
-        logger.info(
-            "group %s: a member of the consumer protocol joins, and the group changes to it", group_id
-        )
-        self._release(group, now, out)
         out.records.extend((*group.tombstones(), *made))
-        self._surroundings.timers.soon(partial(self._upgraded, group_id))
         return replayed_alone(group_id, made)
+
+    def _upgrade(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
+        logger.info("%s: a member of the consumer protocol joins, and the group changes to it", group)
+        self._release(group, now, out)
+        self._surroundings.timers.soon(partial(self._upgraded, group.group_id))
 
     def _upgraded(self, group_id: str, now: Now) -> None:
         """Give members that the classic protocol has waited for so far the sessions that they asked for."""

@@ -290,6 +290,19 @@ def test_waiting_classic_members_are_told_to_join_again_when_their_group_changes
     )
 
 
+def test_waiting_classic_members_still_wait_when_who_would_change_their_group_over_is_refused() -> None:
+    """A stranger with a regular expression that is none must not leave a whole group without an answer."""
+    talk = MigratingConversation()
+    talk.join("a", protocols=(("range", subscription()),), needs_known_member_id=False)
+
+    refused = talk.enter("c", subscribed_topic_regex="(")
+
+    assert refused.error_code is ErrorCode.invalid_regular_expression
+    assert "a" not in talk.answers
+    talk.pass_time(10_000)
+    assert talk.answers["a"].error_code is ErrorCode.none
+
+
 @pytest.mark.parametrize(
     ("policy", "upgrades"), [("disabled", False), ("downgrade", False), ("upgrade", True)]
 )
