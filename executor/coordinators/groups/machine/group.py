@@ -25,7 +25,7 @@ class GroupType(StrEnum):
 
 
 PartitionValidator: TypeAlias = Callable[[str, UUID | None, int], ErrorCode]
-"""(topic, its id, partition) -> why this partition's offset is not taken, or `ErrorCode.none`."""
+"""(topic, its id, partition) -> why no offset is taken if this is among them, or `ErrorCode.none`."""
 
 CommitValidation: TypeAlias = ErrorCode | PartitionValidator
 """Why nothing of a commit is taken; `ErrorCode.none`; or who is to be asked for each partition."""

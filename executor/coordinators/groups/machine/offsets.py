@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from executor.coordinators.groups.machine.group import CommitValidation, Group
+from executor.coordinators.groups.machine.group import Group
 from executor.coordinators.groups.machine.offset_store import CommittedOffset, OffsetStore
 from executor.coordinators.machine.decision import CoordinatorRecord, Now, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
@@ -125,18 +125,17 @@ class Offsets:
     ) -> tuple[list[CoordinatorRecord], TopicErrors]:
         """Decide about a commit that takes effect with its producer's transaction."""
         group = self._groups.get(request.group_id)
-        validation: CommitValidation
         if group is None:
             # A stranger's commit makes a simple group; a member of no group is one of an old generation.
             is_stranger = request.generation_or_member_epoch < 0
             validation = ErrorCode.none if is_stranger else ErrorCode.illegal_generation
         else:
             validation = _validated(group, request, is_transactional=True)
-            if validation is ErrorCode.stale_member_epoch:  # which clients do not know here
+            if validation is ErrorCode.stale_member_epoch:  # which producers do not know
                 validation = ErrorCode.illegal_generation
         return self._commit(request, validation, now)
 
-    def _validate(self, request: OffsetCommit) -> CommitValidation:
+    def _validate(self, request: OffsetCommit) -> ErrorCode:
         group = self._groups.get(request.group_id)
         if group is not None:
             return _validated(group, request, is_transactional=False)
@@ -147,10 +146,10 @@ class Offsets:
         return ErrorCode.illegal_generation
 
     def _commit(
-        self, request: OffsetCommit, validation: CommitValidation, now: Now
+        self, request: OffsetCommit, validation: ErrorCode, now: Now
     ) -> tuple[list[CoordinatorRecord], TopicErrors]:
         records: list[CoordinatorRecord] = []
-        if isinstance(validation, ErrorCode) and validation is not ErrorCode.none:
+        if validation is not ErrorCode.none:
             return records, [
                 (topic, [(asked.partition, validation) for asked in partitions])
                 for topic, _, partitions in request.topics
@@ -160,15 +159,11 @@ class Offsets:
         for topic, topic_id, partitions in request.topics:
             answered = []
             for asked in partitions:
-                error_code = (
-                    ErrorCode.none
-                    if isinstance(validation, ErrorCode)
-                    else validation(topic, topic_id, asked.partition)
-                )
                 metadata = asked.metadata or ""
-                if error_code is ErrorCode.none and len(metadata) > self._metadata_max_bytes:
+                error_code = ErrorCode.none
+                if len(metadata) > self._metadata_max_bytes:
                     error_code = ErrorCode.offset_metadata_too_large
-                if error_code is ErrorCode.none:
+                else:
                     records.append(
                         CoordinatorRecord(
                             OffsetCommitKey(group=request.group_id, topic=topic, partition=asked.partition),
@@ -267,11 +262,20 @@ class Offsets:
                 yield offset_tombstone(group_id, topic, partition)
 
 
-def _validated(group: Group, request: OffsetCommit, *, is_transactional: bool) -> CommitValidation:
-    return group.validate_offset_commit(
+def _validated(group: Group, request: OffsetCommit, *, is_transactional: bool) -> ErrorCode:
+    """Say why nothing is taken; one partition that is not the member's is enough, as in Kafka."""
+    validation = group.validate_offset_commit(
         request.member_id,
         request.group_instance_id,
         request.generation_or_member_epoch,
         is_transactional=is_transactional,
         api_version=request.api_version,
     )
+    if isinstance(validation, ErrorCode):
+        return validation
+    refusals = (
+        validation(topic, topic_id, asked.partition)
+        for topic, topic_id, partitions in request.topics
+        for asked in partitions
+    )
+    return next((refusal for refusal in refusals if refusal is not ErrorCode.none), ErrorCode.none)

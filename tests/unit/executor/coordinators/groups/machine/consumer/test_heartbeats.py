@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.offsets import CommittedPartition, OffsetCommit
+from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupMetadataKey,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -493,6 +495,31 @@ def test_commit_with_the_epoch_before_is_taken_for_what_the_member_has_had_since
     assert talk.commit("got", 5, "b", 2, topic="t", topic_id=topic_id, partition=2) is (
         ErrorCode.stale_member_epoch
     )
+
+
+def test_commit_for_one_partition_that_is_not_the_members_any_more_takes_none() -> None:
+    """Offsets of one poll belong together: what is refused of them is done again, all of it, as in Kafka."""
+    talk = settled("a")
+    talk.enter("b")
+    talk.settle_members("a", "b")
+    rows = tuple(CommittedPartition(partition, 5, -1, "") for partition in (0, 2))
+    request = OffsetCommit(GROUP, "a", None, 2, 9, (("t", id_of("t"), rows),))
+
+    records, errors = talk.shard.commit_offsets(request, talk.now)
+
+    refused = ErrorCode.stale_member_epoch
+    assert (records, errors) == ([], [("t", [(0, refused), (2, refused)])])
+
+
+def test_transactional_commit_of_an_older_epoch_is_refused_by_what_producers_know() -> None:
+    """They abort the transaction after ILLEGAL_GENERATION; STALE_MEMBER_EPOCH is fatal to them."""
+    talk = settled("a")
+    talk.enter("b")
+    talk.settle_members("a", "b")
+    fields: dict[str, Any] = {"topic": "t", "topic_id": id_of("t"), "producer": ProducerStamp(7, 0)}
+
+    assert talk.commit("kept", 5, "a", 2, **fields) is ErrorCode.none
+    assert talk.commit("given", 5, "a", 2, partition=2, **fields) is ErrorCode.illegal_generation
 
 
 # ---- static members ------------------------------------------------------------------------------------
