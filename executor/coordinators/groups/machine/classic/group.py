@@ -243,6 +243,7 @@ class ClassicGroup:
         old_member_id = self.static_member_ids[group_instance_id]
         member = self.members.pop(old_member_id)
         member.member_id = new_member_id
+        member.is_new = False
         self.members[new_member_id] = member
         self.static_member_ids[group_instance_id] = new_member_id
         self.pending_sync_members.discard(old_member_id)

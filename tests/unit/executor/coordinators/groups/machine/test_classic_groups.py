@@ -364,6 +364,21 @@ def test_static_member_that_comes_back_while_all_join_again_fences_the_one_that_
     assert groups.answers["back"].generation_id == 2
 
 
+def test_static_member_that_comes_back_before_its_first_generation_waits_beyond_its_session_timeout() -> None:
+    """Who waits for slow others cannot send heartbeats; after a restart no more than before."""
+    groups = GroupConversation()
+    generation, (slow,) = groups.settle("slow")
+    groups.join("first", instance="i", new_member_id="i-1")
+    groups.join("again", instance="i", new_member_id="i-2")
+    assert groups.answers["first"].error_code is ErrorCode.fenced_instance_id
+    for beat in range(4):
+        groups.pass_time(5_000)
+        assert groups.heartbeat(f"beat {beat}", slow, generation) is ErrorCode.rebalance_in_progress
+    assert "again" not in groups.answers
+    groups.join("slow again", slow)
+    assert groups.answers["again"].error_code is ErrorCode.none
+
+
 def test_static_member_that_does_not_join_again_stays_until_its_session_is_over() -> None:
     """It is thought to be restarting."""
     groups = GroupConversation()
