@@ -8,7 +8,8 @@ too. Between two turns the loop has everything else: heartbeats, timers, other l
 yields a future, of what a thread does, is gone on with in a turn after that is done.
 
 At most `MAX_LONG_REQUESTS` are at work at a time; the next one begins when one of them is answered, so that
-what long requests take of memory is bounded, however many connections send them.
+what long requests take of memory is bounded, however many connections send them. One that waits for a future
+is not at work: what it waits for may be a long request's answer itself, of this very listener.
 
 Order for the caller: `is_over` before it begins; then `wait` and nothing else, or work and `spent`.
 """
@@ -173,6 +174,7 @@ class LongWork:
             self._end()
             return True
         if awaited is not None:
+            self._make_room()
             awaited.add_done_callback(lambda _: self._turns.wait(self._take_turn))
         elif self._admitted:
             self._turns.wait(self._take_turn)
@@ -207,6 +209,9 @@ class LongWork:
 
     def _end(self) -> None:
         self._steps.close()
+        self._make_room()
+
+    def _make_room(self) -> None:
         if self._admitted:
             self._admitted = False
             self._turns.end_long()

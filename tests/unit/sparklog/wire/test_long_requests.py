@@ -235,6 +235,39 @@ def test_long_requests_beyond_the_limit_wait_until_one_of_the_first_is_answered(
     run(scenario())
 
 
+def test_long_requests_that_wait_for_futures_leave_their_room_to_others() -> None:
+    """A transaction's first batch waits for an answer of its coordinator, which may have this listener."""
+
+    async def scenario() -> None:
+        turns = Turns(asyncio.get_running_loop())
+        verified = asyncio.get_running_loop().create_future()
+        began: list[int] = []
+        done: list[int] = []
+
+        def produce(number: int) -> Steps:
+            began.append(number)
+            yield
+            yield verified
+            yield
+            return number
+
+        def verify() -> Steps:
+            yield
+            verified.set_result(None)
+            return -1
+
+        works = [LongWork(turns, produce(number), done.append, pytest.fail) for number in range(4)]
+        for work in works:
+            work.begin_later()
+        await until(lambda: len(began) == len(works))
+        works[0].abandon()
+        LongWork(turns, verify(), done.append, pytest.fail).begin_later()
+        await until(lambda: len(done) == len(works))
+        assert sorted(done) == [-1, 1, 2, 3]
+
+    run(scenario())
+
+
 def test_steps_that_fail_close_their_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     """A handler's mistake must not stop the loop, whichever turn it shows in."""
 
