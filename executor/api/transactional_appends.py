@@ -59,6 +59,7 @@ def verified_in_steps(
         asking = asyncio.ensure_future(waiting)
         try:
             yield asking
+            asking.result()  # What could not be asked is not verified.
         finally:
             asking.cancel()
     verified = []

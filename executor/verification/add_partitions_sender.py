@@ -52,7 +52,11 @@ class AddPartitionsSender:
         partitions: Sequence[TopicPartition],
         operation: TransactionOperation,
     ) -> Unverified:
-        """Return which of the partitions may not be appended to, and why."""
+        """Return which of the partitions may not be appended to, and why.
+
+        Raises:
+            KafkaError: invalid_request: no transaction has such an id.
+        """
         broker_id = self._coordinator_of(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)

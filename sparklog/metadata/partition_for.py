@@ -7,6 +7,8 @@ import sys
 from operator import mul
 from typing import Final
 
+from sparklog.errors import ErrorCode, KafkaError
+
 __all__ = ["MAX_ID_LENGTH", "java_string_hash", "partition_for"]
 
 MAX_ID_LENGTH: Final = 2**15 - 1
@@ -39,7 +41,12 @@ def partition_for(string: str, partition_count: int) -> int:
 
     >>> partition_for("group", 50)
     47
+
+    Raises:
+        KafkaError: invalid_request: it is too long for any record. To hash a request's 100 MB takes seconds.
     """
+    if len(string) > MAX_ID_LENGTH:
+        raise KafkaError(ErrorCode.invalid_request, f"an id of {len(string)} characters has no coordinator")
     hash_code = java_string_hash(string)
     # Java has no positive number for the least of its negative ones: Kafka takes 0.
     return 0 if hash_code == _MIN_VALUE else abs(hash_code) % partition_count

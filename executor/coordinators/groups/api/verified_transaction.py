@@ -32,8 +32,8 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
         group_id: str, transaction: TransactionOfProducer
     ) -> Generator[Any, None, tuple[Any, ErrorCode]]:
         topic = table.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
+        partition = -1 if topic is None else partition_for(group_id, len(topic.partitions))
         try:
-            partition = -1 if topic is None else partition_for(group_id, len(topic.partitions))
             batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, partition), base_sequence=-1)
         except KafkaError:
             return None, ErrorCode.not_coordinator
@@ -42,6 +42,7 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
             asking = asyncio.ensure_future(waiting)
             try:
                 yield asking
+                asking.result()  # What could not be asked is not verified.
             finally:
                 asking.cancel()
         if batch.refusal is None:
