@@ -64,7 +64,7 @@ class LogTruncation:
     def _begin_loading(self) -> None:
         state = self._state
         state.loading = ProducerLoading(
-            state.directory, state.segments.all, state.snapshots, state.log_start_offset, state.log_end_offset
+            state.directory, state.segments.all, state.snapshots, state.log_end_offset
         )
 
     def take_producers(self, loading: ProducerLoading, producers: ProducerStates) -> None:

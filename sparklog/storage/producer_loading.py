@@ -37,14 +37,12 @@ class ProducerLoading:
         directory: Path,
         segments: Sequence[Segment],
         snapshots: UnwrittenSnapshots,
-        log_start_offset: Offset,
         log_end_offset: Offset,
     ) -> None:
         self.log_end_offset = log_end_offset
         self._directory = directory
         self._segments = segments
         self._snapshots = snapshots
-        self._log_start_offset = log_start_offset
         self._cancelled = Event()
 
     def cancel(self) -> None:
@@ -65,7 +63,6 @@ class ProducerLoading:
                 producers = load_producers(
                     self._directory,
                     self._segments,
-                    log_start_offset=self._log_start_offset,
                     log_end_offset=self.log_end_offset,
                     replay_from=self.log_end_offset,
                     now_ms=now_ms,

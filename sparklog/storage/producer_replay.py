@@ -82,13 +82,15 @@ def load_producers(
     directory: Path,
     segments: Sequence[Segment],
     *,
-    log_start_offset: Offset,
     log_end_offset: Offset,
     replay_from: Offset,
     now_ms: TimestampMs,
     pause: Callable[[], None] = lambda: None,
 ) -> ProducerStates:
     """Return the producers as of `log_end_offset`, replaying at least from `replay_from` on.
+
+    What is replayed may lie below the log's start: the end of a transaction that the snapshot has open, or
+    the batches whose retry is still to be recognised, may have been deleted (DeleteRecords) since.
 
     What is replayed counts as appended now: when it was, only the last snapshot knows, and a producer that is
     remembered for too long costs some bytes, one that is forgotten too early its records' uniqueness.
@@ -101,7 +103,7 @@ def load_producers(
         CorruptBatchError: something else than batches lies in the log.
     """
     producers = ProducerStates()
-    start = log_start_offset
+    start = 0
     for offset in reversed(snapshot_offsets(directory)):
         path = offset_file(directory, offset, PRODUCER_SNAPSHOT_SUFFIX)
         if offset > log_end_offset:
@@ -109,7 +111,7 @@ def load_producers(
         elif offset <= replay_from:
             try:
                 producers = decode_snapshot(path.read_bytes(), now_ms)
-                start = max(offset, log_start_offset)
+                start = offset
                 producers.end_offset = offset if producers.producers else 0
                 _complete(producers, segments, start)
                 break

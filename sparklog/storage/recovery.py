@@ -116,7 +116,6 @@ def load_log(
     producers = load_producers(
         directory,
         segments,
-        log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         replay_from=log_end_offset if scan.checked_from is None else scan.checked_from,
         now_ms=now_ms,

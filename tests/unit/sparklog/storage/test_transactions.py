@@ -155,3 +155,34 @@ def test_last_stable_offset_is_not_below_the_start_of_the_log(tmp_path: Path) ->
     end(log, 1)
     assert log.last_stable_offset(9) == 9
     log.close()
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+def test_transaction_whose_end_was_deleted_is_over_whenever_the_producers_are_loaded(
+    tmp_path: Path, is_restart: bool
+) -> None:
+    """The snapshot still has it open, and a marker that is passed over comes never again: readers hang."""
+    log = open_log(tmp_path)
+    write(log, 1, 0)
+    write(log, 2, 0)
+    log.roll(START_MS)
+    write(log, 2, 1)
+    end(log, 1)
+    end(log, 2)
+    write(log, 2, 0, epoch=1)
+    log.advance_log_start_offset(6)
+    write(log, 2, 1, epoch=1)
+    if is_restart:
+        log.flush()
+        log.close(clean=False)
+        log = Log.open(tmp_path / "t-0", LogConfig(), log_start_offset=6, recovery_point=2, now_ms=START_MS)
+    else:
+        write(log, 2, 2, epoch=1)
+        log.truncate_to(7)
+        load_producers_again(log)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 7)
+    assert log.last_stable_offset(7) == 6
+    assert write(log, 2, 2, epoch=1).base_offset == 7
+    end(log, 2, epoch=2)
+    assert log.last_stable_offset(9) == 9
+    log.close()
