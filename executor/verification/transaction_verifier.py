@@ -10,6 +10,7 @@ Source: Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and h
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from executor.verification.add_partitions_sender import AddPartitionsSender
 from executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.machine.verification import Verification
-from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
+from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
 
 __all__ = ["BatchToVerify", "TransactionOfProducer", "TransactionVerifier"]
 
@@ -118,7 +119,10 @@ class TransactionVerifier:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._retry_timeout_ms / 1000
         while asked:
-            by_name = {batch.replica.topic_partition: batch for batch in asked}
+            # A request may name a partition twice: what is said of it is said of all its batches.
+            by_name: defaultdict[TopicPartition, list[BatchToVerify]] = defaultdict(list)
+            for batch in asked:
+                by_name[batch.replica.topic_partition].append(batch)
             unverified = await self._sender.ask(*transaction[:3], list(by_name), transaction.operation)
             if (
                 transaction.operation.supports_epoch_bump
@@ -129,8 +133,7 @@ class TransactionVerifier:
                 asked = self._to_ask(transaction, asked)
                 continue
             for name, error_code in unverified.items():
-                batch = by_name.get(name)
-                if batch is not None:
+                for batch in by_name.get(name, ()):
                     _refuse(batch, error_code)
             return
 

@@ -4,6 +4,7 @@ import datetime
 import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -345,6 +346,24 @@ async def test_transactional_records_of_two_producers_in_one_request_are_refused
         assert await codes(channel, produce(records(), records(producer_id=2))) == refused
         assert coordinator.asked == []
     assert brokers.replica(0, topic_id).log.log_end_offset == 0
+
+
+@with_brokers()
+async def test_partition_named_twice_is_refused_for_all_of_its_batches(brokers: Brokers) -> None:
+    """A batch that is let in though its coordinator refused the partition would hang for ever."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    async with coordinated(brokers) as coordinator:
+        coordinator.answers = [ErrorCode.not_coordinator]
+        once = produce(records())
+        (topic,) = once.topic_data
+        twice = replace(
+            once,
+            topic_data=(replace(topic, partition_data=topic.partition_data * 2), topic),
+        )
+        assert await codes(channel, twice) == [ErrorCode.not_enough_replicas] * 3
+        assert brokers.replica(0, topic_id).log.log_end_offset == 0
+        assert await codes(channel, once) == [NONE]
 
 
 @with_brokers()
