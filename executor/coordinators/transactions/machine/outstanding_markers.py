@@ -21,7 +21,6 @@ Pure. Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerReque
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.write_txn_markers.v2.request import (
@@ -167,13 +166,13 @@ class OutstandingMarkers:
         """Return what to send to one of `ready_brokers`, which then is ready when it has answered."""
         assert broker_id not in self._under_way, "one request at a time"
         waiting = self._waiting.get(broker_id, {})
-        taken = {
-            transaction: tuple(sorted(partitions))
-            for transaction, partitions in islice(list(waiting.items()), MOST_MARKERS)
-        }
-        for transaction in taken:
-            del waiting[transaction]
-        under_way = {each: partitions for each, partitions in taken.items() if self._is_outstanding(each)}
+        under_way: dict[_Transaction, Iterable[TopicPartition]] = {}
+        for transaction in list(waiting):
+            if len(under_way) == MOST_MARKERS:
+                break
+            partitions = waiting.pop(transaction)
+            if self._is_outstanding(transaction):
+                under_way[transaction] = tuple(sorted(partitions))
         if not under_way:
             return None
         self._under_way[broker_id] = under_way

@@ -23,6 +23,7 @@ from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.coordinators.transactions.machine.outstanding_markers import (
     BACKOFF,
+    MOST_MARKERS,
     OutstandingMarkers,
 )
 from sparklog.errors import ErrorCode
@@ -135,6 +136,25 @@ def test_markers_go_to_the_leaders_together_and_complete_when_all_are_written(
     outstanding.answered(2, answer(to_2), 0)
     assert outstanding.completed == [(COORDINATOR, second), (COORDINATOR, first)]
     assert len(outstanding) == 0
+
+
+def test_markers_behind_many_that_are_forgotten_go_with_the_next_request(
+    outstanding: OutstandingMarkers,
+) -> None:
+    """Nothing else might ever have them sent: their readers would wait for as long as it is quiet."""
+    outstanding.add(COORDINATOR, markers_of("first", 0, P0), 0)
+    under_way = outstanding.next_request(1)
+    for number in range(MOST_MARKERS + 1):
+        outstanding.add(COORDINATOR, markers_of(f"old-{number}", 1 + number, P0), 0)
+    outstanding.forget(COORDINATOR.partition)
+    mine = markers_of("mine", 9_999, P0)
+    outstanding.add(Coordinator(8, 1), mine, 0)
+    outstanding.answered(1, answer(under_way), 0)
+    assert list(outstanding.ready_brokers) == [1]
+    request = outstanding.next_request(1)
+    assert request is not None and [each.producer_id for each in request.markers] == [9_999]
+    outstanding.answered(1, answer(request), 0)
+    assert outstanding.completed == [(Coordinator(8, 1), mine)]
 
 
 def test_what_is_decided_while_a_broker_is_asked_goes_with_its_next_request(
