@@ -35,6 +35,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
+from sparklog.storage.files import may_pass
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch
 from sparklog.wire.requests import Deferred, Response
@@ -42,6 +43,9 @@ from sparklog.wire.requests import Deferred, Response
 __all__ = ["CoordinatorRuntime"]
 
 logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""How long after a load that the system refused, or that records were deleted under, it is tried again."""
 
 
 class CoordinatorRuntime(RoleListener[Replica]):
@@ -197,10 +201,15 @@ class CoordinatorRuntime(RoleListener[Replica]):
             if shard.state is ShardState.LOADING:
                 shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
         except Exception as error:
-            # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
-            logger.exception("%s: its coordinator cannot be loaded", replica)
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)
+            if may_pass(error) or _is_of_moved_start(error):
+                logger.warning("%s: its coordinator cannot be loaded for now: %s", replica, error)
+                await asyncio.sleep(RETRY_S)
+                self.reload(coordinator)
+                return
+            # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
+            logger.exception("%s: its coordinator cannot be loaded", replica)
             self._drop(coordinator)
             return
         level = logging.INFO if count else logging.DEBUG
@@ -208,7 +217,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._schedule(coordinator)
 
     def reload(self, coordinator: "Coordinator") -> None:
-        """A shard broke: make another one of what is in the log."""
+        """A shard broke, or only half of it was loaded: make another one of what is in the log."""
         if self._coordinators.get(coordinator.partition) is coordinator:
             self._begin(coordinator.replica)
 
@@ -346,6 +355,11 @@ class OpenRequest:
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
+
+
+def _is_of_moved_start(error: Exception) -> bool:
+    """Whether a log begins behind what was to be read: older records were deleted meanwhile."""
+    return isinstance(error, KafkaError) and error.error_code is ErrorCode.offset_out_of_range
 
 
 def now() -> Now:

@@ -1,6 +1,7 @@
 """Loading a shard from a real log: what is in it, what is not known, and what goes on meanwhile."""
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
 from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.logs.test_disk_failures import failing
 
 TOPIC = "offsets"
 
@@ -281,3 +283,28 @@ async def test_load_of_a_kind_that_may_passes_over_newer_versions(brokers: Broke
     loads = Loads(brokers, skips_unknown_versions=True)
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     assert (await loads.until_active()).offsets == {"2": 6}
+
+
+@with_brokers()
+async def test_load_that_the_system_refuses_is_tried_again(brokers: Brokers) -> None:
+    """Without memory for a moment a broker must not leave its groups without a coordinator for good."""
+    topic_id = await written(brokers, *([commit(group, 5)] for group in range(100)))
+    loads = Loads(brokers)
+    with failing("pread", errno.ENOMEM, of=f"{TOPIC}-0") as failed:
+        await brokers.elect(topic_id, 0, leader=0, isr=[0])
+        await until(lambda: bool(failed), "the log cannot be read")
+        assert loads.ask() == [ErrorCode.coordinator_load_in_progress]
+    assert (await loads.until_active()).offsets == {str(group): 5 for group in range(100)}
+    assert not brokers.replica(0, topic_id).offline
+
+
+@with_brokers()
+async def test_load_of_a_log_that_begins_elsewhere_meanwhile_begins_there(brokers: Brokers) -> None:
+    """Where somebody has records deleted, only those that are left count."""
+    topic_id = await written(brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(40)))
+    append(brokers, topic_id, [commit(8, 2)])
+    loads = Loads(brokers, RawOffsets)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    await until(lambda: loads.machines[0].raw_count > 0, "the load is under way")
+    brokers.replica(0, topic_id).delete_records(20_000)
+    assert (await loads.until_active()).offsets == {"8": 2}
