@@ -1,7 +1,7 @@
 """Which offsets nobody needs any more: those that have expired, and those of deleted topics (KIP-211).
 
 A group may have a million offsets, so a shard is gone through in steps: each looks at a bounded number of
-offsets, and decides about what it has just looked at, for other decisions are made between two steps.
+groups and offsets, and decides about what it has just looked at, for other decisions are made between two.
 
 An empty group without offsets goes with its last one.
 
@@ -68,14 +68,21 @@ def expiration_steps(
 def deleted_topics_steps(
     offsets: Offsets, deleted_topics: Mapping[UUID, str]
 ) -> Iterator[list[CoordinatorRecord]]:
-    """Iterate over batches of tombstones for what was committed for topics that are no more."""
+    """Iterate over batches of tombstones for what was committed for topics that are no more.
+
+    Between two of them topics of the same names may come, and be committed for.
+    """
     records: list[CoordinatorRecord] = []
+    looked_at = 0
     for group_id in tuple(offsets.store):
         for topic_id, topic in deleted_topics.items():
-            records.extend(offsets.tombstones_of_topic(group_id, topic, topic_id))
-        while len(records) >= STEP_ITEMS:
-            batch, records = records[:STEP_ITEMS], records[STEP_ITEMS:]
-            yield batch
+            for partition in (None, *offsets.store.partitions(group_id, topic)):
+                looked_at += 1
+                if looked_at >= STEP_ITEMS:
+                    yield records
+                    records, looked_at = [], 0
+                if partition is not None and offsets.store.has_of_topic(group_id, topic, partition, topic_id):
+                    records.append(offset_tombstone(group_id, topic, partition))
     yield records
 
 

@@ -119,6 +119,24 @@ class OffsetStore:
         """Iterate over the partitions for which open transactions have committed."""
         yield from self._pending_producers.get(group_id, ())
 
+    def partitions(self, group_id: str, topic: str) -> Collection[int]:
+        """Return for which partitions of a topic a group has committed or pending offsets."""
+        committed = self.topics(group_id).get(topic, ())
+        pending = self._pending_producers.get(group_id)
+        if pending is None:
+            return committed
+        return {*committed, *(partition for name, partition in pending if name == topic)}
+
+    def has_of_topic(self, group_id: str, topic: str, partition: int, topic_id: UUID) -> bool:
+        """Whether what is committed for a partition, or pending, is of this topic."""
+        committed = self.get(group_id, topic, partition)
+        if committed is not None and committed.is_of_topic(topic_id):
+            return True
+        return any(
+            self._pending[producer_id][group_id, topic, partition][1].is_of_topic(topic_id)
+            for producer_id in self._pending_producers.get(group_id, {}).get((topic, partition), ())
+        )
+
     def has_open_transactions(self, group_id: str) -> bool:
         """Whether open transactions have committed for the group."""
         return group_id in self._pending_producers

@@ -248,19 +248,6 @@ class Offsets:
             if partition not in topics.get(topic, ()):
                 yield offset_tombstone(group_id, topic, partition)
 
-    def tombstones_of_topic(
-        self, group_id: str, topic: str, topic_id: UUID | None
-    ) -> Iterator[CoordinatorRecord]:
-        """Iterate over the records that delete a group's offsets of a topic that was deleted."""
-        committed = self.store.topics(group_id).get(topic, ())
-        for partition in committed:
-            row = self.store.get(group_id, topic, partition)
-            if row is not None and row.is_of_topic(topic_id):
-                yield offset_tombstone(group_id, topic, partition)
-        for pending_topic, partition in self.store.pending_partitions(group_id):
-            if pending_topic == topic and partition not in committed:
-                yield offset_tombstone(group_id, topic, partition)
-
 
 def _validated(group: Group, request: OffsetCommit, *, is_transactional: bool) -> ErrorCode:
     """Say why nothing is taken; one partition that is not the member's is enough, as in Kafka."""

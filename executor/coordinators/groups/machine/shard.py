@@ -6,7 +6,8 @@ Groups of all types are here under their ids, each decided about by the membersh
 Source: Kafka's GroupCoordinatorShard.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -129,8 +130,8 @@ class GroupShard:
         """Follow the cluster."""
         self.image = image
         if delta.deleted_topics:
-            for records in deleted_topics_steps(self.offsets, delta.deleted_topics):
-                yield Decision(records)
+            steps = deleted_topics_steps(self.offsets, delta.deleted_topics)
+            self.timers.soon(partial(self._step, ("deleted topics", image.end_offset), steps, None))
         for membership in self._memberships.values():
             yield from membership.metadata_changed(image, delta, now)
 
@@ -232,16 +233,23 @@ class GroupShard:
 
     def _expire(self, now: Now) -> Decision | None:
         steps = expiration_steps(self.groups, self.offsets, now.wall_ms, retention_ms=self._retention_ms)
-        return self._expire_step(steps, now)
+        return self._step("expire", steps, self._expire_later, now)
 
-    def _expire_step(self, steps: Iterator[list[CoordinatorRecord]], now: Now) -> Decision | None:
-        # Before the step: whatever comes of it, it is looked for what has expired again.
-        self.timers.schedule(
-            "expire", now.monotonic_ms + _PAUSE_MS, lambda later: self._expire_step(steps, later)
-        )
+    def _step(
+        self,
+        key: Hashable,
+        steps: Iterator[list[CoordinatorRecord]],
+        done: Callable[[Now], None] | None,
+        now: Now,
+    ) -> Decision | None:
+        """Take one of many steps, and the next one after a pause; `done` after the last one."""
+        # Before the step: whatever comes of it, the others are taken.
+        self.timers.schedule(key, now.monotonic_ms + _PAUSE_MS, partial(self._step, key, steps, done))
         records = next(steps, None)
         if records is None:
-            self._expire_later(now)
+            self.timers.cancel(key)
+            if done is not None:
+                done(now)
         return Decision(records) if records else None
 
     # ---- which membership ------------------------------------------------------------------------------

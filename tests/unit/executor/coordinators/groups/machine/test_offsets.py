@@ -304,7 +304,28 @@ def test_deletion_of_a_topic_removes_its_offsets_and_not_those_of_its_successor(
     groups.commit("other", 3, topic="other")
     delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
     groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+    groups.pass_time(10)
     assert (groups.fetch(0), groups.fetch(1), groups.fetch(topic="other")) == (None, 2, 3)
+
+
+def test_deletion_of_a_topic_that_many_groups_read_is_done_in_steps() -> None:
+    """All at once would hold up everything else on the broker, its lease included, for seconds."""
+    groups = GroupConversation()
+    for number in range(2_500):
+        groups.commit(number, 1, group_id=f"group {number}", topic_id=TOPIC_ID)
+    delta = MetadataDelta(deleted_topics={TOPIC_ID: "topic"})
+    at_once = [*groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now)]
+    assert sum(len(decision.records) for decision in at_once) == 0
+    sizes = []
+    for step in range(10):
+        at = len(groups.log)
+        groups.carry_out(groups.shard.tick(groups.now))
+        sizes.append(len(groups.log) - at)
+        if step == 0:  # a topic of the same name has come
+            groups.commit("new", 9, group_id="group 2400", topic_id=NEXT_TOPIC_ID)
+        groups.now_ms += 1
+    assert max(sizes) <= 1_000
+    assert [groups.fetch(group_id=f"group {number}") for number in (0, 2_399, 2_400)] == [None, None, 9]
 
 
 # ---- expiry ------------------------------------------------------------------------------------------
@@ -366,10 +387,10 @@ def test_offset_with_a_pending_one_does_not_expire() -> None:
 
 def test_expiry_of_many_is_done_in_batches_and_spares_what_was_committed_in_between() -> None:
     """A batch beyond max.message.bytes cannot be written, and a shard must not stand still."""
-    groups = GroupConversation()
+    groups = GroupConversation(offsets_retention_minutes="60")  # or a week's checks of them all are made
     for partition in range(2_500):
         groups.commit(partition, 1, partition=partition)
-    groups.pass_time(WEEK_MS - 10_000)
+    groups.pass_time(60 * 60 * 1000 - 10_000)
     groups.now_ms += 1_200_000
     sizes = []
     for step in range(10):
