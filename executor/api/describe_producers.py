@@ -1,6 +1,7 @@
-"""DescribeProducers: what a partition's leader remembers of its producers (KIP-664). Version 0.
+"""DescribeProducers: what a replica remembers of its partition's producers (KIP-664). Version 0.
 
 Kafka's tool finds transactions that hang by it: those that have begun long ago and that no coordinator knows.
+It asks leaders, or, for all partitions of one broker, that broker: followers answer as well.
 For how long a producer has been idle is by when its last batch was appended here, whatever time its records
 have; in Kafka it is the largest timestamp of these.
 Source: Kafka's ReplicaManager.activeProducerState.
@@ -49,7 +50,7 @@ class DescribeProducersHandler:
     def _partition(self, topic: str, partition: int) -> Steps:
         try:
             replica = self._table.find(topic, partition)
-            replica.leading()
+            replica.taking_part()
         except KafkaError as error:
             return PartitionResponse(
                 partition_index=partition, error_code=error.error_code, active_producers=()

@@ -258,6 +258,15 @@ class Replica:
             raise self._not_leader()
         return self._leading.machine
 
+    def taking_part(self) -> None:
+        """Return if this replica has a role, whichever, and knows what its log has.
+
+        Raises:
+            KafkaError: not_leader_or_follower, kafka_storage_error.
+        """
+        if self.follower is None or self.suspended or self.log.loading is not None:
+            self.leading()
+
     def leading_in(self, leader_epoch: LeaderEpoch | None) -> PartitionLeader:
         """Return the leader machine if the requester means this leadership (None: whichever it is).
 

@@ -251,3 +251,21 @@ async def test_describe_producers_tells_of_open_transactions(brokers: Brokers) -
         ),
     )
     assert missing.error_code is unknown.error_code is ErrorCode.unknown_topic_or_partition
+
+
+@with_brokers(count=3)
+async def test_describe_producers_of_a_follower_tells_of_open_transactions(brokers: Brokers) -> None:
+    """`find-hanging --broker-id` asks about all that a broker has, and gives up at the first error."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 2)])
+    begin(brokers, topic_id, 7, 0)
+    follower = brokers.replica(1, topic_id)
+    await until(lambda: follower.log.log_end_offset == 1, "the follower")
+    channel = await brokers.connect(1)
+    request = DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=(0, 1)),))
+    found, elsewhere = (await channel.request(request)).topics[0].partitions
+    assert found.error_code is NONE
+    assert [(each.producer_id, each.current_txn_start_offset) for each in found.active_producers] == [(7, 0)]
+    assert elsewhere.error_code is ErrorCode.not_leader_or_follower
+    follower.go_offline()
+    (failed, _) = (await channel.request(request)).topics[0].partitions
+    assert failed.error_code is ErrorCode.kafka_storage_error
