@@ -1,7 +1,6 @@
 """OffsetDelete, version 0 (KIP-496)."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 
 from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponse,
@@ -9,14 +8,14 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from executor.coordinators.groups.api.coordinator import GroupCoordinator
+from executor.coordinators.groups.api.chunks import Chunk, in_chunks
+from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
 from executor.coordinators.groups.api.topic_names import named_topic
-from executor.coordinators.groups.machine.offsets import TopicErrors
 from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.wire.requests import Request, Response, Steps
+from sparklog.wire.requests import Deferred, Request, Response, Steps
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["OffsetDeleteHandler"]
@@ -30,56 +29,49 @@ class OffsetDeleteHandler:
         self._image = image
 
     def handle(self, request: Request) -> Steps:
-        """Have the group's coordinator delete the offsets of partitions that exist."""
+        """Have the group's coordinator delete the offsets of partitions that exist, some at a time."""
         body = request.body
         image = self._image()
-        topics: list[tuple[str, Sequence[int]]] = []
-        unknown: TopicErrors = []
+        answers: dict[str, dict[int, ErrorCode]] = {}
         for topic in body.topics:
-            known_partitions = []
-            unknown_partitions = []
             named = named_topic(image, topic, by_id=False)
+            rows = answers.setdefault(topic.name, {})
             for partition in topic.partitions:
                 yield
                 index = partition.partition_index
-                if index in named.partitions:
-                    known_partitions.append(index)
-                else:
-                    unknown_partitions.append((index, ErrorCode.unknown_topic_or_partition))
-            if known_partitions:
-                topics.append((topic.name, known_partitions))
-            if unknown_partitions:
-                unknown.append((topic.name, unknown_partitions))
+                is_known = index in named.partitions
+                rows[index] = ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition
         if not body.group_id:
-            return _response(ErrorCode.invalid_group_id, ())
+            return _error(ErrorCode.invalid_group_id)
+        known = [
+            (topic, None, [index for index, error_code in rows.items() if error_code is ErrorCode.none])
+            for topic, rows in answers.items()
+        ]
+        # Without any the group is asked all the same, for there may be none.
+        for chunk in in_chunks(known) if known else ((),):
+            error_code, errors = yield from wait_for(self._delete(body.group_id, chunk))
+            if error_code is not ErrorCode.none:
+                return _error(error_code)
+            for topic, deleted in errors:
+                answers[topic].update(deleted)
+        topics = []
+        for topic, rows in answers.items():
+            partitions = []
+            for index, error_code in rows.items():
+                yield
+                partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error_code))
+            topics.append(OffsetDeleteResponseTopic(name=topic, partitions=tuple(partitions)))
+        return unthrottled(OffsetDeleteResponse, error_code=ErrorCode.none, topics=tuple(topics))
+
+    def _delete(self, group_id: str, chunk: Chunk) -> Deferred:
+        topics = [(topic, partitions) for topic, _, partitions in chunk]
 
         def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-            error_code, records, errors = shard.offsets.delete(body.group_id, topics)
-            told = () if error_code is not ErrorCode.none else _merged(errors, unknown)
-            return Decision(records, (Reply(token, _response(error_code, told)),))
+            error_code, records, errors = shard.offsets.delete(group_id, topics)
+            return Decision(records, (Reply(token, (error_code, errors)),))
 
-        return self._coordinator.submit(body.group_id, decide, lambda error_code: _response(error_code, ()))
-
-
-def _merged(errors: TopicErrors, unknown: TopicErrors) -> TopicErrors:
-    merged: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for topic, partitions in chain(errors, unknown):
-        merged.setdefault(topic, []).extend(partitions)
-    return list(merged.items())
+        return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, ()))
 
 
-def _response(error_code: ErrorCode, topics: Sequence[tuple[str, list[tuple[int, ErrorCode]]]]) -> Response:
-    return unthrottled(
-        OffsetDeleteResponse,
-        error_code=error_code,
-        topics=tuple(
-            OffsetDeleteResponseTopic(
-                name=topic,
-                partitions=tuple(
-                    OffsetDeleteResponsePartition(partition_index=index, error_code=error)
-                    for index, error in partitions
-                ),
-            )
-            for topic, partitions in topics
-        ),
-    )
+def _error(error_code: ErrorCode) -> Response:
+    return unthrottled(OffsetDeleteResponse, error_code=error_code, topics=())

@@ -1,12 +1,11 @@
 """OffsetFetch, versions 1 to 10: several groups from version 8 on, topics by id from version 10 on."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Generator
 from typing import Any, Final
-from uuid import UUID
 
 from kio.schema.offset_fetch import v7, v9, v10
 
+from executor.coordinators.groups.api.chunks import in_chunks
 from executor.coordinators.groups.api.coordinator import GroupCoordinator, wait_for
 from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from executor.coordinators.groups.machine.offsets import FetchedPartition, OffsetFetch
@@ -22,10 +21,7 @@ __all__ = ["OffsetFetchHandler"]
 
 FIRST_VERSION_WITH_GROUPS: Final = 8
 FIRST_VERSION_WITH_GROUP_ERRORS: Final = 2
-MAX_PARTITIONS: Final = 1000
-"""So many are looked up in one go."""
 
-_Chunk = tuple[tuple[str, UUID | None, tuple[int, ...]], ...]
 _Topics = dict[Any, list[FetchedPartition]]
 """By name or id, as the answer has them."""
 
@@ -91,7 +87,7 @@ class OffsetFetchHandler:
                 topic_id = found_topic.topic_id if by_id else None
                 asked.append((found_topic.name, topic_id, topic.partition_indexes))
         # Without topics the group is asked all the same, for it may refuse to answer this member.
-        for chunk in _chunks(asked) if asked else ((),):
+        for chunk in in_chunks(asked) if asked else ((),):
             error_code, fetched = yield from self._fetch(fetch._replace(topics=chunk))
             if error_code is not ErrorCode.none:
                 if group.topics is None:
@@ -130,27 +126,6 @@ def _refuse(error_code: ErrorCode) -> ErrorCode:
 
 def _is_error(row: FetchedPartition) -> bool:
     return row.error_code is not ErrorCode.none
-
-
-def _chunks(asked: Iterable[tuple[str, UUID | None, Iterable[int]]]) -> Iterator[_Chunk]:
-    """Iterate over the topics, at most `MAX_PARTITIONS` partitions in a chunk."""
-    chunk: list[tuple[str, UUID | None, tuple[int, ...]]] = []
-    room = MAX_PARTITIONS
-    for name, topic_id, partitions in asked:
-        left = iter(partitions)
-        some = tuple(islice(left, room))
-        while True:
-            chunk.append((name, topic_id, some))
-            room -= len(some)
-            if room > 0:
-                break
-            yield tuple(chunk)
-            chunk, room = [], MAX_PARTITIONS
-            some = tuple(islice(left, room))
-            if not some:
-                break
-    if chunk:
-        yield tuple(chunk)
 
 
 def _group_response(

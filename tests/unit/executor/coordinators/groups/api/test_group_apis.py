@@ -401,6 +401,30 @@ def test_offsets_are_deleted_and_what_is_not_there_is_said() -> None:
     assert (missing.error_code, missing.topics) == (ErrorCode.group_id_not_found, ())
 
 
+def test_offsets_of_many_partitions_are_deleted_some_at_a_time_and_each_once() -> None:
+    """In one go a request of a megabyte held the broker for seconds, and its batch could not be written."""
+    groups = Groups()
+    topic = TopicImage("topic", TOPIC_ID, dict.fromkeys(range(2_500), PARTITION))
+    groups.image = MetadataImage(topics=TopicsImage({"topic": topic}, {TOPIC_ID: topic}))
+    for partition in range(2_500):
+        groups.commit(partition, 5, partition=partition)
+    sizes: list[int] = []
+    carry_out = groups.carry_out
+
+    def noting(decisions: Any) -> None:
+        for decision in decisions:
+            sizes.append(len(decision.records))
+            carry_out((decision,))
+
+    groups.carry_out = noting  # type: ignore[method-assign]
+    asked = topics(*range(2_500), *(0,) * 5_000)
+    answer = groups.ask(ApiKey.OFFSET_DELETE, 0, group_id=GROUP, topics=asked)
+    assert [row.partition_index for row in answer.topics[0].partitions] == [*range(2_500)]
+    assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.none}
+    assert [size for size in sizes if size] == [1_000, 1_000, 500]
+    assert groups.fetch(2_499) is None
+
+
 @pytest.mark.parametrize("error_code", [ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress])
 def test_who_asks_a_broker_that_does_not_coordinate_is_told(error_code: ErrorCode) -> None:
     """In every place where Kafka's clients look for it."""

@@ -1,0 +1,34 @@
+"""The partitions of a request about offsets, some of them at a time: a request may name a million."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+__all__ = ["Chunk", "in_chunks"]
+
+MAX_PARTITIONS: Final = 1000
+"""So many are decided about in one go."""
+
+Chunk = tuple[tuple[str, UUID | None, tuple[int, ...]], ...]
+
+
+def in_chunks(asked: Iterable[tuple[str, UUID | None, Iterable[int]]]) -> Iterator[Chunk]:
+    """Iterate over the topics, at most `MAX_PARTITIONS` partitions in a chunk."""
+    chunk: list[tuple[str, UUID | None, tuple[int, ...]]] = []
+    room = MAX_PARTITIONS
+    for name, topic_id, partitions in asked:
+        left = iter(partitions)
+        some = tuple(islice(left, room))
+        while True:
+            chunk.append((name, topic_id, some))
+            room -= len(some)
+            if room > 0:
+                break
+            yield tuple(chunk)
+            chunk, room = [], MAX_PARTITIONS
+            some = tuple(islice(left, room))
+            if not some:
+                break
+    if chunk:
+        yield tuple(chunk)
