@@ -126,8 +126,13 @@ class ShardLog:
         """The log start offset moved, which is nothing to a shard."""
 
     def wake(self) -> None:
-        """The high watermark moved."""
-        self._owner.committed()
+        """The high watermark moved.
+
+        A leader may commit as it begins another epoch, before anybody hears of that: then nothing is answered
+        as of this one.
+        """
+        if self._replica.leader_epoch == self._leader_epoch:
+            self._owner.committed()
 
     def unwatch(self) -> None:
         """The replica is no more; the role listener says so too."""

@@ -245,6 +245,22 @@ async def test_runtime_without_its_lease_is_silent_and_loads_anew_afterwards(bro
     assert len(runtime.machines) == 2
 
 
+@with_brokers(count=2)
+async def test_runtime_that_leads_in_another_epoch_says_nothing_as_of_the_one_before(
+    brokers: Brokers,
+) -> None:
+    """A leader commits as it begins an epoch; the coordinator of the epoch before has no say any more."""
+    runtime = Runtime(brokers)
+    topic_id = await brokers.create_topic(TOPIC, [(0, 1)])
+    await runtime.until_active()
+    await brokers.stop(1)
+    written = runtime.put("a", 2)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    assert await written.response() is ErrorCode.not_coordinator
+    await runtime.until_active()
+    assert await runtime.get("a").response() == 2
+
+
 @with_brokers()
 async def test_runtime_of_a_machine_that_cannot_decide_goes_on(brokers: Brokers) -> None:
     """A mistake costs the request that met it, and nothing else."""
