@@ -30,7 +30,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 
-__all__ = ["Loading", "load_shard"]
+__all__ = ["Loading", "load_shard", "read_batches", "replay_batch"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ async def load_shard(loading: Loading, shard: Shard) -> int:
     count = work = 0
     loop = asyncio.get_running_loop()
     while offset < log.log_end_offset:
-        data = await loop.run_in_executor(loading.executor, _read, loading, offset, log.log_end_offset)
+        data = await loop.run_in_executor(loading.executor, read_batches, loading, offset, log.log_end_offset)
         if not data:
             break
         for position, header in iterate_headers(data):
             offset = header.next_offset
             count += header.record_count
-            for work_done in _replay(loading, shard, header, data, position):
+            for work_done in replay_batch(loading, shard, header, data, position):
                 work += work_done
                 if work >= SLICE_WORK:
                     work = 0
@@ -77,7 +77,7 @@ async def load_shard(loading: Loading, shard: Shard) -> int:
     return count
 
 
-def _read(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
+def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
     """Return whole batches from `offset` on: at least one, unless compaction has left none."""
     result = loading.log.read(offset, max_bytes=loading.buffer_bytes, up_to_offset=end_offset)
     data = b"" if result.region is None else bytes(result.region.read())
@@ -86,7 +86,9 @@ def _read(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
     return data
 
 
-def _replay(loading: Loading, shard: Shard, header: BatchHeader, data: bytes, position: int) -> Iterator[int]:
+def replay_batch(
+    loading: Loading, shard: Shard, header: BatchHeader, data: bytes, position: int
+) -> Iterator[int]:
     """Replay the batch at `position`, and yield how much work it was, now and then."""
     producer = None
     if header.has_producer_id:

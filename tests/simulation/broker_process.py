@@ -39,6 +39,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId
 from tests.simulation.cleaning import Cleaner
+from tests.simulation.coordinating import AskCoordinator, Coordinating
 from tests.simulation.disk import Disk
 from tests.simulation.following import FetchLoops
 from tests.simulation.leading import ConsumerFetch, Leading, Produce
@@ -106,12 +107,14 @@ class BrokerProcess(Process):
         self._isr_checks = IsrChecks(
             self.replicas, Proposals(self, self._link), config.replica_lag_time_max_ms
         )
+        coordinators = () if not world.coordinates else (Coordinating(self),)
+        self._coordinators: tuple[Coordinating, ...] = coordinators
         host = ReplicaHost(
             broker_id=broker_id,
             broker_epoch=lambda: self.broker_epoch,
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
             now_ms=lambda: self.now_ms,
-            listeners=(self._loops, self._isr_checks, _Watch(self)),
+            listeners=(self._loops, self._isr_checks, _Watch(self), *self._coordinators),
             propose_isr=self._isr_checks.propose,
             load_producers=self._begin_loading,
             log_failed=self._log_failed,
@@ -192,8 +195,8 @@ class BrokerProcess(Process):
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
         match message:
-            case Produce() | FetchRequest() | ConsumerFetch():
-                self._obey_lease()
+            case Produce() | FetchRequest() | ConsumerFetch() | AskCoordinator():
+                self.obey_lease()
         match message:
             case Produce():
                 self._leading.produce(connection, message, reply)
@@ -201,6 +204,9 @@ class BrokerProcess(Process):
                 self._leading.fetch(connection, message, reply)
             case ConsumerFetch():
                 self._leading.consumer_fetch(connection, message, reply)
+            case AskCoordinator():
+                for coordinating in self._coordinators:
+                    coordinating.ask(message, reply)
             case DescribeTopics():
                 reply(self.image)
             case AskLogEnds(question):
@@ -290,14 +296,15 @@ class BrokerProcess(Process):
         lifecycle = self.lifecycle
         return lifecycle is None or lifecycle.broker_epoch is None or lifecycle.holds_lease(now_ms)
 
-    def _obey_lease(self) -> None:
+    def obey_lease(self) -> None:
+        """See whether this broker may still answer as a leader."""
         was_held = self._lease.is_held
         self._lease.obey()
         if self._lease.is_held is not was_held:
             self.world.tell(None, f"{self.name}'s lease {'has run out' if was_held else 'is renewed'}")
 
     def _tick(self) -> None:
-        self._obey_lease()
+        self.obey_lease()
         now_ms = self.now_ms
         for replica in self._isr_checks.take_due(now_ms):
             replica.handle(Ticked(now_ms))
@@ -316,6 +323,8 @@ class BrokerProcess(Process):
         """Act on `image`, of which `delta` is new."""
         at_once(self._roles.apply(image, delta))
         self.applied_image = image
+        for coordinating in self._coordinators:
+            coordinating.apply(image, delta)
         # Before another image has a role forget what this leader has committed.
         self.touched()
         registration = image.brokers.get(self.broker_id)

@@ -12,13 +12,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.config import BrokerConfig, SnapshotLimits
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
 from tests.simulation.controller_process import ControllerProcess
+from tests.simulation.coordinating import coordinates
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
+from tests.simulation.group_clients import GroupClient
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import LIVENESS, NO_CRASH
 from tests.simulation.liveness import unsettled, waits_for_the_lost
@@ -68,6 +71,7 @@ class World(Observer):
         )
         """Counted in records here."""
         self.compacts = seed % CLEANED_IN_ONE_SEED_OF == CLEANED_IN_ONE_SEED_OF - 1
+        self.coordinates = coordinates(seed)
         self._applications = 0
         self._driver_count = 0
         self._next_topic_id = 1_000
@@ -102,8 +106,19 @@ class World(Observer):
                 self.consumers.append(Consumer(self.client, name, partition))
                 if random.random() < 0.3:
                     self.producers.append(Producer(self.client, name, partition, all_acks=False))
+        self.group_clients: list[GroupClient] = []
+        if self.coordinates:
+            self._add_coordinators()
         for name in self.topics:
             self.scheduler.after(FORMING_MS // 2, self.create_topic, name)
+
+    def _add_coordinators(self) -> None:
+        """Have there be coordinators' topics, and clients of theirs."""
+        random = self.scheduler.random
+        name = CONSUMER_OFFSETS_TOPIC
+        self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
+        for number in range(random.randint(2, 5)):
+            self.group_clients.append(GroupClient(self.client, f"group{number}", "topic0"))
 
     # --- running --------------------------------------------------------------------------------
 

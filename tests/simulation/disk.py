@@ -279,6 +279,9 @@ class MemoryRegion(bytes):
 
     position = 0
 
+    def read(self) -> bytes:
+        return self
+
     @property
     def length(self) -> int:
         return len(self)

@@ -3,7 +3,7 @@
 A check raises `Violation`; it costs what has changed, not what there is.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
@@ -78,6 +78,22 @@ class Invariant:
 
     def out_of_range(self, offset: Offset, leader_epoch: LeaderEpoch, ledger: Ledger) -> None:
         """A consumer was told that there is nothing at the offset up to which it had read."""
+
+    def coordinated(
+        self,
+        broker: "BrokerProcess",
+        replica: Replica,
+        leader_epoch: LeaderEpoch,
+        asked: Any,
+        response: Any,
+        ledger: Ledger,
+    ) -> None:
+        """A coordinator of a leader epoch answers what it was asked (a `coordinating.Asked`)."""
+
+    def offset_read(
+        self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition
+    ) -> None:
+        """A client was told what its group has committed; `possible` is what it may be told."""
 
     def snapshot_loaded(self, broker: "BrokerProcess", image: MetadataImage) -> None:
         """A broker begins with a snapshot."""

@@ -9,6 +9,7 @@ from executor.partitions.replica import Replica
 from sparklog.metadata.image import PartitionRegistration
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from tests.simulation.coordination_invariants import COORDINATION_INVARIANTS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise
 from tests.simulation.topics import MIN_INSYNC_REPLICAS
@@ -412,6 +413,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     MetadataMajority,
     CommittedMetadataStays,
     InactiveBrokersHaveLeft,
+    *COORDINATION_INVARIANTS,
 )
 """All but liveness, which the cluster itself looks for when the faults are over."""
 LIVENESS = "Liveness"
@@ -441,6 +443,8 @@ class Invariants:
         self.promised = those_with("promised")
         self.consumed = those_with("consumed")
         self.out_of_range = those_with("out_of_range")
+        self.coordinated = those_with("coordinated")
+        self.offset_read = those_with("offset_read")
         self.settled = those_with("settled")
         self.snapshot_loaded = those_with("snapshot_loaded")
         self.voted = those_with("voted")

@@ -55,6 +55,10 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         end_offset = world.replica(leader_id, key).log.log_end_offset
         if isinstance(client, Consumer) and client.position(key) < end_offset:
             return f"the consumer of {client.topic}-{client.partition} is behind", key
+    for group in world.group_clients:
+        coordinator = None if group.key is None else image.topics.partition(*group.key)
+        if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
+            return f"{group.group_id} has not read what it committed", group.key
     return None
 
 

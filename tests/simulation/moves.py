@@ -7,6 +7,7 @@ Not one of the faults: a cluster that is asked to move its partitions is well, a
 
 from typing import TYPE_CHECKING, Final
 
+from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import BrokerId
 from tests.simulation.topics import reassignment
 
@@ -46,7 +47,8 @@ class Moves:
             return
         world, random = self._world, self._world.scheduler.random
         topic = random.choice(list(world.topics.values()))
-        if self._grows and random.random() < _GROWN and topic.partitions < _MOST_PARTITIONS:
+        grows = self._grows and not is_internal_topic(topic.name)
+        if grows and random.random() < _GROWN and topic.partitions < _MOST_PARTITIONS:
             world.tell(None, f"{topic.name} is to get a partition more")
             world.grow_topic(topic.name)
         number = random.randrange(topic.partitions)

@@ -20,6 +20,7 @@ from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.committed_table import CommittedTable
 from tests.simulation.controller_process import ControllerProcess
+from tests.simulation.coordinating import Asked
 from tests.simulation.disk import Disk
 from tests.simulation.invariant import Violation, ends_reassignment
 from tests.simulation.invariants import Invariants
@@ -50,6 +51,8 @@ class Outcome:
     faults: int = 0
     cleaned: int = 0
     """Batches that cleanings have taken away, of all replicas."""
+    commits: int = 0
+    """Offsets that were acknowledged to clients of groups."""
     losses: int = 0
     """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
     violation: Violation | None = None
@@ -87,6 +90,8 @@ class Observer:
         """The registrations that another process of the broker is about to replace, in several decisions."""
         self.unclean_asked: set[TopicIdPartition] = set()
         """Where an administrator has preferred a loss to waiting."""
+        self.coordinates = False
+        """Whether there are coordinators."""
         self.compacts = False
         """Whether topics are compacted."""
         self.outcome = Outcome(seed)
@@ -353,6 +358,25 @@ class Observer:
         """A leader gives a consumer records."""
         for check in self.invariants.serving:
             check(broker, key)
+
+    def coordinated(
+        self, broker: BrokerProcess, replica: Replica, leader_epoch: LeaderEpoch, asked: Asked, response: Any
+    ) -> None:
+        """A coordinator answers."""
+        key = replica.key
+        for check in self.invariants.serving:
+            check(broker, key)
+        for check in self.invariants.acknowledging:
+            check(broker, replica, asked.end_offset, all_acks=asked.wrote)
+        for check in self.invariants.coordinated:
+            check(broker, replica, leader_epoch, asked, response, self.ledger(key))
+
+    def offset_read(
+        self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition
+    ) -> None:
+        """A client was told what its group has committed."""
+        for check in self.invariants.offset_read:
+            check(group_id, offset, possible, key)
 
     def promised(self, promise: Promise) -> None:
         """A producer was told that its batch is safe."""

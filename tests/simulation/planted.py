@@ -33,6 +33,7 @@ from sparklog.types import BrokerId
 from tests.simulation.disk import Disk
 from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS
+from tests.simulation.planted_coordinators import COORDINATOR_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
 from tests.simulation.voting import Voting
 
@@ -433,5 +434,6 @@ PLANTED = {
     ),
     **REASSIGNMENT_BUGS,
     **CLEANING_BUGS,
+    **COORDINATOR_BUGS,
 }
 """By name."""

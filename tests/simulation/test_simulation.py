@@ -23,6 +23,7 @@ def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
     # It is not well because nothing happened.
     assert sum(outcome.elections for outcome in outcomes) > len(SEEDS)
     assert sum(outcome.promised for outcome in outcomes) > 20 * len(SEEDS)
+    assert sum(outcome.commits for outcome in outcomes) > len(SEEDS)
     assert sum(outcome.cleaned for outcome in outcomes) > 5 * len(SEEDS)
 
 

@@ -19,6 +19,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.metadata.image import ResourceType
+from sparklog.metadata.topic_names import is_internal_topic
 from sparklog.types import BrokerId
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -37,15 +38,18 @@ class TopicPlan(NamedTuple):
 
     def creation(self) -> Any:
         """Return the request that creates it."""
+        configs = {
+            MIN_INSYNC_REPLICAS: str(self.min_insync_replicas),
+            UNCLEAN_ELECTION: str(self.unclean_elections).lower(),
+        }
+        if is_internal_topic(self.name):
+            configs["cleanup.policy"] = "compact"
         topic = CreatableTopic(
             name=self.name,
             num_partitions=self.partitions,
             replication_factor=self.replicas,
             assignments=(),
-            configs=(
-                CreatableTopicConfig(name=MIN_INSYNC_REPLICAS, value=str(self.min_insync_replicas)),
-                CreatableTopicConfig(name=UNCLEAN_ELECTION, value=str(self.unclean_elections).lower()),
-            ),
+            configs=tuple(CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
         )
         return CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1))
 

@@ -1,0 +1,250 @@
+"""What a broker's process does as a coordinator: production's shards, machines and ways to the log.
+
+It mirrors the shell `executor.coordinators.runtime`: the same steps in the same order, without asyncio. A log
+is loaded some batches at a time, and roles change meanwhile. Whoever asks sends the machine's own events.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from executor.coordinators.groups.kind import group_coordinator
+from executor.coordinators.kind import CoordinatorKind
+from executor.coordinators.loading import Loading, read_batches, replay_batch
+from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from executor.coordinators.machine.shard import Shard, ShardState
+from executor.coordinators.shard_log import ShardLog
+from executor.partitions.replica import Replica
+from executor.partitions.role_listener import RoleListener
+from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
+from sparklog.metadata.image import MetadataImage
+from sparklog.records.batch import iterate_headers
+from sparklog.types import LeaderEpoch, Offset
+from tests.simulation.leading import START_MS
+from tests.simulation.network import Reply as Answer
+
+if TYPE_CHECKING:
+    from tests.simulation.broker_process import BrokerProcess
+
+IN_SEEDS: Final = (8, 11)
+"""Of sixteen: those in which there are coordinators."""
+_OF_SEEDS: Final = 16
+_READ_BYTES: Final = 300
+_READ_MS: Final = 40
+"""How long a read of a load takes at most."""
+_NO_EXECUTOR: Any = None
+
+
+def coordinates(seed: int) -> bool:
+    """Whether there are coordinators in a seed."""
+    return seed % _OF_SEEDS in IN_SEEDS
+
+
+class AskCoordinator(NamedTuple):
+    """A request for the coordinator that a partition of an internal topic is."""
+
+    topic: str
+    partition: int
+    event: Any
+    decide: Callable[[Any, Any, Token, Now], Decision]
+    """Given the machine, the event, the token and the time."""
+
+
+class Coordinated(NamedTuple):
+    """The answer: an error of the coordinator's, or what its machine says."""
+
+    error_code: ErrorCode
+    response: Any
+    leader_epoch: LeaderEpoch
+    """Of the coordinator that answered, for the invariants; -1 if none did."""
+
+
+class Coordinating(RoleListener[Replica]):
+    """The coordinators of one broker's process."""
+
+    def __init__(self, broker: "BrokerProcess") -> None:
+        self._broker = broker
+        kinds = (group_coordinator(broker.world.config),)
+        self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
+        self._coordinators: dict[tuple[str, int], Coordinator] = {}
+
+    def ask(self, message: AskCoordinator, answer: Answer) -> None:
+        """Have a coordinator decide."""
+        coordinator = self._coordinators.get((message.topic, message.partition))
+        if coordinator is None:
+            answer(Coordinated(ErrorCode.not_coordinator, None, -1))
+        else:
+            coordinator.submit(Asked(message, answer))
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Tell the machines that the cluster is another one."""
+        for coordinator in list(self._coordinators.values()):
+            coordinator.shard.metadata_changed(image, delta, coordinator.now())
+            coordinator.schedule()
+
+    def became_leader(self, replica: Replica) -> None:
+        kind = self._kinds.get(replica.topic_partition.topic)
+        if kind is None or replica.leader is None or replica.suspended:
+            return
+        previous = self._coordinators.get(replica.topic_partition)
+        if previous is not None:
+            self.drop(previous)
+        self._coordinators[replica.topic_partition] = Coordinator(self, self._broker, replica, kind)
+
+    resumed = became_leader
+
+    def stopped(self, replica: Replica) -> None:
+        coordinator = self._coordinators.get(replica.topic_partition)
+        if coordinator is not None and coordinator.replica is replica:
+            self.drop(coordinator)
+
+    became_follower = suspended = deleted = stopped
+
+    def drop(self, coordinator: "Coordinator") -> None:
+        """End a coordinator."""
+        if self._coordinators.get(coordinator.replica.topic_partition) is coordinator:
+            del self._coordinators[coordinator.replica.topic_partition]
+        coordinator.close()
+
+
+class Asked:
+    """A request that waits for its coordinator."""
+
+    def __init__(self, message: AskCoordinator, answer: Answer) -> None:
+        self.message: Final = message
+        self.answer: Final = answer
+        self.end_offset: Offset = 0
+        """All that the answer rests on is below it."""
+        self.wrote = False
+        """Whether it has written something itself."""
+
+
+class Coordinator:
+    """A shard on its replica."""
+
+    def __init__(
+        self, owner: Coordinating, broker: "BrokerProcess", replica: Replica, kind: CoordinatorKind
+    ) -> None:
+        assert replica.leader_epoch is not None, "it leads"
+        self.replica: Final = replica
+        self.broker: Final = broker
+        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
+        self._owner = owner
+        self._kind = kind
+        self._log = WatchedShardLog(replica, self.leader_epoch, kind.codec, self)
+        machine = kind.new_machine(replica.topic_partition.partition)
+        self.shard: Final = Shard(str(replica), machine, self._log, kind.write_timeout_ms)
+        self._due_ms: int | None = None
+        replica.progress.add_reader(self._log)
+        self._read_later(replica.log.log_start_offset)
+
+    def now(self) -> Now:
+        """Return both times."""
+        return Now(self.broker.now_ms, START_MS + self.broker.scheduler.now_ms)
+
+    def submit(self, asked: Asked) -> None:
+        """Have the machine decide about a request."""
+        asked.end_offset = self.shard.end_offset
+        message = asked.message
+        self.shard.submit(
+            asked, lambda machine, token, now: message.decide(machine, message.event, token, now), self.now()
+        )
+        self.schedule()
+
+    # --- the load -------------------------------------------------------------------------------
+
+    def _read_later(self, offset: Offset) -> None:
+        self.broker.after(self.broker.scheduler.random.randint(1, _READ_MS), self._read, offset)
+
+    def _read(self, offset: Offset) -> None:
+        if self.shard.state is not ShardState.LOADING:
+            return
+        log: Any = self.replica.log
+        loading = Loading(
+            log, self._kind.records, self._kind.skips_unknown_versions, _READ_BYTES, _NO_EXECUTOR
+        )
+        if offset < log.log_end_offset:
+            data = read_batches(loading, offset, log.log_end_offset)
+            if not data:
+                offset = log.log_end_offset
+            for position, header in iterate_headers(data):
+                offset = header.next_offset
+                for _ in replay_batch(loading, self.shard, header, data, position):
+                    pass
+            self._read_later(offset)
+            return
+        self.broker.obey_lease()
+        if self.shard.state is ShardState.LOADING:
+            self.shard.loaded(log.log_end_offset, self.replica.high_watermark, self.broker.image, self.now())
+            self.schedule()
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """See to it that the shard's `tick` is called in time."""
+        due_ms = self.shard.next_due_ms
+        if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
+            self._due_ms = due_ms
+            self.broker.after(max(0, due_ms - self.broker.now_ms), self._tick, due_ms)
+
+    def _tick(self, due_ms: int) -> None:
+        if self._due_ms != due_ms:
+            return
+        self._due_ms = None
+        self.broker.obey_lease()
+        next_due_ms = self.shard.next_due_ms
+        if next_due_ms is not None and next_due_ms <= self.broker.now_ms:
+            self.shard.tick(self.now())
+        self.schedule()
+
+    # --- what its log tells ---------------------------------------------------------------------
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants done."""
+        raise AssertionError(f"nobody carries out {effect}")
+
+    def broken(self) -> None:
+        """The shard could not go on, which nothing that happens here is a reason for."""
+        raise AssertionError(f"the coordinator of {self.replica} broke")
+
+    def committed(self) -> None:
+        """The partition's high watermark may have moved."""
+        self.shard.committed(self.replica.high_watermark)
+
+    def close(self) -> None:
+        """End the shard."""
+        self.replica.progress.remove_reader(self._log)
+        self.shard.close()
+
+
+class WatchedShardLog(ShardLog):
+    """Production's way of a shard to its log, under the eyes of the observer."""
+
+    def __init__(self, replica: Replica, leader_epoch: LeaderEpoch, codec: Any, owner: Coordinator) -> None:
+        super().__init__(replica, leader_epoch, codec, owner)
+        self._coordinator = owner
+
+    def append(self, decision: Decision, now: Now) -> Offset:
+        replica, broker = self._coordinator.replica, self._coordinator.broker
+        before = replica.log.log_end_offset
+        end_offset = super().append(decision, now)
+        broker.world.appended(broker, replica, before)
+        for asked in _askers(decision.replies):
+            asked.end_offset, asked.wrote = end_offset, True
+        return end_offset
+
+    def reply(self, token: Token, response: Any) -> None:
+        coordinator = self._coordinator
+        broker = coordinator.broker
+        # What has just been committed is to be known.
+        broker.touched()
+        broker.world.coordinated(broker, coordinator.replica, coordinator.leader_epoch, token, response)
+        token.answer(Coordinated(ErrorCode.none, response, coordinator.leader_epoch))
+
+    def refuse(self, token: Token, error_code: ErrorCode) -> None:
+        assert error_code is not ErrorCode.unknown_server_error, "a machine raised"
+        token.answer(Coordinated(error_code, None, self._coordinator.leader_epoch))
+
+
+def _askers(replies: Iterable[Reply]) -> Iterable[Asked]:
+    return (reply.token for reply in replies)
