@@ -1,4 +1,4 @@
-"""aiokafka against a live cluster: produce and consume with assigned partitions."""
+"""aiokafka against a live cluster: assigned partitions, groups and transactions."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,9 +6,11 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from tests.cluster import LocalCluster
-from tests.compat.librdkafka import create_topic
+from tests.compat.librdkafka import create_topic, produce
 
 NewName = Callable[[str], str]
+
+TIMEOUT_S = 20
 
 
 def test_aiokafka_idempotent_reads_what_it_wrote(cluster: LocalCluster, new_topic_name: NewName) -> None:
@@ -28,3 +30,91 @@ def test_aiokafka_idempotent_reads_what_it_wrote(cluster: LocalCluster, new_topi
             return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in range(500)]
 
     assert asyncio.run(round_trip()) == [b"%d" % number for number in range(500)]
+
+
+def test_aiokafka_members_share_a_topic_and_who_stays_goes_on_from_what_was_committed(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """Two rebalances: a second member takes half of the partitions, and leaves them with its offsets."""
+    topic = new_topic_name("aio")
+    create_topic(cluster.bootstrap_servers, topic, partitions=2)
+    produce(
+        cluster.bootstrap_servers,
+        topic,
+        [{"partition": number % 2, "value": b"%d" % number} for number in range(20)],
+    )
+
+    def member() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=200,
+        )
+
+    async def assigned(consumer: AIOKafkaConsumer, count: int) -> None:
+        while len(consumer.assignment()) != count:  # noqa: ASYNC110 - nothing to wait for
+            await asyncio.sleep(0.05)
+
+    async def share() -> None:
+        async with asyncio.timeout(3 * TIMEOUT_S), member() as stays:
+            read = [int((await stays.getone()).value) for _ in range(20)]
+            assert sorted(read) == list(range(20))
+            # As if only the first half had been worked on.
+            await stays.commit({TopicPartition(topic, partition): 5 for partition in range(2)})
+            async with member() as leaves:
+                await assigned(stays, 1)
+                await assigned(leaves, 1)
+                assert stays.assignment() | leaves.assignment() == {
+                    TopicPartition(topic, partition) for partition in range(2)
+                }
+                (left,) = leaves.assignment()
+                offsets = [(await leaves.getone()).offset for _ in range(3)]
+                assert offsets == [5, 6, 7]
+                await leaves.commit()
+            await assigned(stays, 2)
+            assert await stays.committed(left) == 8
+            while (message := await stays.getone()).partition != left.partition:
+                pass
+            assert message.offset == 8
+
+    asyncio.run(share())
+
+
+def test_aiokafka_transactions_commit_records_with_offsets_or_neither(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """Transactions of before KIP-890, by a client that shares no code with the two others."""
+    topic, group = new_topic_name("aio"), new_topic_name("aio-group")
+    create_topic(cluster.bootstrap_servers, topic)
+    partition = TopicPartition(topic, 0)
+
+    async def transact() -> tuple[list[bytes | None], int | None]:
+        async with asyncio.timeout(3 * TIMEOUT_S):
+            async with AIOKafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers, transactional_id=topic
+            ) as producer:
+                for number in range(4):
+                    await producer.begin_transaction()
+                    await producer.send_and_wait(topic, b"%d" % number)
+                    await producer.send_offsets_to_transaction({partition: number + 1}, group)
+                    if number % 2:
+                        await producer.abort_transaction()
+                    else:
+                        await producer.commit_transaction()
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+            )
+            consumer.assign([partition])
+            async with consumer:
+                committed = await consumer.committed(partition)
+                await consumer.seek_to_beginning(partition)
+                return [(await consumer.getone()).value for _ in range(2)], committed
+
+    assert asyncio.run(transact()) == ([b"0", b"2"], 3)
