@@ -90,8 +90,9 @@ class ClassicGroups:
             yield out.decision()
 
     def release(self, group: ClassicGroup, now: Now, out: Outcome) -> None:
-        """Have all who wait join again: the group becomes one of another type."""
+        """Have all who wait join again: the group becomes one of another type, if that can be written."""
         for member in group.members.values():
+            self._rebalances.prolong_session(group, member, now)  # it may have run out while it waited
             self._rebalances.answer_join(group, member, join_error(ErrorCode.rebalance_in_progress), out)
             response = sync_response(ErrorCode.rebalance_in_progress)
             self._rebalances.answer_sync(group, member, response, now, out)

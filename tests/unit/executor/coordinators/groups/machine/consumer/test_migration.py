@@ -418,6 +418,25 @@ def test_upgrade_that_is_not_written_down_leaves_the_classic_group_as_it_was() -
     assert (group.is_empty, group.state_name) == (True, "Empty"), "its session is that of a classic member"
 
 
+def test_static_member_that_waited_when_an_upgrade_was_not_written_down_and_is_gone_is_removed() -> None:
+    """Its session ran out while it waited; without another one nothing would ever remove it."""
+    talk = MigratingConversation()
+    (slow,) = talk.classic_group({"slow": {"t": {0, 1, 2, 3}}})
+    protocols = (("range", subscription()),)
+    talk.join("waits", instance="i", new_member_id="i-1", protocols=protocols)
+    talk.join("by then", instance="i", new_member_id="i-2", protocols=protocols)
+    for beat in range(3):
+        talk.pass_time(5_000)
+        talk.heartbeat(f"beat {beat}", slow, talk.generations[slow])
+    assert "by then" not in talk.answers
+    talk.append_error = ErrorCode.not_enough_replicas
+
+    talk.enter("c")
+
+    talk.pass_time(300_000)
+    assert talk.shard.groups[GROUP].is_empty
+
+
 def test_admin_removes_a_member_of_the_new_protocol_by_its_instance() -> None:
     talk = MigratingConversation()
     talk.enter("c", instance_id="i")
