@@ -76,7 +76,9 @@ class TxnOffsetCommitHandler:
             topics=checked.topics,
         )
         producer = ProducerStamp(body.producer_id, body.producer_epoch)
-
+        if producer.producer_id < 0 or producer.producer_epoch < 0:
+            # Nobody's offsets: no marker would ever end their transaction.
+            return (yield from respond(refused(ErrorCode.invalid_producer_id_mapping)))
         operation = TransactionOperation.of_txn_offset_commit(request.api_version)
         verification, refusal = yield from self._verify(
             body.group_id, TransactionOfProducer(body.transactional_id, *producer, operation)

@@ -295,6 +295,23 @@ def test_commit_in_a_transaction_of_any_version_is_unstable_until_it_ends(
     assert fetched.groups[0].topics[0].partitions[0].error_code is ErrorCode.unstable_offset_commit
 
 
+@pytest.mark.parametrize(("producer_id", "producer_epoch"), [(-1, -1), (-1, 0), (1, -1)])
+def test_commit_in_a_transaction_of_nobody_is_refused(producer_id: int, producer_epoch: int) -> None:
+    """Where nothing is verified no coordinator refuses it, and the group's readers would wait for ever."""
+    groups = Groups()
+    answer = groups.ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        transactional_id="t",
+        group_id=GROUP,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        topics=topics(0),
+    )
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.invalid_producer_id_mapping
+    assert groups.records == []
+
+
 def test_fetch_of_many_partitions_and_groups_answers_all_in_order() -> None:
     """They are looked up some at a time."""
     many = dict.fromkeys(range(2500), PARTITION)
