@@ -12,13 +12,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.config import BrokerConfig, SnapshotLimits
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, TopicIdPartition
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
 from tests.simulation.controller_process import ControllerProcess
-from tests.simulation.coordinating import coordinates
+from tests.simulation.coordinating import coordinates, has_transactions
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.group_clients import GroupClient
@@ -36,6 +36,7 @@ from tests.simulation.topics import (
     growth,
     unclean_election,
 )
+from tests.simulation.transaction_clients import TransactionClient
 
 LIVENESS_BOUND_MS: Final = 20_000
 FORMING_MS: Final = 1_500
@@ -107,6 +108,7 @@ class World(Observer):
                 if random.random() < 0.3:
                     self.producers.append(Producer(self.client, name, partition, all_acks=False))
         self.group_clients: list[GroupClient] = []
+        self.transaction_clients: list[TransactionClient] = []
         if self.coordinates:
             self._add_coordinators()
         for name in self.topics:
@@ -119,6 +121,12 @@ class World(Observer):
         self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
         for number in range(random.randint(2, 5)):
             self.group_clients.append(GroupClient(self.client, f"group{number}", "topic0"))
+        if has_transactions(self.outcome.seed):
+            name = TRANSACTION_STATE_TOPIC
+            self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
+            for number in range(4):
+                client = TransactionClient(self.client, f"transactions{number % 2}", f"client {number}")
+                self.transaction_clients.append(client)
 
     # --- running --------------------------------------------------------------------------------
 
@@ -361,6 +369,7 @@ def _config(*, replica_lag_time_max_ms: int, request_timeout_ms: int, balance_se
         {
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
             "controller.quorum.request.timeout.ms": str(request_timeout_ms),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "leader.imbalance.check.interval.seconds": str(balance_seconds),
         }
     )

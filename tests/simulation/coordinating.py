@@ -13,6 +13,8 @@ from executor.coordinators.loading import Loading, read_batches, replay_batch
 from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from executor.coordinators.machine.shard import Shard, ShardState
 from executor.coordinators.shard_log import ShardLog
+from executor.coordinators.transactions.kind import transaction_coordinator
+from executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from sparklog.errors import ErrorCode
@@ -29,15 +31,27 @@ if TYPE_CHECKING:
 IN_SEEDS: Final = (8, 11)
 """Of sixteen: those in which there are coordinators."""
 _OF_SEEDS: Final = 16
+_WITH_TRANSACTIONS: Final = (27, 32)
+"""Which of how many seeds have transaction coordinators, too."""
+_MARKERS_MS: Final = 300
+"""How long it takes at most until every partition has its marker."""
 _READ_BYTES: Final = 300
 _READ_MS: Final = 40
 """How long a read of a load takes at most."""
 _NO_EXECUTOR: Any = None
+_NOBODY: Any = None
+"""Sends markers and obtains producer ids in production; here partitions are taken to have written them."""
 
 
 def coordinates(seed: int) -> bool:
     """Whether there are coordinators in a seed."""
     return seed % _OF_SEEDS in IN_SEEDS
+
+
+def has_transactions(seed: int) -> bool:
+    """Whether there are transaction coordinators in a seed that has coordinators."""
+    number, of = _WITH_TRANSACTIONS
+    return seed % of == number
 
 
 class AskCoordinator(NamedTuple):
@@ -48,6 +62,8 @@ class AskCoordinator(NamedTuple):
     event: Any
     decide: Callable[[Any, Any, Token, Now], Decision]
     """Given the machine, the event, the token and the time."""
+    asker: str = ""
+    """Who asks, for the invariants."""
 
 
 class Coordinated(NamedTuple):
@@ -64,7 +80,8 @@ class Coordinating(RoleListener[Replica]):
 
     def __init__(self, broker: "BrokerProcess") -> None:
         self._broker = broker
-        kinds = (group_coordinator(broker.world.config),)
+        config = broker.world.config
+        kinds = (group_coordinator(config), transaction_coordinator(config, _NOBODY, _NOBODY))
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
         self._coordinators: dict[tuple[str, int], Coordinator] = {}
 
@@ -201,7 +218,17 @@ class Coordinator:
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants done."""
-        raise AssertionError(f"nobody carries out {effect}")
+        assert isinstance(effect, SendMarkers), effect
+        broker = self.broker
+        broker.world.markers_sent(broker, self.replica, self.leader_epoch, effect)
+        broker.after(broker.scheduler.random.randint(1, _MARKERS_MS), self._markers_written, effect)
+
+    def _markers_written(self, markers: SendMarkers) -> None:
+        self.broker.obey_lease()
+        now = self.now()
+        event = MarkersWritten(markers.transactional_id, markers.producer)
+        self.shard.decide(lambda machine: [machine.markers_written(event, now)], now)
+        self.schedule()
 
     def broken(self) -> None:
         """The shard could not go on, which nothing that happens here is a reason for."""

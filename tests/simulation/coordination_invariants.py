@@ -77,8 +77,7 @@ class OffsetsAreAsCommitted(Invariant):
                 f"{ledger.end_offset}",
                 key,
             )
-        history = self._histories.setdefault(key, OffsetHistory())
-        history.follow(ledger)
+        said: dict[_OffsetOf, Offset | None]
         if isinstance(event, OffsetCommit):
             said = _acknowledged(event, response)
         elif isinstance(event, OffsetDelete):
@@ -87,6 +86,8 @@ class OffsetsAreAsCommitted(Invariant):
             said = _read(event, response)
         else:
             return
+        history = self._histories.setdefault(key, OffsetHistory())
+        history.follow(ledger)
         for of, offset in said.items():
             there = history.offset_at(of, end_offset)
             if there != offset:

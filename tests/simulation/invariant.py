@@ -6,6 +6,7 @@ A check raises `Violation`; it costs what has changed, not what there is.
 from typing import TYPE_CHECKING, Any
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
+from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
@@ -89,6 +90,11 @@ class Invariant:
         ledger: Ledger,
     ) -> None:
         """A coordinator of a leader epoch answers what it was asked (a `coordinating.Asked`)."""
+
+    def markers_sent(
+        self, broker: "BrokerProcess", leader_epoch: LeaderEpoch, markers: SendMarkers, ledger: Ledger
+    ) -> None:
+        """A coordinator has decided how a transaction ends, and says so to its partitions."""
 
     def offset_read(
         self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition

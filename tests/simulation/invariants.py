@@ -13,6 +13,7 @@ from tests.simulation.coordination_invariants import COORDINATION_INVARIANTS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise
 from tests.simulation.topics import MIN_INSYNC_REPLICAS
+from tests.simulation.transaction_invariants import TRANSACTION_INVARIANTS
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -414,6 +415,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     CommittedMetadataStays,
     InactiveBrokersHaveLeft,
     *COORDINATION_INVARIANTS,
+    *TRANSACTION_INVARIANTS,
 )
 """All but liveness, which the cluster itself looks for when the faults are over."""
 LIVENESS = "Liveness"
@@ -444,6 +446,7 @@ class Invariants:
         self.consumed = those_with("consumed")
         self.out_of_range = those_with("out_of_range")
         self.coordinated = those_with("coordinated")
+        self.markers_sent = those_with("markers_sent")
         self.offset_read = those_with("offset_read")
         self.settled = those_with("settled")
         self.snapshot_loaded = those_with("snapshot_loaded")

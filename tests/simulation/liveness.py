@@ -59,6 +59,9 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         coordinator = None if group.key is None else image.topics.partition(*group.key)
         if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
             return f"{group.group_id} has not read what it committed", group.key
+    for producer in world.transaction_clients:
+        if not producer.has_settled:
+            return f"{producer.transactional_id} may have a transaction that is open", None
     return None
 
 

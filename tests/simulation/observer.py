@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
 from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
@@ -53,6 +54,8 @@ class Outcome:
     """Batches that cleanings have taken away, of all replicas."""
     commits: int = 0
     """Offsets that were acknowledged to clients of groups."""
+    transactions: int = 0
+    """Ends of transactions that were acknowledged to producers."""
     losses: int = 0
     """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
     violation: Violation | None = None
@@ -370,6 +373,14 @@ class Observer:
             check(broker, replica, asked.end_offset, all_acks=asked.wrote)
         for check in self.invariants.coordinated:
             check(broker, replica, leader_epoch, asked, response, self.ledger(key))
+
+    def markers_sent(
+        self, broker: BrokerProcess, replica: Replica, leader_epoch: LeaderEpoch, markers: SendMarkers
+    ) -> None:
+        """A coordinator begins to send markers, perhaps anew."""
+        self.tell(replica.key, f"{broker.name} sends markers of {markers.producer}: {markers.committed}")
+        for check in self.invariants.markers_sent:
+            check(broker, leader_epoch, markers, self.ledger(replica.key))
 
     def offset_read(
         self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition

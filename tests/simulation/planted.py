@@ -35,6 +35,7 @@ from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_coordinators import COORDINATOR_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
+from tests.simulation.planted_transactions import TRANSACTION_BUGS
 from tests.simulation.voting import Voting
 
 
@@ -435,5 +436,6 @@ PLANTED = {
     **REASSIGNMENT_BUGS,
     **CLEANING_BUGS,
     **COORDINATOR_BUGS,
+    **TRANSACTION_BUGS,
 }
 """By name."""

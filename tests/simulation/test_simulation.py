@@ -24,6 +24,7 @@ def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
     assert sum(outcome.elections for outcome in outcomes) > len(SEEDS)
     assert sum(outcome.promised for outcome in outcomes) > 20 * len(SEEDS)
     assert sum(outcome.commits for outcome in outcomes) > len(SEEDS)
+    assert sum(outcome.transactions for outcome in outcomes) > 10
     assert sum(outcome.cleaned for outcome in outcomes) > 5 * len(SEEDS)
 
 
