@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -62,7 +63,7 @@ def copy_under_kills(scene: Scene) -> Struck:
             time.sleep(scene.chance.uniform(0, LATEST_S))
             hit |= kill(scene, copiers)
             over_s = time.monotonic()
-            _wait_for_brokers(scene)
+            _brokers(scene)
             copiers.start_missing()
         _produce(servers, source, range(len(kills) * part, RECORDS))
         _wait_until_copied(servers, target, copiers)
@@ -127,14 +128,14 @@ Kill = Callable[[Scene, Copiers], set[int]]
 
 
 def _kill_broker(scene: Scene, copiers: Copiers) -> set[int]:
-    processes, _ = scene.brokers()
+    processes = _brokers(scene)
     broker = scene.chance.choice(sorted(processes))
     SIGNALS["kill"].strike(processes[broker])
     return {broker}
 
 
 def _kill_executor(scene: Scene, copiers: Copiers) -> set[int]:
-    processes, _ = scene.brokers()
+    processes = _brokers(scene)
     broker = scene.chance.choice(sorted(processes))
     SIGNALS["kill-executor"].strike(processes[broker])
     return {broker}
@@ -152,13 +153,12 @@ def _kill_copier(scene: Scene, copiers: Copiers) -> set[int]:
     return set()
 
 
-def _wait_for_brokers(scene: Scene) -> None:
-    """Wait until there is something to kill again."""
+def _brokers(scene: Scene) -> dict[int, psutil.Process]:
+    """Return the brokers' processes as soon as all are there: the last kill may still be felt."""
     deadline_s = time.monotonic() + COPY_TIMEOUT_S
     while True:
         try:
-            scene.brokers()
-            return
+            return scene.brokers()[0]
         except RuntimeError:
             if time.monotonic() > deadline_s:
                 raise
