@@ -126,6 +126,7 @@ def test_largest_request_of_every_api_takes_no_more_memory_with_its_answer_than_
 
     async def scenario() -> None:
         async with asyncio.timeout(170), attacked_cluster(tmp_path) as target:
+            tracemalloc.start()
             for listening in target.listeners:
                 for shape in attacks(listening):
                     most = items_allowance_bytes(shape.api_key) // shape.item_memory_bytes()
@@ -140,7 +141,6 @@ def test_largest_request_of_every_api_takes_no_more_memory_with_its_answer_than_
                     else:
                         too_much.append(f"{listening.name} {shape}: {min(peaks)} bytes of {SMALL_BYTES}")
 
-    tracemalloc.start()
     try:
         with patch("sparklog.wire.allowance.MAX_REQUEST_MEMORY_BYTES", SMALL_BYTES):
             asyncio.run(scenario())
