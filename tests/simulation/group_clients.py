@@ -50,6 +50,8 @@ class GroupClient:
         self._knows = False
         """Whether anything was acknowledged since what may have been lost."""
         self._deletes = False
+        self._sent = 0
+        """How often what is due was sent."""
         self._is_due = False
         """Whether a commit is to be repeated until it is acknowledged."""
         self._pause_ms = client.scheduler.random.choice((20, 50, 200))
@@ -100,8 +102,10 @@ class GroupClient:
         if not self._is_due:
             self._offset += 1
             self._is_due = True
+            self._sent = 0
             self._deletes = self._client.scheduler.random.random() < _DELETED
         offset = None if self._deletes else self._offset
+        self._sent += 1
         self._unanswered.add(offset)
         asked = (key, self._losses, self._topic_id)
         if offset is None:
@@ -125,7 +129,8 @@ class GroupClient:
             return
         self._is_due = False
         if self._holds(asked, answer.leader_epoch):
-            self._unanswered.discard(offset)
+            if self._sent == 1 and offset is not None:  # what was sent before may arrive yet
+                self._unanswered.discard(offset)
             self._committed, self._knows = offset, True
             self._world.outcome.commits += 1
         self._go_on_later(2 * self._pause_ms)
