@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sparklog.metadata.image import PartitionRegistration
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import TopicIdPartition
 from tests.simulation.clients import Consumer, Producer
 
@@ -60,7 +61,9 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
             return f"{group.group_id} has not read what it committed", group.key
     for producer in world.transaction_clients:
-        if not producer.has_settled:
+        state_topic = image.topics.by_name[TRANSACTION_STATE_TOPIC]
+        is_gone = any(_is_gone(world, each) for each in state_topic.partitions.values())
+        if not producer.has_settled and not is_gone:
             return f"{producer.transactional_id} may have a transaction that is open", None
     return None
 
