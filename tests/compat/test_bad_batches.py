@@ -68,9 +68,9 @@ BAD_BATCHES: dict[str, tuple[bytes | None, ErrorCode]] = {
     "the broker's own timestamps": (with_fields(attributes=0x08), ErrorCode.invalid_timestamp),
     "an unassigned codec": (with_fields(attributes=0x07), ErrorCode.unsupported_compression_type),
     "a control batch": (with_fields(attributes=0x20), ErrorCode.invalid_record),
-    "a transaction": (
+    "a transaction without its id": (
         with_fields(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.invalid_txn_state,
+        ErrorCode.transactional_id_authorization_failed,
     ),
     "a producer without a sequence": (with_fields(producer_id=1), ErrorCode.invalid_record),
     "a producer without an epoch": (

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic, produce
@@ -36,27 +36,40 @@ class Member:
                 **config,
             }
         )
+        self._polled: list[Message] = []
+        """What came while somebody else settled, and is still to be read."""
         self.consumer.subscribe(
             [topic],
-            on_assign=lambda _, partitions: self.assigned.append([each.partition for each in partitions]),
-            on_revoke=lambda _, partitions: self.revoked.append([each.partition for each in partitions]),
+            on_assign=lambda _, partitions: self._changed(self.assigned, partitions),
+            on_revoke=lambda _, partitions: self._changed(self.revoked, partitions),
         )
+
+    def _changed(self, notes: list[list[int]], partitions: Sequence[TopicPartition]) -> None:
+        changed = [each.partition for each in partitions]
+        notes.append(changed)
+        # Whoever has them next reads them from what is committed on.
+        self._polled = [each for each in self._polled if each.partition() not in changed]
 
     @property
     def partitions(self) -> set[int]:
         """What it has now."""
         return {each.partition for each in self.consumer.assignment()}
 
+    def poll(self, timeout_s: float) -> None:
+        """Take part in the group; a record that comes with it is read later."""
+        message = self.consumer.poll(timeout_s)
+        if message is not None:
+            assert message.error() is None, message.error()
+            self._polled.append(message)
+
     def read(self, count: int) -> list[bytes]:
         """Return the next values."""
-        values: list[bytes] = []
         deadline = time.monotonic() + TIMEOUT_S
-        while len(values) < count:
-            assert time.monotonic() < deadline, f"{len(values)} of {count} records were read"
-            for message in self.consumer.consume(count - len(values), timeout=0.1):
-                assert message.error() is None, message.error()
-                values.append(message.value() or b"")
-        return values
+        while len(self._polled) < count:
+            assert time.monotonic() < deadline, f"{len(self._polled)} of {count} records were read"
+            self.poll(0.1)
+        messages, self._polled = self._polled[:count], self._polled[count:]
+        return [message.value() or b"" for message in messages]
 
 
 @contextmanager
@@ -78,7 +91,7 @@ def settle(*group_members: Member, partitions: int) -> None:
 
     def settled() -> bool:
         for member in group_members:
-            member.consumer.poll(0.05)
+            member.poll(0.05)
         owned = [partition for member in group_members for partition in member.partitions]
         return sorted(owned) == list(range(partitions)) and all(m.partitions for m in group_members)
 
