@@ -6,7 +6,6 @@ every producer retries; only since transactions version 2 do producers know that
 still be on its way to its end (CONCURRENT_TRANSACTIONS).
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,14 +53,8 @@ def verified_in_steps(
         return ()
     operation = TransactionOperation.of_produce(produce_version)
     to_verify = [BatchToVerify(batch.replica, batch.header.base_sequence) for batch in batches]
-    waiting = verifier.begin(TransactionOfProducer(transactional_id, *producers.pop(), operation), to_verify)
-    if waiting is not None:
-        asking = asyncio.ensure_future(waiting)
-        try:
-            yield asking
-            asking.result()  # What could not be asked is not verified.
-        finally:
-            asking.cancel()
+    transaction = TransactionOfProducer(transactional_id, *producers.pop(), operation)
+    yield from verifier.verify_in_steps(transaction, to_verify)
     verified = []
     for batch, outcome in zip(batches, to_verify, strict=True):
         if outcome.refusal is None:

@@ -1,8 +1,8 @@
 """Has the first batches of transactions verified with their coordinators before they are appended (KIP-890).
 
-Order for the caller: `begin` for the transactional batches of one producer, in the turn in which its
-partitions were found to be led here; wait for what it returns, if anything; append each batch that was not
-refused with its verification, if its partition is still led in the same leader epoch.
+Order for the caller: `verify_in_steps` for the transactional batches of one producer, begun in the turn in
+which its partitions were found to be led here; then append each batch that was not refused with its
+verification, if its partition is still led in the same leader epoch.
 
 What is in a transaction already costs a look into a dictionary. Where transactions are not of version 2,
 transaction.partition.verification.enable says whether anybody is asked.
@@ -11,7 +11,7 @@ Source: Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and h
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from executor.partitions.replica import Replica
@@ -20,6 +20,7 @@ from executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.storage.machine.verification import Verification
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs, TopicPartition
+from sparklog.wire.requests import Steps
 
 __all__ = ["BatchToVerify", "TransactionOfProducer", "TransactionVerifier"]
 
@@ -78,12 +79,19 @@ class TransactionVerifier:
         self._retry_backoff_ms = retry_backoff_ms
         self._retry_timeout_ms = retry_timeout_ms
 
-    def begin(
-        self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]
-    ) -> Awaitable[None] | None:
-        """Return what to wait for until it is known of each batch; None if it is known now."""
+    def verify_in_steps(self, transaction: TransactionOfProducer, batches: Sequence[BatchToVerify]) -> Steps:
+        """Have it known of each batch, if it is not known now; who waits no more asks no more.
+
+        What fails in asking is raised: what could not be asked is not verified.
+        """
         asked = self._to_ask(transaction, batches)
-        return self._ask(transaction, asked) if asked else None
+        if asked:
+            asking = asyncio.ensure_future(self._ask(transaction, asked))
+            try:
+                yield asking
+                asking.result()
+            finally:
+                asking.cancel()
 
     async def close(self) -> None:
         """Ask no more; who waits is told nothing."""

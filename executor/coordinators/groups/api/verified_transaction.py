@@ -4,7 +4,6 @@ Source: Kafka's CoordinatorPartitionWriter.maybeStartTransactionVerification; wh
 CoordinatorOperationExceptionHelper.
 """
 
-import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -37,14 +36,7 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
             batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, partition), base_sequence=-1)
         except KafkaError:
             return None, ErrorCode.not_coordinator
-        waiting = verifier.begin(transaction, [batch])
-        if waiting is not None:
-            asking = asyncio.ensure_future(waiting)
-            try:
-                yield asking
-                asking.result()  # What could not be asked is not verified.
-            finally:
-                asking.cancel()
+        yield from verifier.verify_in_steps(transaction, [batch])
         if batch.refusal is None:
             return batch.verification, ErrorCode.none
         error_code = batch.refusal.error_code
