@@ -4,7 +4,7 @@ It mirrors the shell `executor.coordinators.runtime`: the same steps in the same
 is loaded some batches at a time, and roles change meanwhile. Whoever asks sends the machine's own events.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from executor.coordinators.groups.kind import group_coordinator
@@ -150,7 +150,7 @@ class Coordinator:
         self._kind = kind
         self._log = WatchedShardLog(replica, self.leader_epoch, kind.codec, self)
         machine = kind.new_machine(replica.topic_partition.partition)
-        self.shard: Final = Shard(str(replica), machine, self._log, kind.write_timeout_ms)
+        self.shard: Final = StrictShard(str(replica), machine, self._log, kind.write_timeout_ms)
         self._due_ms: int | None = None
         replica.progress.add_reader(self._log)
         self._read_later(replica.log.log_start_offset)
@@ -242,6 +242,30 @@ class Coordinator:
         """End the shard."""
         self.replica.progress.remove_reader(self._log)
         self.shard.close()
+
+
+class StrictShard(Shard):
+    """Production's shard, which does not get over what its machine raises: that is a finding."""
+
+    def decide(self, decide: Callable[[Any], Iterable[Decision]], now: Now) -> None:
+        raised: list[Exception] = []
+
+        def watched(machine: Any) -> Iterator[Decision]:
+            try:
+                yield from decide(machine)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        super().decide(watched, now)
+        if raised:
+            raise raised[0]
+
+    def tick(self, now: Now) -> None:
+        super().tick(now)
+        if self.state is ShardState.ACTIVE:
+            due_ms = self.machine.next_due_ms
+            assert due_ms is None or due_ms > now.monotonic_ms, "what was due is due still"
 
 
 class WatchedShardLog(ShardLog):
