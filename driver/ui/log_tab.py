@@ -50,6 +50,8 @@ from sparklog.types import BrokerId
 __all__ = ["LogTab"]
 
 REFRESH_S: Final = 1.0
+ANSWER_WITHIN_S: Final = 0.2
+"""How long a refresh waits for the controller, and who looks at a page waits for the refresh."""
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +173,7 @@ class LogTab:
         for event in self._throttles.look(figures, now_ms):
             self._events.note(event)
         # A loop that is too busy to answer leads all the same; one that has failed does not.
-        described = self._controller.ask(ActiveController.describe_quorum, REFRESH_S)
+        described = self._controller.ask(ActiveController.describe_quorum, ANSWER_WITHIN_S)
         if described is not None or self._controller.failure is not None:
             self._quorum = described
         quorum = self._quorum

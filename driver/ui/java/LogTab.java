@@ -1,6 +1,7 @@
 package sparklog.ui;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import jakarta.servlet.UnavailableException;
 import jakarta.servlet.http.HttpServletRequest;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -22,8 +23,9 @@ import scala.xml.Unparsed;
 /**
  * The Log tab of Spark's UI. What it shows is put into it by the driver's Python, through `put`; Java calls nothing
  * there. The overview and its JSON are always there. A page of a topic is made when somebody looks at it: `next`
- * tells Python which. Who asks for such a page waits for it a moment, and then gets what there was before, if
- * anything. So a Python that stands still holds no page up, and each page says how old its figures are.
+ * tells Python which. Who asks for such a page waits for a new one a moment, and then gets what there was before; if
+ * there was nothing, he waits for as long as Python may still be about to make it. So a Python that stands still
+ * holds no page up, and each page says how old its figures are. JSON that nobody has put yet is status 503.
  *
  * Compiled by Janino: without lambdas, and with raw types.
  */
@@ -33,6 +35,7 @@ public final class LogTab extends SparkUITab {
     private static final int MAX_PAGES = 64;
     private static final int MAX_ASKED = 32;
     private static final long WAIT_MS = 1000;
+    private static final int RETRY_AFTER_S = 1;
 
     private final SparkUI ui;
     private final long oldMs;
@@ -91,7 +94,8 @@ public final class LogTab extends SparkUITab {
             if (key.equals("") || startedMs - heardMs > oldMs || !asked.offer(key)) {
                 return known;
             }
-            long leftMs = WAIT_MS;
+            long waitMs = known == null ? oldMs : WAIT_MS;
+            long leftMs = waitMs;
             while (leftMs > 0) {
                 Page page = (Page) pages.get(key);
                 if (page != null && page != known) {
@@ -103,7 +107,7 @@ public final class LogTab extends SparkUITab {
                     Thread.currentThread().interrupt();
                     break;
                 }
-                leftMs = startedMs + WAIT_MS - System.currentTimeMillis();
+                leftMs = startedMs + waitMs - System.currentTimeMillis();
             }
             return known;
         }
@@ -188,9 +192,13 @@ public final class LogTab extends SparkUITab {
 
         public JValue renderJson(HttpServletRequest request) {
             Page page = tab.page(key(request));
-            String json = page == null ? "{}" : page.json;
+            if (page == null) {
+                // Jetty makes status 503 of it where it is a cause; thrown itself, it would take the page away.
+                throw new IllegalStateException(
+                    new UnavailableException("There are no figures yet: ask again", RETRY_AFTER_S));
+            }
             try {
-                return (JValue) JsonMethods$.MODULE$.mapper().readValue(json, JValue.class);
+                return (JValue) JsonMethods$.MODULE$.mapper().readValue(page.json, JValue.class);
             } catch (JsonProcessingException e) {
                 throw new IllegalStateException(e);
             }
