@@ -12,24 +12,20 @@ import argparse
 import contextlib
 import itertools
 import socket
-import statistics
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.static.primitive import i8
 
+from benchmarks.acknowledgements import WARM_UP_S, acknowledged_ms, percentiles
 from benchmarks.clusters import ClusterUnderTest, sparklog_cluster
 from sparklog.wire.frames import request_encoder
 
 TOPIC: Final = "beside"
-PACE_S: Final = 0.005
-WARM_UP_S: Final = 3.0
 ACCEPTED_KEYS: Final = 40_000
 """Just below what `sparklog.wire.allowance` lets one request have."""
 REFUSED_KEYS: Final = 1_500_000
@@ -92,27 +88,8 @@ def _beside(addresses: Sequence[tuple[str, int]], connections: int, keys: int) -
             each.join()
 
 
-def _acknowledged_ms(bootstrap_servers: str, seconds: float) -> list[float]:
-    """Write for so long; return how long each acknowledgement took."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0})
-    took_ms: list[float] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            raise RuntimeError(f"a record was not acknowledged: {error}")
-        took_ms.append(1000 * message.latency())
-
-    ends_s = time.monotonic() + seconds
-    while time.monotonic() < ends_s:
-        producer.produce(TOPIC, b"x" * 100, on_delivery=delivered)
-        producer.poll(PACE_S)
-    producer.flush(30)
-    return took_ms
-
-
 def _line(name: str, took_ms: Sequence[float], asked: int) -> str:
-    hundredths = statistics.quantiles(took_ms, n=100)
-    return f"| {name} | {asked:,} | {hundredths[49]:.1f} | {hundredths[98]:.1f} | {max(took_ms):.0f} |"
+    return f"| {name} | {asked:,} | {percentiles(took_ms)} |"
 
 
 def main() -> int:
@@ -124,11 +101,11 @@ def main() -> int:
     with sparklog_cluster() as cluster:
         cluster.create_topic(TOPIC, partitions=1)
         addresses = _addresses(cluster)
-        _acknowledged_ms(cluster.bootstrap_servers, WARM_UP_S)
-        lines = [_line("nobody", _acknowledged_ms(cluster.bootstrap_servers, options.seconds), 0)]
+        acknowledged_ms(cluster.bootstrap_servers, TOPIC, WARM_UP_S)
+        lines = [_line("nobody", acknowledged_ms(cluster.bootstrap_servers, TOPIC, options.seconds), 0)]
         for name, keys in (("refused", REFUSED_KEYS), ("the largest accepted", ACCEPTED_KEYS)):
             with _beside(addresses, options.connections, keys) as asking:
-                took_ms = _acknowledged_ms(cluster.bootstrap_servers, options.seconds)
+                took_ms = acknowledged_ms(cluster.bootstrap_servers, TOPIC, options.seconds)
             lines.append(_line(f"{name}: {keys:,} keys", took_ms, sum(each.asked for each in asking)))
     print("| beside | requests | p50, ms | p99, ms | maximum, ms |")
     print("|---|---:|---:|---:|---:|")
