@@ -28,7 +28,7 @@ WRITTEN_TO: Final = "written-to"
 COMPACTED: Final = "compacted"
 RATIO: Final = "min.cleanable.dirty.ratio"
 KEYS: Final = 1_000_000
-VALUE: Final = bytes(range(250))
+VALUE: Final = bytes(range(90))
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 CLEANER_BEGINS_WITHIN_S: Final = 60.0
 
@@ -77,8 +77,8 @@ def _cpu_s(process: psutil.Process) -> float:
 def main() -> int:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10, help="for each line of the table (default: 10)")
-    parser.add_argument("--records", type=int, default=10_000_000, help="to be cleaned (default: 10 million)")
+    parser.add_argument("--seconds", type=float, default=8, help="for each line of the table (default: 8)")
+    parser.add_argument("--records", type=int, default=15_000_000, help="to be cleaned (default: 15 million)")
     options = parser.parse_args()
     with sparklog_cluster() as cluster:
         broker = _prepare(cluster, options.records)

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Final
 
 from kio.schema.offset_commit.v9.request import (
     OffsetCommitRequest,
@@ -154,10 +155,19 @@ async def _commit_ms(channel: Channel, group_id: str, topic: str, offset: int) -
 
 
 async def _until_known(channel: Channel, group_id: str, topic: str) -> None:
-    """Wait until the coordinator has heard of a topic that has just been created."""
-    error_code = ErrorCode.unknown_topic_or_partition
-    while error_code is ErrorCode.unknown_topic_or_partition:
-        error_code = await _commit(channel, group_id, topic, 0)
+    """Wait until the coordinator serves the group and has heard of the topic: either may be new."""
+    while (error_code := await _commit(channel, group_id, topic, 0)) is not ErrorCode.none:
+        if error_code not in _PASSING:
+            raise KafkaError(error_code, "the first commit was refused")
+        await asyncio.sleep(0.01)
+
+
+_PASSING: Final = {
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.not_coordinator,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+}
 
 
 async def _commit(channel: Channel, group_id: str, topic: str, offset: int) -> ErrorCode:
