@@ -22,7 +22,7 @@ from executor.verification.machine.waiting_additions import (
 )
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 
@@ -88,10 +88,10 @@ class AddPartitionsSender:
 
     def _coordinator_of(self, transactional_id: str) -> BrokerId | None:
         image = self._image()
-        topic = image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
-        if topic is None:
+        found = coordinator_partition(image, TRANSACTION_STATE_TOPIC, transactional_id)
+        if found is None:
             return None
-        leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+        leader = found[1].leader
         broker = None if leader is None else image.brokers.get(leader)
         return None if broker is None or broker.fenced else leader
 

@@ -16,7 +16,7 @@ from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
+from sparklog.metadata.partition_for import MAX_ID_LENGTH, coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Steps
@@ -85,35 +85,36 @@ def coordinators_told(request: Request, image: MetadataImage) -> Generator[None,
     """Return which brokers the answer names; a step a key."""
     body: Any = request.body
     topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
-    known = None if topic is None else image.topics.by_name.get(topic)
     leaders: set[BrokerId] = set()
-    if known is not None:
+    if topic is not None:
         keys = (body.key,) if request.api_version < FIRST_BATCHED_VERSION else body.coordinator_keys
         for key in keys:
             yield
-            if len(key) <= MAX_ID_LENGTH:
-                leader = known.partitions[partition_for(key, len(known.partitions))].leader
-                leaders |= set() if leader is None else {leader}
+            leader = _leader(key, topic, image)
+            leaders |= set() if leader is None else {leader}
     return leaders
+
+
+def _leader(key: str, topic: str, image: MetadataImage) -> BrokerId | None:
+    found = coordinator_partition(image, topic, key) if len(key) <= MAX_ID_LENGTH else None
+    return None if found is None else found[1].leader
 
 
 def _coordinator(key: str, topic: str | None, image: MetadataImage, listener_name: str) -> Coordinator:
     if topic is None or len(key) > MAX_ID_LENGTH:
         return _nobody(key, ErrorCode.invalid_request)
-    known = image.topics.by_name.get(topic)
-    if known is not None:
-        leader = known.partitions[partition_for(key, len(known.partitions))].leader
-        broker = None if leader is None else image.brokers.get(leader)
-        endpoint = None if broker is None or broker.fenced else broker.endpoint(listener_name)
-        if leader is not None and endpoint is not None:
-            return Coordinator(
-                key=key,
-                node_id=leader,
-                host=endpoint.host,
-                port=endpoint.port,
-                error_code=ErrorCode.none,
-                error_message=None,
-            )
+    leader = _leader(key, topic, image)
+    broker = None if leader is None else image.brokers.get(leader)
+    endpoint = None if broker is None or broker.fenced else broker.endpoint(listener_name)
+    if leader is not None and endpoint is not None:
+        return Coordinator(
+            key=key,
+            node_id=leader,
+            host=endpoint.host,
+            port=endpoint.port,
+            error_code=ErrorCode.none,
+            error_message=None,
+        )
     return _nobody(key, ErrorCode.coordinator_not_available)
 
 

@@ -8,8 +8,10 @@ from operator import mul
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.registrations import PartitionRegistration
 
-__all__ = ["MAX_ID_LENGTH", "java_string_hash", "partition_for"]
+__all__ = ["MAX_ID_LENGTH", "coordinator_partition", "java_string_hash", "partition_for", "utf_16_length"]
 
 MAX_ID_LENGTH: Final = 2**15 - 1
 """The longest id that a coordinator's record can name; a request may bring one of any length."""
@@ -36,6 +38,15 @@ def java_string_hash(string: str) -> int:
     return total if total < 1 << 31 else total - (1 << 32)
 
 
+def utf_16_length(string: str) -> int:
+    """Return how long Java finds a string, which it counts in UTF-16 code units.
+
+    >>> utf_16_length("offset"), utf_16_length("🚀")
+    (6, 2)
+    """
+    return len(string) if string.isascii() else len(string.encode(_UTF_16, "surrogatepass")) // 2
+
+
 def partition_for(string: str, partition_count: int) -> int:
     """Return the partition of an id in a topic of so many.
 
@@ -45,8 +56,28 @@ def partition_for(string: str, partition_count: int) -> int:
     Raises:
         KafkaError: invalid_request: it is too long for any record. To hash a request's 100 MB takes seconds.
     """
-    if len(string) > MAX_ID_LENGTH:
-        raise KafkaError(ErrorCode.invalid_request, f"an id of {len(string)} characters has no coordinator")
+    _check_length(string)
     hash_code = java_string_hash(string)
     # Java has no positive number for the least of its negative ones: Kafka takes 0.
     return 0 if hash_code == _MIN_VALUE else abs(hash_code) % partition_count
+
+
+def coordinator_partition(
+    image: MetadataImage, topic: str, key: str
+) -> tuple[int, PartitionRegistration] | None:
+    """Return the partition of a coordinators' topic that an id belongs to; None if there is no such topic.
+
+    Raises:
+        KafkaError: invalid_request: no coordinator has so long an id.
+    """
+    _check_length(key)
+    known = image.topics.by_name.get(topic)
+    if known is None:
+        return None
+    partition = partition_for(key, len(known.partitions))
+    return partition, known.partitions[partition]
+
+
+def _check_length(key: str) -> None:
+    if len(key) > MAX_ID_LENGTH:
+        raise KafkaError(ErrorCode.invalid_request, f"an id of {len(key)} characters has no coordinator")

@@ -15,7 +15,7 @@ from executor.verification.transaction_verifier import (
     TransactionVerifier,
 )
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 
 __all__ = ["Verify", "verify_in"]
@@ -30,10 +30,11 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
     def verify(
         group_id: str, transaction: TransactionOfProducer
     ) -> Generator[Any, None, tuple[Any, ErrorCode]]:
-        topic = table.image.topics.by_name.get(CONSUMER_OFFSETS_TOPIC)
-        partition = -1 if topic is None else partition_for(group_id, len(topic.partitions))
+        found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)
+        if found is None:
+            return None, ErrorCode.not_coordinator
         try:
-            batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, partition), base_sequence=-1)
+            batch = BatchToVerify(table.find(CONSUMER_OFFSETS_TOPIC, found[0]), base_sequence=-1)
         except KafkaError:
             return None, ErrorCode.not_coordinator
         yield from verifier.verify_in_steps(transaction, [batch])

@@ -21,6 +21,7 @@ from sparklog.coordinator_records.consumer_offsets import (
     OffsetCommitValue,
 )
 from sparklog.errors import ErrorCode
+from sparklog.metadata.partition_for import utf_16_length
 from sparklog.types import LeaderEpoch, Offset
 
 __all__ = [
@@ -161,7 +162,7 @@ class Offsets:
             for asked in partitions:
                 metadata = asked.metadata or ""
                 error_code = ErrorCode.none
-                if len(metadata) > self._metadata_max_bytes:
+                if utf_16_length(metadata) > self._metadata_max_bytes:  # as Kafka counts
                     error_code = ErrorCode.offset_metadata_too_large
                 else:
                     records.append(
