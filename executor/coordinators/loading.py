@@ -2,7 +2,8 @@
 
 A thread reads some megabytes of the log at a time; the loop makes entities of them and has them replayed, a
 slice at a time, as the machine is the loop's. A slice is counted in records, so that nobody waits for a
-million of them.
+million of them. After a failover many partitions are loaded: they take turns, so that a long one, or one
+whose disk hangs, does not hold up what a short one serves. (Kafka loads one after the other.)
 
 Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
 committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
@@ -30,7 +31,7 @@ from sparklog.storage.log import Log
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
 
-__all__ = ["Loading", "load_shard", "read_batches", "replay_batch"]
+__all__ = ["LoadTurns", "Loading", "load_shard", "read_batches", "replay_batch"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,20 @@ SLICE_WORK: Final = 512
 """Done in one turn of the loop, in records that are applied as they lie in the log: about a millisecond."""
 DECODED_WORK: Final = 8
 """What a record takes of that which is made an entity first."""
+
+
+BUFFERS: Final = 4
+"""Of how many partitions something is in memory, or being read, at a time."""
+
+
+class LoadTurns:
+    """How the loads of one kind of coordinator share memory and loop: part by part, in turn."""
+
+    def __init__(self) -> None:
+        self.buffers: Final = asyncio.Semaphore(BUFFERS)
+        """For as long as what was read at a time is not replayed."""
+        self.slices: Final = asyncio.Lock()
+        """For a slice: a turn of the loop has room for one."""
 
 
 class Loading(NamedTuple):
@@ -51,7 +66,7 @@ class Loading(NamedTuple):
     executor: Executor
 
 
-async def load_shard(loading: Loading, shard: Shard) -> int:
+async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
     """Replay all of the log; return how many records there were. To cancel it leaves the shard half-loaded.
 
     Raises:
@@ -60,21 +75,36 @@ async def load_shard(loading: Loading, shard: Shard) -> int:
     """
     log = loading.log
     offset = log.log_start_offset
-    count = work = 0
+    count = 0
     loop = asyncio.get_running_loop()
     while offset < log.log_end_offset:
-        data = await loop.run_in_executor(loading.executor, read_batches, loading, offset, log.log_end_offset)
-        if not data:
-            break
-        for position, header in iterate_headers(data):
-            offset = header.next_offset
-            count += header.record_count
-            for work_done in replay_batch(loading, shard, header, data, position):
-                work += work_done
-                if work >= SLICE_WORK:
-                    work = 0
+        async with turns.buffers:
+            data = await loop.run_in_executor(
+                loading.executor, read_batches, loading, offset, log.log_end_offset
+            )
+            if not data:
+                break
+            for _, header in iterate_headers(data):
+                offset = header.next_offset
+                count += header.record_count
+            slices = replay_slices(loading, shard, data)
+            is_over = False
+            while not is_over:
+                async with turns.slices:
+                    is_over = next(slices, True)
                     await asyncio.sleep(0)
     return count
+
+
+def replay_slices(loading: Loading, shard: Shard, data: bytes) -> Iterator[bool]:
+    """Replay whole batches; yield False after each slice but the last."""
+    work = 0
+    for position, header in iterate_headers(data):
+        for work_done in replay_batch(loading, shard, header, data, position):
+            work += work_done
+            if work >= SLICE_WORK:
+                work = 0
+                yield False
 
 
 def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.loading import Loading, load_shard
+from executor.coordinators.loading import Loading, LoadTurns, load_shard
 from executor.coordinators.machine.decision import (
     Beside,
     Decision,
@@ -34,7 +34,7 @@ from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.partition_for import MAX_ID_LENGTH, partition_for
+from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.storage.files import may_pass
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch
@@ -59,8 +59,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._executor = executor
         self._obey_lease = obey_lease
         self._coordinators: dict[int, Coordinator] = {}
-        self._one_load = asyncio.Lock()
-        """After a failover many are to be loaded, and a turn of the loop has room for a slice of one."""
+        self._load_turns = LoadTurns()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -77,14 +76,13 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
         `decide(machine, token, now)` is called at once, if there is such a coordinator here and it is loaded.
         """
-        if len(key) > MAX_ID_LENGTH:
-            # Megabytes would take the hash long, to no purpose: there is no record of such an id.
+        try:
+            found = coordinator_partition(self.image, self.kind.topic, key)
+        except KafkaError as error:
             refused = Deferred()
-            refused.complete(refuse(ErrorCode.invalid_request))
+            refused.complete(refuse(error.error_code))
             return refused
-        topic = self.image.topics.by_name.get(self.kind.topic)
-        partition = -1 if topic is None else partition_for(key, len(topic.partitions))
-        return self.submit_to(partition, decide, refuse)
+        return self.submit_to(-1 if found is None else found[0], decide, refuse)
 
     def submit_to(
         self,
@@ -195,8 +193,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
             replica.log, kind.records, kind.skips_unknown_versions, kind.load_buffer_bytes, self._executor
         )
         try:
-            async with self._one_load:
-                count = await load_shard(loading, shard)
+            count = await load_shard(loading, shard, self._load_turns)
             self._obey_lease()
             if shard.state is ShardState.LOADING:
                 shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
@@ -243,12 +240,15 @@ class CoordinatorRuntime(RoleListener[Replica]):
 
     def _tick(self) -> None:
         self._timer = None
-        self._obey_lease()
-        for coordinator in list(self._coordinators.values()):
-            due_ms = coordinator.shard.next_due_ms
-            if due_ms is not None and due_ms <= monotonic_ms():
-                coordinator.shard.tick(now())
-            self._schedule(coordinator)
+        try:
+            self._obey_lease()
+            for coordinator in list(self._coordinators.values()):
+                due_ms = coordinator.shard.next_due_ms
+                if due_ms is not None and due_ms <= monotonic_ms():
+                    coordinator.shard.tick(now())
+        finally:  # whatever has gone wrong, time goes on
+            for coordinator in list(self._coordinators.values()):
+                self._schedule(coordinator)
 
     # --- effects --------------------------------------------------------------------------------
 

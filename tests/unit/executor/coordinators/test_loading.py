@@ -5,6 +5,7 @@ import errno
 import logging
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -93,8 +94,7 @@ class Loads:
                 records=CONSUMER_OFFSETS_RECORDS,
                 new_machine=new_machine,
                 write_timeout_ms=60_000,
-                load_buffer_bytes=2048,
-                **kind,
+                **{"load_buffer_bytes": 2048} | kind,
             ),
             replicas.executor,
             replicas.lease.obey,
@@ -189,22 +189,29 @@ async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Bro
 
 
 @with_brokers()
-async def test_loads_of_a_broker_take_turns(brokers: Brokers) -> None:
-    """After a failover a broker has many, and a slice of each in every turn would keep all others waiting."""
+async def test_loads_of_a_broker_take_turns_and_a_short_one_serves_before_a_long_one(
+    brokers: Brokers,
+) -> None:
+    """After a failover a broker has many: a slice of each in every turn would keep all others waiting, and
+    one after the other a group whose partition has few records."""
     topic_id = await brokers.create_topic(TOPIC, [(0,)] * 3)
-    for partition in range(3):
-        for _ in range(10):
-            append(brokers, topic_id, [commit(2 * group, 1) for group in range(500)], partition=partition)
-    loads = Loads(brokers, RawOffsets)
+    batch = [commit(2 * group, 1) for group in range(500)]
+    for _ in range(60):
+        append(brokers, topic_id, batch, partition=0)
+    for partition in (1, 2):
+        append(brokers, topic_id, batch, partition=partition)
+    loads = Loads(brokers, RawOffsets, load_buffer_bytes=1 << 20)
     await brokers.commit(
         *(PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=0) for number in range(3))
     )
-    under_way: set[int] = set()
-    while ShardState.LOADING in loads.runtime.partitions.values():
-        under_way.add(sum(0 < machine.raw_count < 5000 for machine in loads.machines))
+    replayed = [0]
+    while loads.runtime.partitions != {0: ShardState.LOADING, 1: ShardState.ACTIVE, 2: ShardState.ACTIVE}:
+        assert loads.runtime.partitions.get(0) is not ShardState.ACTIVE
+        replayed.append(sum(machine.raw_count for machine in loads.machines))
         await asyncio.sleep(0)
-    assert under_way == {0, 1}
-    assert [machine.raw_count for machine in loads.machines] == [5000] * 3
+    assert max(after - before for before, after in pairwise(replayed)) < 2 * SLICE_WORK
+    await until(lambda: loads.runtime.partitions[0] is ShardState.ACTIVE, "the long one is loaded, too")
+    assert [machine.raw_count for machine in loads.machines] == [30_000, 500, 500]
 
 
 @with_brokers(count=2)
