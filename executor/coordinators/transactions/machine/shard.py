@@ -218,13 +218,10 @@ class TransactionShard:
 
     def tick(self, now: Now) -> Iterator[Decision]:
         """Abort what has been open for too long, and forget ids that nobody has used for long."""
-        if self._schedule.completions_are_due(now.monotonic_ms):
-            to_complete, self._to_complete = self._to_complete, {}
-            for transactional_id, producer in to_complete.items():
-                yield self.markers_written(MarkersWritten(transactional_id, producer), now)
-        if self._schedule.aborts_are_due(now.monotonic_ms):
-            for transactional_id in list(self._ongoing):
-                yield self.abort_timed_out(transactional_id, None, now)
+        for transactional_id, producer in self._schedule.to_complete(self._to_complete, now.monotonic_ms):
+            yield self.markers_written(MarkersWritten(transactional_id, producer), now)
+        for transactional_id in self._schedule.to_abort(self._ongoing, now.monotonic_ms):
+            yield self.abort_timed_out(transactional_id, None, now)
         tombstones: list[CoordinatorRecord] = []
         batch_bytes = 0
         for transactional_id in self._schedule.to_examine(self._transactions, now.monotonic_ms):

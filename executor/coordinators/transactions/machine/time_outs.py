@@ -1,20 +1,23 @@
 """When a coordinator looks for transactions that have timed out, and for ids that nobody uses any more.
 
-Aborts look at the open transactions at each interval. Expiry looks at all ids, of which there may be a
-million, and does so in portions, one a tick.
+Aborts look at the open transactions at each interval, expiry at all ids, of which there may be a million.
+Both do so in portions, one a tick, for what is due is appended in the same turn of the loop.
 
 Source: Kafka's TransactionStateManager; the keys transaction.* and transactional.id.expiration.ms.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from executor.coordinators.transactions.machine.metadata import NO_TIMEOUT_MS
 
-__all__ = ["Schedule", "TransactionLimits"]
+__all__ = ["DECIDED_AT_A_TIME", "Schedule", "TransactionLimits"]
 
+DECIDED_AT_A_TIME: Final = 50
+"""So many transactions a tick are ended, each by a batch of its own: some milliseconds."""
 _EXAMINED_AT_A_TIME: Final = 1_000
+_PAUSE_MS: Final = 1
 _COMPLETION_BACKOFF_MS: Final = 100
 
 
@@ -39,56 +42,70 @@ class TransactionLimits(NamedTuple):
         return 0 < timeout_ms <= self.max_timeout_ms
 
 
+class _Walk:
+    """Goes through ids at intervals, some of them at a time."""
+
+    def __init__(self, interval_ms: int, portion: int) -> None:
+        self.due_ms: int | None = None
+        self._interval_ms = interval_ms
+        self._portion = portion
+        self._left: Iterator[str] | None = None
+
+    def begin(self, monotonic_ms: int) -> None:
+        self.due_ms = monotonic_ms + self._interval_ms
+
+    def next_portion(self, ids: Iterable[str], monotonic_ms: int) -> list[str]:
+        """Return the next ids, if it is time; while some are left, it is soon."""
+        if self.due_ms is None or monotonic_ms < self.due_ms:
+            return []
+        if self._left is None:
+            self._left = iter(list(ids))
+        portion = list(islice(self._left, self._portion))
+        if len(portion) < self._portion:
+            self._left = None
+            self.due_ms = monotonic_ms + self._interval_ms
+        else:
+            self.due_ms = monotonic_ms + _PAUSE_MS
+        return portion
+
+
 class Schedule:
     """What is due when, by the monotonic clock."""
 
     def __init__(self, limits: TransactionLimits) -> None:
-        self._limits = limits
-        self._aborts_due_ms: int | None = None
-        self._expiry_due_ms: int | None = None
+        self._aborts = _Walk(limits.abort_interval_ms, DECIDED_AT_A_TIME)
+        self._expiry = _Walk(limits.expiration_interval_ms, _EXAMINED_AT_A_TIME)
         self._completions_due_ms: int | None = None
-        self._to_examine: Iterator[str] | None = None
-        """The ids that an expiry has left to look at."""
 
     def begin(self, monotonic_ms: int) -> None:
         """Count the intervals from now on; until then nothing is due."""
-        self._aborts_due_ms = monotonic_ms + self._limits.abort_interval_ms
-        self._expiry_due_ms = monotonic_ms + self._limits.expiration_interval_ms
+        self._aborts.begin(monotonic_ms)
+        self._expiry.begin(monotonic_ms)
 
     @property
     def next_due_ms(self) -> int | None:
         """When something is due next."""
-        due = (self._aborts_due_ms, self._expiry_due_ms, self._completions_due_ms)
+        due = (self._aborts.due_ms, self._expiry.due_ms, self._completions_due_ms)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def complete_later(self, monotonic_ms: int) -> None:
         """Something is complete that could not be appended."""
         self._completions_due_ms = monotonic_ms + _COMPLETION_BACKOFF_MS
 
-    def completions_are_due(self, monotonic_ms: int) -> bool:
-        """Whether to try again what could not be appended."""
+    def to_complete(self, waiting: dict[str, Any], monotonic_ms: int) -> list[tuple[str, Any]]:
+        """Take out of `waiting` what to try again now; while some is left, the next tick is due soon."""
         if self._completions_due_ms is None or monotonic_ms < self._completions_due_ms:
-            return False
-        self._completions_due_ms = None
-        return True
-
-    def aborts_are_due(self, monotonic_ms: int) -> bool:
-        """Whether to look for transactions that have timed out now; the next time is an interval on."""
-        if self._aborts_due_ms is None or monotonic_ms < self._aborts_due_ms:
-            return False
-        self._aborts_due_ms = monotonic_ms + self._limits.abort_interval_ms
-        return True
-
-    def to_examine(self, transactions: Mapping[str, Any], monotonic_ms: int) -> list[str]:
-        """Return the next ids that may have expired; while some are left, the next tick is due soon."""
-        if self._expiry_due_ms is None or monotonic_ms < self._expiry_due_ms:
             return []
-        if self._to_examine is None:
-            self._to_examine = iter(list(transactions))
-        portion = list(islice(self._to_examine, _EXAMINED_AT_A_TIME))
-        if len(portion) < _EXAMINED_AT_A_TIME:
-            self._to_examine = None
-            self._expiry_due_ms = monotonic_ms + self._limits.expiration_interval_ms
-        else:
-            self._expiry_due_ms = monotonic_ms + 1
-        return portion
+        taken = list(islice(waiting.items(), DECIDED_AT_A_TIME))
+        for transactional_id, _ in taken:
+            del waiting[transactional_id]
+        self._completions_due_ms = monotonic_ms + _PAUSE_MS if waiting else None
+        return taken
+
+    def to_abort(self, ongoing: Iterable[str], monotonic_ms: int) -> list[str]:
+        """Return the next open transactions that may have timed out."""
+        return self._aborts.next_portion(ongoing, monotonic_ms)
+
+    def to_examine(self, transactions: Iterable[str], monotonic_ms: int) -> list[str]:
+        """Return the next ids that may have expired."""
+        return self._expiry.next_portion(transactions, monotonic_ms)

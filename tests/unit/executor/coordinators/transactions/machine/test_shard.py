@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.coordinators.machine.decision import NOTHING, ProducerStamp
+from executor.coordinators.machine.decision import NOTHING, Now, ProducerStamp
 from executor.coordinators.transactions.machine.events import (
     MarkersWritten,
     ProducerOutcome,
@@ -15,6 +15,7 @@ from executor.coordinators.transactions.machine.metadata import (
     TransactionMetadata,
     TransactionState,
 )
+from executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.errors import ErrorCode
 from tests.unit.executor.coordinators.transactions.shards import LIMITS, NONE, P0, P1, Partition
 
@@ -267,6 +268,20 @@ def test_transaction_past_its_time_out_is_aborted_and_its_producer_fenced(versio
         assert partition.end(producer, committed=False) == ProducerOutcome(NONE, ProducerStamp(1_001, 1))
     else:
         assert partition.end(producer, committed=False, version=0) == FENCED
+
+
+def test_many_transactions_that_time_out_at_once_are_aborted_some_at_a_time() -> None:
+    """Thousands are left open where an application dies, and to abort each takes a batch."""
+    partition = Partition()
+    for number in range(120):
+        producer = partition.given(f"id-{number}", timeout_ms=1_000)
+        assert partition.add(producer, P0, of=f"id-{number}") is NONE
+    partition.now = Now(partition.now.monotonic_ms + 20_000, partition.now.wall_ms + 20_000)
+    assert len(list(partition.shard.tick(partition.now))) == DECIDED_AT_A_TIME
+    partition.pass_ms(1)
+    assert len(partition.markers) == 120 - DECIDED_AT_A_TIME
+    partition.pass_ms(LIMITS.abort_interval_ms)
+    assert len(partition.markers) == 120
 
 
 def test_time_out_with_the_last_epoch_takes_a_new_producer_id() -> None:
