@@ -134,6 +134,8 @@ class Shard:
         self._pending: deque[_Pending] = deque()
         self._told: deque[Any] = deque()
         """Replies, refusals and effects that are to be told when the machine is not at work."""
+        self._missed: list[MetadataDelta] = []
+        """How the cluster has changed during the load."""
         self._depth = 0
         self._tick_again_ms = 0
 
@@ -183,6 +185,9 @@ class Shard:
             self.state = ShardState.ACTIVE
             for decision in self.machine.loaded(image, now):
                 self._take(decision, now)
+            missed, self._missed = self._missed, []
+            for delta in missed:
+                self.metadata_changed(image, delta, now)
 
     # --- what happens ---------------------------------------------------------------------------
 
@@ -213,7 +218,9 @@ class Shard:
                 logger.exception("%s: an event could not be decided about", self._name)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> None:
-        """The cluster is another one."""
+        """The cluster is another one; a machine that is loaded hears of it afterwards."""
+        if self.state is ShardState.LOADING:
+            self._missed.append(delta)
         self.decide(lambda machine: machine.metadata_changed(image, delta, now), now)
 
     def tick(self, now: Now) -> None:
@@ -266,10 +273,11 @@ class Shard:
         if self.state is ShardState.CLOSED:
             return
         self.state = ShardState.CLOSED
+        self._missed.clear()
         self._pending.clear()
         waiting, self._open = self._open, {}
         for token in waiting:
-            self._port.refuse(token, ErrorCode.not_coordinator)
+            self._say(self._port.refuse, token, ErrorCode.not_coordinator)
 
     def _is_taken_in(self, token: Token) -> bool:
         """Have a request wait for its answer, or refuse it at once."""
@@ -378,9 +386,16 @@ class Shard:
             item = told.popleft()
             if type(item) is Reply:
                 if self._open.pop(item.token, self) is not self:
-                    self._port.reply(item.token, item.response)
+                    self._say(self._port.reply, *item)
             elif type(item) is _Refusal:
                 if self._open.pop(item.token, self) is not self:
-                    self._port.refuse(*item)
+                    self._say(self._port.refuse, *item)
             elif self.state is not ShardState.CLOSED:
-                self._port.carry_out(item)
+                self._say(self._port.carry_out, item)
+
+    def _say(self, tell: Callable[..., None], *what: Any) -> None:
+        """Tell something; whatever that leads to, the others are told theirs."""
+        try:
+            tell(*what)
+        except Exception:
+            logger.exception("%s: an answer or an effect went wrong", self._name)

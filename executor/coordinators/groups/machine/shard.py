@@ -131,7 +131,7 @@ class GroupShard:
         self.image = image
         if delta.deleted_topics:
             steps = deleted_topics_steps(self.offsets, delta.deleted_topics)
-            self.timers.soon(partial(self._step, ("deleted topics", image.end_offset), steps, None))
+            self.timers.soon(partial(self._step, id(steps), steps, None))
         for membership in self._memberships.values():
             yield from membership.metadata_changed(image, delta, now)
 

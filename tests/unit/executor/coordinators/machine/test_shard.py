@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -92,6 +93,7 @@ class Log:
 
     def refuse(self, token: Any, error_code: ErrorCode) -> None:
         self.told.append((token, error_code))
+        self.on_told()
 
     def carry_out(self, effect: Any) -> None:
         self.told.append(effect)
@@ -251,6 +253,27 @@ def test_shard_that_does_not_know_whether_it_appended_ends() -> None:
     assert scene.log.told == [("1", ErrorCode.not_coordinator)]
 
 
+def test_shard_one_of_whose_answers_goes_wrong_gives_the_others() -> None:
+    """A connection that fails in the middle of a turn must not take the answers of others with it."""
+    scene = Scene()
+
+    def fail_once() -> None:
+        scene.log.on_told = lambda: None
+        raise RuntimeError("the connection breaks")
+
+    scene.decide("a", "1")
+    scene.decide("b", "2")
+    scene.log.on_told = fail_once
+    scene.shard.committed(2)
+    assert scene.log.told == [("a", "1"), ("b", "2")]
+    scene.decide("c", "3")
+    scene.decide("d", "4")
+    scene.log.on_told = fail_once
+    scene.shard.close()
+    refusals = [("c", ErrorCode.not_coordinator), ("d", ErrorCode.not_coordinator)]
+    assert scene.log.told[2:] == refusals
+
+
 def test_shard_loading_refuses_and_closed_refuses_otherwise() -> None:
     """A client waits for the one and looks elsewhere for the other."""
     scene = Scene(is_loaded=False)
@@ -264,6 +287,20 @@ def test_shard_loading_refuses_and_closed_refuses_otherwise() -> None:
         ("3", ErrorCode.not_coordinator),
     ]
     assert (scene.log.appended, scene.machine.ended) == ([], [])
+
+
+def test_shard_tells_its_machine_after_the_load_how_the_cluster_has_changed_meanwhile() -> None:
+    """A topic that is deleted during a load would keep its offsets until they expire."""
+    scene = Scene(is_loaded=False)
+    heard: list[tuple[MetadataImage, MetadataDelta]] = []
+    scene.machine.metadata_changed = lambda image, delta, now: heard.append((image, delta)) or ()  # type: ignore
+    deltas = [MetadataDelta(deleted_topics={UUID(int=number): "topic"}) for number in (1, 2)]
+    for delta in deltas:
+        scene.shard.metadata_changed(EMPTY_IMAGE, delta, scene.now)
+    newest = MetadataImage()
+    assert heard == []
+    scene.shard.loaded(0, 0, newest, scene.now)
+    assert [(image is newest, delta) for image, delta in heard] == [(True, delta) for delta in deltas]
 
 
 def test_shard_loaded_beyond_the_high_watermark_answers_when_that_is_committed() -> None:

@@ -59,12 +59,20 @@ def test_offset_that_could_not_be_written_is_not_read() -> None:
     assert groups.fetch() == 1
 
 
+@pytest.mark.parametrize("metadata", ["x" * 4096, "\u00e9" * 4096, "\U0001f680" * 2048])
+def test_metadata_as_long_as_kafka_allows_is_kept(metadata: str) -> None:
+    """It is counted in Java's characters, neither in bytes nor in Python's."""
+    groups = GroupConversation()
+    assert groups.commit("c", 1, metadata=metadata) is ErrorCode.none
+
+
 @pytest.mark.parametrize(
     ("commit", "error_code"),
     [
         ({"generation": 1}, ErrorCode.group_id_not_found),
         ({"generation": 1, "api_version": 8}, ErrorCode.illegal_generation),
         ({"metadata": "x" * 4097}, ErrorCode.offset_metadata_too_large),
+        ({"metadata": "\U0001f680" * 2049}, ErrorCode.offset_metadata_too_large),  # two of Java's chars each
     ],
 )
 def test_commit_to_no_group_with_what_cannot_be_is_refused(commit: dict, error_code: ErrorCode) -> None:  # type: ignore[type-arg]
@@ -306,6 +314,19 @@ def test_deletion_of_a_topic_removes_its_offsets_and_not_those_of_its_successor(
     groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
     groups.pass_time(10)
     assert (groups.fetch(0), groups.fetch(1), groups.fetch(topic="other")) == (None, 2, 3)
+
+
+def test_deletions_of_two_topics_at_once_are_both_seen_to() -> None:
+    """As after a load, when all is told that happened during it."""
+    groups = GroupConversation()
+    for number in range(1_500):
+        groups.commit(number, 1, group_id=f"group {number}", topic_id=TOPIC_ID)
+        groups.commit(f"other {number}", 1, group_id=f"group {number}", topic_id=NEXT_TOPIC_ID, topic="other")
+    for topic_id, topic in ((TOPIC_ID, "topic"), (NEXT_TOPIC_ID, "other")):
+        delta = MetadataDelta(deleted_topics={topic_id: topic})
+        groups.carry_out(groups.shard.metadata_changed(EMPTY_IMAGE, delta, groups.now))
+    groups.pass_time(100)
+    assert not list(groups.shard.offsets.store)
 
 
 def test_deletion_of_a_topic_that_many_groups_read_is_done_in_steps() -> None:
