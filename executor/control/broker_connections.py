@@ -42,7 +42,12 @@ class BrokerConnections:
             KafkaError: NETWORK_EXCEPTION (the broker is not there, or not known any more), REQUEST_TIMED_OUT,
                 or the answer is malformed. The broker may have done what was asked.
         """
-        channel = await asyncio.shield(self._connection(broker_id))
+        connecting = self._connection(broker_id)
+        if not connecting.done():
+            await asyncio.wait([connecting])  # it is others' too, whoever of them is cancelled
+        if connecting.cancelled():
+            raise KafkaError(ErrorCode.network_exception, f"broker {broker_id} has moved, or nobody asks it")
+        channel = connecting.result()
         return await channel.request(entity, self._request_timeout_ms)
 
     def _connection(self, broker_id: BrokerId) -> "asyncio.Task[Channel]":

@@ -88,3 +88,26 @@ def test_connections_refuse_a_broker_without_an_address_and_fail_what_waits_when
                 await connections.request(2, REQUEST)
 
     asyncio.run(scenario())
+
+
+def test_request_whose_broker_moves_while_it_is_connected_to_fails_and_cancels_nobody() -> None:
+    """Who is told that he is cancelled ends: markers, or verifications, would never be sent again."""
+
+    async def scenario() -> None:
+        broker = _Broker()
+        async with broker.listens() as listener:
+            endpoint = Endpoint("PLAINTEXT", "127.0.0.1", listener.port)
+            silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+            endpoints = {2: Endpoint("PLAINTEXT", "127.0.0.1", silent.sockets[0].getsockname()[1])}
+            connections = BrokerConnections("broker-1-test", endpoints.get, 5_000)
+            first = asyncio.ensure_future(connections.request(2, REQUEST))
+            await asyncio.sleep(0)
+            endpoints[2] = endpoint
+            assert await connections.request(2, REQUEST) == RESPONSE
+            with pytest.raises(KafkaError) as moved:
+                await first
+            assert moved.value.error_code is ErrorCode.network_exception
+            await connections.close()
+            silent.close()
+
+    asyncio.run(scenario())
