@@ -12,6 +12,7 @@ Rule kept: an append is in the log whole or not at all. On the disk for certain 
 """
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -322,8 +323,8 @@ class Log:
         with storage_errors(f"delete files of {state.directory}"):
             return state.segments.delete_files_due(now_ms)
 
-    def remove_expired_producers(self, now_ms: TimestampMs) -> int:
-        """Forget producers that have been idle for producer.id.expiration.ms; return how many."""
+    def remove_expired_producers(self, now_ms: TimestampMs) -> Iterator[int]:
+        """Forget producers that have been idle for producer.id.expiration.ms; yield how many, in steps."""
         return self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
 
     def reconfigure(self, config: LogConfig) -> None:

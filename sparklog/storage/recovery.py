@@ -120,7 +120,7 @@ def load_log(
         replay_from=log_end_offset if scan.checked_from is None else scan.checked_from,
         now_ms=now_ms,
     )
-    producers.remove_expired(now_ms, config.producer_id_expiration_ms)
+    sum(producers.remove_expired(now_ms, config.producer_id_expiration_ms))
     missing = missing or what_is_missing(
         stop, log_end_offset, recovery_point=recovery_point, high_watermark=high_watermark, cut=scan.cut
     )

@@ -1,5 +1,7 @@
 """Forgetting producers that have written nothing for long (Kafka's "PeriodicProducerExpirationCheck")."""
 
+import asyncio
+
 from executor.logs.jobs.job import HostedLogs
 from sparklog.clocks import wall_clock_ms
 from sparklog.storage.log_directory import LogDirectory
@@ -22,4 +24,5 @@ class ProducerExpirationJob:
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
             for replica in part:
-                replica.log.remove_expired_producers(wall_ms)
+                for _ in replica.log.remove_expired_producers(wall_ms):
+                    await asyncio.sleep(0)

@@ -12,7 +12,8 @@ are the user's, of any century, and a retry after forgetting would be appended t
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -22,6 +23,8 @@ from sparklog.storage.machine.verification import Verification, Verifications
 from sparklog.types import Offset, ProducerEpoch, ProducerId, TimestampMs
 
 BATCHES_TO_RETAIN: Final = 5
+EXAMINED_AT_A_TIME: Final = 2_000
+"""Producers that may have expired: less than a millisecond."""
 _LAST_SEQUENCE: Final = 2**31 - 1
 _LAST_EPOCH: Final = 2**15 - 1
 _FIRST_VERSION_WITH_EPOCH_BUMP: Final = 2
@@ -349,17 +352,26 @@ class ProducerStates:
             self._open.add(first_offset)
             self._unstable.add(first_offset)
 
-    def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> int:
-        """Forget producers idle for `expiration_ms`, without an open transaction; return how many."""
-        expired = [
-            producer_id
-            for producer_id, state in self.producers.items()
-            if state.transaction_first_offset is None and now_ms - state.last_append_ms >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
-        self.verifications.remove_expired(now_ms, expiration_ms)
-        return len(expired)
+    def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> Iterator[int]:
+        """Forget producers idle for `expiration_ms`, without an open transaction; yield how many.
+
+        Some are looked at, at a time: a partition may have a million.
+        """
+        producers = self.producers
+        left = iter((*producers, *self.verifications))
+        while portion := tuple(islice(left, EXAMINED_AT_A_TIME)):
+            count = 0
+            for producer_id in portion:
+                state = producers.get(producer_id)
+                if (
+                    state is not None
+                    and state.transaction_first_offset is None
+                    and now_ms - state.last_append_ms >= expiration_ms
+                ):
+                    del producers[producer_id]
+                    count += 1
+                self.verifications.remove_expired(producer_id, now_ms, expiration_ms)
+            yield count
 
     def clear(self) -> None:
         """Forget everything."""

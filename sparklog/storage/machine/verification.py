@@ -10,6 +10,8 @@ that was to be verified: otherwise one that was refused for a while could not be
 Source: Kafka's VerificationStateEntry, VerificationGuard, UnifiedLog.
 """
 
+from collections.abc import Iterator
+
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
@@ -127,11 +129,15 @@ class Verifications:
         ):  # else it is of the next transaction, which has the marker's epoch
             del self._of[producer_id]
 
-    def remove_expired(self, now_ms: TimestampMs, expiration_ms: int) -> None:
-        """Forget those that have come to no end."""
-        for verification in [*self._of.values()]:
-            if now_ms - verification.began_ms >= expiration_ms:
-                del self._of[verification.producer_id]
+    def __iter__(self) -> Iterator[ProducerId]:
+        """Iterate over the producers that have one."""
+        return iter(self._of)
+
+    def remove_expired(self, producer_id: ProducerId, now_ms: TimestampMs, expiration_ms: int) -> None:
+        """Forget a producer's if it has come to no end."""
+        verification = self._of.get(producer_id)
+        if verification is not None and now_ms - verification.began_ms >= expiration_ms:
+            del self._of[producer_id]
 
     def clear(self) -> None:
         """Forget all."""

@@ -56,13 +56,13 @@ def test_retry_of_records_of_any_time_is_not_appended_twice(
             log.append_as_leader(batch(number), read_header(batch(number)), 0, now_ms)
     assert len(log.segments.all) > 2
     now_ms += DAY_MS - 1
-    assert log.remove_expired_producers(now_ms) == 0
+    assert sum(log.remove_expired_producers(now_ms)) == 0
     assert retry_is_recognised(11)
     log = reopened(log, stop, now_ms)
-    assert log.remove_expired_producers(now_ms) == 0
+    assert sum(log.remove_expired_producers(now_ms)) == 0
     assert retry_is_recognised(11)
     assert log.log_end_offset == 24
-    assert log.remove_expired_producers(now_ms + DAY_MS) == 1
+    assert sum(log.remove_expired_producers(now_ms + DAY_MS)) == 1
     log.close(clean=False)
 
 

@@ -8,7 +8,13 @@ from crc32c import crc32c
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import BatchHeader
-from sparklog.storage.machine.producer_states import BatchMetadata, Duplicate, Fresh, ProducerStates
+from sparklog.storage.machine.producer_states import (
+    EXAMINED_AT_A_TIME,
+    BatchMetadata,
+    Duplicate,
+    Fresh,
+    ProducerStates,
+)
 from sparklog.storage.producer_snapshots import (
     CorruptSnapshotError,
     decode_snapshot,
@@ -114,11 +120,24 @@ def test_check_inside_a_transaction_refuses_what_is_outside_of_it() -> None:
 def test_remove_expired_spares_open_transactions() -> None:
     """State must not grow for ever, nor forget what is still going on."""
     states = states_after(header(0, transactional=True))
-    assert states.remove_expired(NOW_MS + 10_000, 1000) == 0
+    assert sum(states.remove_expired(NOW_MS + 10_000, 1000)) == 0
     states = states_after(header(0))
-    assert states.remove_expired(NOW_MS + 999, 1000) == 0
-    assert states.remove_expired(NOW_MS + 1000, 1000) == 1
+    assert sum(states.remove_expired(NOW_MS + 999, 1000)) == 0
+    assert sum(states.remove_expired(NOW_MS + 1000, 1000)) == 1
     assert states.check(header(55)) == Fresh()
+
+
+def test_remove_expired_looks_at_some_producers_at_a_time() -> None:
+    """A partition may have had a million; a broker's loop has others to serve meanwhile."""
+    states = ProducerStates()
+    first = header(0)
+    for producer_id in range(2 * EXAMINED_AT_A_TIME + 1):
+        states.update(first._replace(producer_id=producer_id), NOW_MS)
+    removals = states.remove_expired(NOW_MS + 1000, 1000)
+    assert next(removals) == EXAMINED_AT_A_TIME
+    states.update(first._replace(producer_id=EXAMINED_AT_A_TIME, base_sequence=1), NOW_MS + 1)
+    assert list(removals) == [EXAMINED_AT_A_TIME - 1, 1]
+    assert list(states.producers) == [EXAMINED_AT_A_TIME]
 
 
 def test_snapshot_has_kafkas_bytes() -> None:
@@ -152,7 +171,7 @@ def test_capture_stays_as_it_was_whatever_is_appended_afterwards() -> None:
     states.update(header(0, offset=4, producer_epoch=1), NOW_MS + 3)
     assert encode_snapshot(captured) == before
     later = states.capture()
-    states.remove_expired(NOW_MS + 10**9, 1)
+    sum(states.remove_expired(NOW_MS + 10**9, 1))
     assert encode_snapshot(later) != before
     assert encode_snapshot(states.capture()) == encode_snapshot({})
 

@@ -160,9 +160,9 @@ def test_verification_that_comes_to_no_end_expires() -> None:
     """Producers end without a word."""
     states = ProducerStates()
     begin(states)
-    states.remove_expired(NOW_MS + 999, 1000)
+    sum(states.remove_expired(NOW_MS + 999, 1000))
     assert len(states.verifications) == 1
-    states.remove_expired(NOW_MS + 1000, 1000)
+    sum(states.remove_expired(NOW_MS + 1000, 1000))
     assert len(states.verifications) == 0
 
 
