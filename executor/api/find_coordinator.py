@@ -14,7 +14,7 @@ from sparklog.answers.find_coordinator import coordinators_told, find_coordinato
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import over_turns
 
 __all__ = ["FindCoordinatorHandler"]
 
@@ -46,7 +46,7 @@ class FindCoordinatorHandler:
     async def _answer_when_sure(self, request: Request, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
         await self._suspicions.until_none_is_suspected(
-            lambda: in_one_go(coordinators_told(request, self._image()))
+            lambda: over_turns(coordinators_told(request, self._image()))
         )
         return self._answer(request)
 

@@ -18,7 +18,7 @@ from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
-from sparklog.wire.turns import in_one_go
+from sparklog.wire.turns import over_turns
 from sparklog.wire.versions import upgrade_in_steps
 
 __all__ = ["MetadataHandler", "controller_told"]
@@ -72,7 +72,7 @@ class MetadataHandler:
 
     async def _answer_when_sure(self, request: Request, body: Any, wait_ms: int) -> Response:
         await asyncio.sleep(wait_ms / 1000)
-        await self._suspicions.until_none_is_suspected(lambda: in_one_go(self._leaders_told(request, body)))
+        await self._suspicions.until_none_is_suspected(lambda: over_turns(self._leaders_told(request, body)))
         return self._answer(request, body)
 
     async def _answer_when_any_is_live(self, request: Request, body: Any) -> Response:

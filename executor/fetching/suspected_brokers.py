@@ -1,7 +1,7 @@
 """Suspicions of other brokers on this broker's event loop: its connections report, its answers wait."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Awaitable, Callable, Hashable, Set
 
 from executor.fetching.machine.suspected_brokers import SuspectedBrokers
 from sparklog.metadata.delta import MetadataDelta
@@ -45,12 +45,16 @@ class BrokerSuspicions:
         """Whether one of `leaders` is suspected of being lost."""
         return self._suspected.suspected_until_ms(leaders, self.now_ms()) is not None
 
-    async def until_none_is_suspected(self, leaders: Callable[[], Set[BrokerId]]) -> None:
+    async def until_none_is_suspected(self, leaders: Callable[[], Awaitable[Set[BrokerId]]]) -> None:
         """Return when none of `leaders()` is suspected of being lost; they are asked for at every change."""
-        while (until_ms := self._suspected.suspected_until_ms(leaders(), self.now_ms())) is not None:
+        while True:
+            changed = self._changed  # while they are found out, too
+            until_ms = self._suspected.suspected_until_ms(await leaders(), self.now_ms())
+            if until_ms is None:
+                return
             try:
                 async with asyncio.timeout((until_ms - self.now_ms()) / 1000):
-                    await self._changed.wait()
+                    await changed.wait()
             except TimeoutError:
                 continue
 
