@@ -16,7 +16,15 @@ from unittest.mock import patch
 from sparklog.metrics.registry import MetricRegistry
 from sparklog.wire.guard import decode_entity
 
-__all__ = ["Answer", "LongestStep", "counted_steps", "decoded_memory_bytes", "exchange", "peak_memory_bytes"]
+__all__ = [
+    "Answer",
+    "LongestStep",
+    "counted_steps",
+    "decoded_memory_bytes",
+    "exchange",
+    "peak_memory_bytes",
+    "traced_memory",
+]
 
 _RECEIVE_BYTES: Final = 1 << 16
 
@@ -42,6 +50,23 @@ async def exchange(port: int, frame: bytes) -> Answer:
     finally:
         writer.close()
     return Answer(4 + size)
+
+
+@contextlib.contextmanager
+def traced_memory() -> Iterator[None]:
+    """Have the allocator count, for `peak_memory_bytes`.
+
+    What there is already is garbage no more: looking through a large process around each exchange would
+    take longer than the exchanges.
+    """
+    gc.collect()
+    gc.freeze()
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        gc.unfreeze()
 
 
 async def peak_memory_bytes(port: int, frame: bytes) -> tuple[Answer, int]:
