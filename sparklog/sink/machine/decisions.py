@@ -1,0 +1,151 @@
+"""What is decided about a batch, and what lies in the log and in the group's offset of it.
+
+A decision is a record of a compacted topic, under the sink's name. The group of the same name has the
+record's offset committed, with metadata that tells all that a task has to know (`IndexEntry`): so a task asks
+one broker, and what is older than offsets are kept is found by reading the topic's partition. Both are
+written in one transaction.
+
+Records are JSON objects with a version, which whoever reads refuses if it is newer than what he knows.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sparklog.sink.machine.errors import UnreadableDecisionError
+from sparklog.types import Offset, ProducerEpoch, ProducerId
+
+__all__ = ["Decision", "IndexEntry", "LastDecision", "Position", "WriterTransaction"]
+
+_VERSION: Final = 1
+_FORMER_RUNS: Final = 32
+"""So many runs of a query are told that they were superseded, counted back from the last."""
+
+
+class WriterTransaction(NamedTuple):
+    """One transaction of a task, told from all before and after it of the same id by its epoch (KIP-890)."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class Position(NamedTuple):
+    """Where a decision lies in the decisions' topic."""
+
+    partition: int
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A batch is written, by these transactions and none else."""
+
+    batch_id: int
+    run_id: str
+    former_runs: tuple[str, ...] = ()
+    """Runs of the same query that may decide nothing any more, oldest first."""
+    rows: int
+    transactions: tuple[WriterTransaction, ...]
+    waits_for_ever: bool
+    """Whether nobody but their decider and an operator ends the transactions; else they may time out."""
+
+    def taken_over(self, run_id: str) -> tuple[str, ...]:
+        """Return the former runs of what another run decides next."""
+        if run_id == self.run_id:
+            return self.former_runs
+        return (*self.former_runs, self.run_id)[-_FORMER_RUNS:]
+
+    def encode(self) -> bytes:
+        """Return the record's value."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "batch": self.batch_id,
+                "run": self.run_id,
+                "formerRuns": self.former_runs,
+                "rows": self.rows,
+                "waitsForEver": self.waits_for_ever,
+                "transactions": self.transactions,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> "Decision":
+        """Return what a record's value says.
+
+        Raises:
+            UnreadableDecisionError: it is none of this version's.
+        """
+        content = _decoded(value)
+        try:
+            return cls(
+                batch_id=int(content["batch"]),
+                run_id=str(content["run"]),
+                former_runs=tuple(map(str, content["formerRuns"])),
+                rows=int(content["rows"]),
+                transactions=tuple(
+                    WriterTransaction(str(transactional_id), int(producer_id), int(producer_epoch))
+                    for transactional_id, producer_id, producer_epoch in content["transactions"]
+                ),
+                waits_for_ever=bool(content["waitsForEver"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableDecisionError(f"it has no {error}") from error
+
+
+class IndexEntry(NamedTuple):
+    """What the metadata of the group's offset says."""
+
+    batch_id: int | None
+    """The last batch that is decided; None while there is none."""
+    run_id: str
+    """Whose decision that is; of a job that is going on, its own."""
+    over_run_id: str | None = None
+    """A run that has ended and will decide nothing more, if that was said since the last decision."""
+
+    def encode(self) -> str:
+        """Return the metadata.
+
+        >>> IndexEntry(7, "r1").encode()
+        '{"version":1,"batch":7,"run":"r1"}'
+        """
+        content = {"version": _VERSION, "batch": self.batch_id, "run": self.run_id, "over": self.over_run_id}
+        return json.dumps(
+            {name: value for name, value in content.items() if value is not None}, separators=(",", ":")
+        )
+
+    @classmethod
+    def decode(cls, metadata: str) -> "IndexEntry":
+        """Return what metadata says.
+
+        Raises:
+            UnreadableDecisionError: it is none of this version's.
+        """
+        content = _decoded(metadata)
+        batch_id, run_id, over_run_id = content.get("batch"), content.get("run"), content.get("over")
+        if not isinstance(batch_id, int | None) or not isinstance(run_id, str):
+            raise UnreadableDecisionError(f"its offset's metadata is {metadata}")
+        return cls(batch_id, run_id, None if over_run_id is None else str(over_run_id))
+
+
+class LastDecision(NamedTuple):
+    """What a sink has come to."""
+
+    entry: IndexEntry
+    decision: Decision | None
+    """None while no batch is decided."""
+    position: Position | None
+    """Of the decision."""
+
+
+def _decoded(text: bytes | str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise UnreadableDecisionError(f"it is no JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("version") != _VERSION:
+        version = content.get("version") if isinstance(content, dict) else None
+        raise UnreadableDecisionError(f"it is of version {version}, and {_VERSION} is known")
+    return content

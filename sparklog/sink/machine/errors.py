@@ -1,0 +1,106 @@
+"""Why a sink writes nothing, or can't say that everything is written: each with what to do about it."""
+
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = [
+    "ContestedSinkError",
+    "DeciderFencedError",
+    "DifferentBatchError",
+    "OlderCheckpointError",
+    "RunOverError",
+    "SinkError",
+    "SupersededRunError",
+    "TransactionsLostError",
+    "UnreadableDecisionError",
+]
+
+_ONCE_MORE: Final = (
+    "If rows may be written twice rather than be missing, start the query with the option "
+    "deliveryGuarantee=atLeastOnce until this batch is done, and without it from then on"
+)
+
+
+class SinkError(RuntimeError):
+    """A batch cannot be written exactly once."""
+
+
+class DeciderFencedError(Exception):
+    """Somebody else has become the sink's decider: whoever is told this has decided nothing."""
+
+
+class ContestedSinkError(SinkError):
+    """Others decide for the same sink all the time."""
+
+    def __init__(self, decider_id: str) -> None:
+        super().__init__(
+            "others become the decider of this sink again and again: somebody else uses the transactional id "
+            f"{decider_id}, or the same query or txnAppId runs several times at once. Let one of them run"
+        )
+
+
+class OlderCheckpointError(SinkError):
+    """The query goes on from before what it has written already."""
+
+    def __init__(self, batch_id: int, decided_batch_id: int) -> None:
+        super().__init__(
+            f"batch {batch_id} would be written a second time: this query has written batch "
+            f"{decided_batch_id} already, so its checkpoint is an older copy, or was cut back. Start it "
+            f"from its latest checkpoint; or a new query from a new one. {_ONCE_MORE}"
+        )
+
+
+class DifferentBatchError(SinkError):
+    """A batch that is decided comes again, and is another."""
+
+    def __init__(self, batch_id: int, rows: int, decided_rows: int) -> None:
+        super().__init__(
+            f"batch {batch_id} has {rows} rows now, and had {decided_rows} when it was written: the query's "
+            "checkpoint is an older copy in which this batch was planned anew, or the query gives other rows "
+            "for the same input. Start it from its latest checkpoint, or have it give the same rows each "
+            f"time. {_ONCE_MORE}"
+        )
+
+
+class SupersededRunError(SinkError):
+    """The same query was started elsewhere, and this run of it is to write nothing more."""
+
+    def __init__(self, run_id: str, by_run_id: str) -> None:
+        super().__init__(
+            f"this run of the query, {run_id}, was superseded by run {by_run_id}: the query was started "
+            "elsewhere from the same checkpoint or a copy of it. Stop one of the two; a query of its own "
+            "needs a checkpoint of its own"
+        )
+
+
+class RunOverError(SinkError):
+    """A job, or a run of a query, has ended, and something of it comes afterwards."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"this job, or run of a query, was given up or ended by an operator before (run {run_id}): it "
+            "writes nothing more. Start it again"
+        )
+
+
+class TransactionsLostError(SinkError):
+    """Of a batch that is decided, some transactions were ended otherwise before they could be committed."""
+
+    def __init__(self, batch_id: int, rows: int, count: int, lost: Sequence[str]) -> None:
+        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        super().__init__(
+            f"batch {batch_id} ({rows} rows) is not whole: {len(lost)} of its {count} transactions were "
+            f"aborted or have expired before they could be committed ({named}). The target's time-out for "
+            "transactions passed, which kafka.transaction.timeout.ms and the target's "
+            "transaction.max.timeout.ms bound, or an operator aborted them. Their rows are missing. "
+            f"{_ONCE_MORE}"
+        )
+
+
+class UnreadableDecisionError(SinkError):
+    """What lies in the log is no decision that this version knows."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the sink's last decision cannot be read: {why}. Was it made by a newer sparklog? Use that"
+        )

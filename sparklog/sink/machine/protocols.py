@@ -1,0 +1,322 @@
+"""How a batch is decided and its transactions ended; how it is given up; and who may do that.
+
+The rule: a transaction is committed only after a decision that names it is durable, and aborted only by whom
+nobody can contradict. Two things make that so. Decisions of a sink follow one another: whoever decides has
+initialized the sink's decider before he looked for the last decision, so that whoever did so earlier is
+refused, and whoever does so later finds his. And who aborts is either the driver of the run that wrote, after
+it has said in the index that it decided otherwise or is over; or another run's, after its decision, of what
+was open before that decision. Nobody can then decide for that any more: it is of the same batch, or of one
+before, or of a run that was superseded.
+
+A decider that was initialized stays valid until somebody else initializes it. So a driver keeps it from batch
+to batch (`Decider`), and a decision is then three requests; whether it still is the decider, it learns by
+them.
+
+Order for the caller: `Begin` before the tasks of a job; then `Commit` with what all tasks say, or `Abort`
+with what some do, also after a `Commit` that raised. Each goes on from wherever a process ended before it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision, WriterTransaction
+from sparklog.sink.machine.errors import (
+    ContestedSinkError,
+    DeciderFencedError,
+    RunOverError,
+    TransactionsLostError,
+)
+from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.sink.machine.steps import (
+    AppendDecision,
+    AwaitDecision,
+    CommitDecision,
+    DeciderStamp,
+    EndTransactions,
+    FindLastDecision,
+    ForgetSink,
+    IndexDecision,
+    InitializeDecider,
+    ListOpenTransactions,
+    Protocol,
+    TransactionEnd,
+    TransactionEnds,
+)
+from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
+
+__all__ = ["Abort", "Begin", "Commit", "Decider", "Settle", "Settled", "SinkBatch"]
+
+_MOST_CONTESTS: Final = 5
+"""So often a decider is initialized for one decision before somebody else is taken to do so for ever."""
+
+Transactions = tuple[WriterTransaction, ...]
+
+
+class SinkBatch(NamedTuple):
+    """One attempt at a batch, as its driver knows it."""
+
+    sink: SinkId
+    batch_id: int
+    run_id: str
+    rows: int
+    """That its tasks had; also those of tasks that found the batch decided and wrote nothing."""
+    transactions: Transactions
+    """What the tasks left prepared, as far as they said so."""
+    waits_for_ever: bool
+    """Whether these are without a time-out."""
+
+
+class Decider(NamedTuple):
+    """Who decides, for as long as nobody else has become it, and what was decided last."""
+
+    stamp: DeciderStamp
+    last: LastDecision | None
+
+    @property
+    def decided(self) -> Decision | None:
+        return None if self.last is None else self.last.decision
+
+
+class Begin:
+    """Makes a job known before its tasks begin: a task of a job that is not known writes nothing."""
+
+    def __init__(self, sink: SinkId, run_id: str) -> None:
+        self._sink = sink
+        self._run_id = run_id
+
+    def steps(self) -> Protocol[Decider]:
+        """Return the decider to commit with."""
+        sink, entry = self._sink, IndexEntry(None, self._run_id)
+        stamp = yield InitializeDecider(sink)
+        yield IndexDecision(sink, stamp, None, entry)
+        stamp = yield CommitDecision(sink, stamp)
+        yield AwaitDecision(sink)
+        return Decider(stamp, LastDecision(entry, None, None))
+
+
+class Commit:
+    """Decides a batch, if it is not decided, and ends all transactions that it is the time for."""
+
+    def __init__(self, batch: SinkBatch, decider: Decider | None) -> None:
+        """`decider` is what the last commit of this run returned, if that is known."""
+        self._batch = batch
+        self._decider = decider
+        self._leftovers: Transactions = ()
+        """Of other runs, open since before the decision."""
+
+    def steps(self) -> Protocol[Decider | None]:
+        """Return the decider to commit the run's next batch with; None if the sink is forgotten.
+
+        Raises:
+            SinkError: the batch must not be written, or is not whole.
+        """
+        sink, decider = self._batch.sink, self._decider
+        for _ in range(_MOST_CONTESTS):
+            try:
+                if decider is None:
+                    decider = yield from _become_decider(sink)
+                    yield from self._look_around(decider)
+                decided = yield from self._decide(decider)
+            except DeciderFencedError:
+                decider = None
+            else:
+                return (yield from self._end(decided))
+        raise ContestedSinkError(sink.decider_id)
+
+    def _look_around(self, decider: Decider) -> Protocol[None]:
+        """Finish what was decided last, if it is not, and see what other runs left open."""
+        batch, decided = self._batch, decider.decided
+        open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
+        named = () if decided is None else decided.transactions
+        unfinished = tuple(each for each in named if each in open_ones)
+        if decided is not None and unfinished:
+            yield from _commit_all(decided, unfinished)
+        own = batch.sink.run_prefix(batch.run_id)
+        self._leftovers = tuple(
+            each for each in open_ones if each not in named and not each.transactional_id.startswith(own)
+        )
+
+    def _decide(self, decider: Decider) -> Protocol[Decider]:
+        """Make the batch's decision durable, if it is not; or a query's run the one that goes on from it."""
+        batch, decided = self._batch, decider.decided
+        if decider.last is None and batch.sink.kind is SinkKind.JOB:
+            raise RunOverError(batch.run_id)
+        if decider.last is not None and decider.last.entry.over_run_id == batch.run_id:
+            raise RunOverError(batch.run_id)
+        verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
+        if verdict is Verdict.WRITE:
+            decision = Decision(
+                batch_id=batch.batch_id,
+                run_id=batch.run_id,
+                former_runs=() if decided is None else decided.taken_over(batch.run_id),
+                rows=batch.rows,
+                transactions=batch.transactions,
+                waits_for_ever=batch.waits_for_ever,
+            )
+            return (yield from self._write(decider.stamp, decision))
+        assert decided is not None, "it is decided"
+        if batch.sink.kind is SinkKind.QUERY and decided.run_id != batch.run_id:
+            # From now on the run that decided this is refused, should it be alive.
+            decision = replace(decided, run_id=batch.run_id, former_runs=decided.taken_over(batch.run_id))
+            # A run that is none of these may have gone on from this batch to the next one meanwhile.
+            superseded = tuple(batch.sink.run_prefix(run_id) for run_id in decision.former_runs)
+            self._leftovers = tuple(
+                each for each in self._leftovers if each.transactional_id.startswith(superseded)
+            )
+            return (yield from self._write(decider.stamp, decision))
+        return decider
+
+    def _write(self, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
+        sink, entry = self._batch.sink, IndexEntry(decision.batch_id, decision.run_id)
+        position = yield AppendDecision(sink, stamp, decision)
+        yield IndexDecision(sink, stamp, position, entry)
+        next_stamp = yield CommitDecision(sink, stamp)
+        return Decider(next_stamp, LastDecision(entry, decision, position))
+
+    def _end(self, decider: Decider) -> Protocol[Decider | None]:
+        """Commit what is decided, and abort what of this run, or from before, is not."""
+        batch, decided = self._batch, decider.decided
+        assert decided is not None and decider.last is not None, "it is decided"
+        lost: Transactions = ()
+        if decided.batch_id == batch.batch_id:
+            lost = yield from _commit_all_but_lost(decided, decided.transactions)
+        yield AwaitDecision(batch.sink)
+        yield from _abort_run(batch, decided, self._leftovers)
+        if lost:
+            raise _lost(decided, lost)
+        if batch.sink.kind is SinkKind.JOB:
+            yield ForgetSink(batch.sink, decider.last.position)
+            return None
+        return decider
+
+
+class Abort:
+    """Gives an attempt at a batch up, unless it is decided: then it is finished."""
+
+    def __init__(self, batch: SinkBatch) -> None:
+        self._batch = batch
+
+    def steps(self) -> Protocol[bool]:
+        """Return whether the batch was decided by this run before, and so is written.
+
+        Raises:
+            SinkError: it was, and is not whole; or this cannot be found out.
+        """
+        batch = self._batch
+        for _ in range(_MOST_CONTESTS):
+            # A decision of this run that may be on its way is made or prevented by this.
+            decider = yield from _become_decider(batch.sink)
+            decided, last = decider.decided, decider.last
+            entry = IndexEntry(None, batch.run_id) if last is None else last.entry
+            over = entry._replace(over_run_id=batch.run_id)
+            try:
+                position = None if last is None else last.position
+                yield IndexDecision(batch.sink, decider.stamp, position, over)
+                yield CommitDecision(batch.sink, decider.stamp)
+            except DeciderFencedError:
+                continue
+            return (yield from self._end(decided, last))
+        raise ContestedSinkError(batch.sink.decider_id)
+
+    def _end(self, decided: Decision | None, last: LastDecision | None) -> Protocol[bool]:
+        batch = self._batch
+        is_decided = (
+            decided is not None and decided.batch_id == batch.batch_id and decided.run_id == batch.run_id
+        )
+        if is_decided and decided is not None:
+            yield from _commit_all(decided, decided.transactions)
+        yield AwaitDecision(batch.sink)
+        yield from _abort_run(batch, decided, ())
+        if batch.sink.kind is SinkKind.JOB:
+            yield ForgetSink(batch.sink, None if last is None else last.position)
+        return is_decided
+
+
+class Settled(NamedTuple):
+    """What an operator's settling did."""
+
+    committed: Transactions
+    aborted: Transactions
+
+
+class Settle:
+    """Ends all that is open of a sink which nobody goes on with: as it was decided, or by aborting it."""
+
+    def __init__(self, sink: SinkId) -> None:
+        self._sink = sink
+
+    def steps(self) -> Protocol[Settled]:
+        """Return what was ended, and how.
+
+        Raises:
+            TransactionsLostError: the last decision can't be carried out.
+        """
+        for _ in range(_MOST_CONTESTS):
+            decider = yield from _become_decider(self._sink)
+            if decider.last is not None:
+                # The run that decided last is refused from now on, should it be alive.
+                over = decider.last.entry._replace(over_run_id=decider.last.entry.run_id)
+                try:
+                    yield IndexDecision(self._sink, decider.stamp, decider.last.position, over)
+                    yield CommitDecision(self._sink, decider.stamp)
+                except DeciderFencedError:
+                    continue
+                yield AwaitDecision(self._sink)
+            return (yield from self._end(decider))
+        raise ContestedSinkError(self._sink.decider_id)
+
+    def _end(self, decider: Decider) -> Protocol[Settled]:
+        decided = decider.decided
+        open_ones: Transactions = tuple((yield ListOpenTransactions(self._sink.writers_prefix)))
+        named = () if decided is None else decided.transactions
+        unfinished = tuple(each for each in open_ones if each in named)
+        undecided = tuple(each for each in open_ones if each not in named)
+        if decided is not None and unfinished:
+            yield from _commit_all(decided, unfinished)
+        if undecided:
+            yield EndTransactions(undecided, False)
+        if self._sink.kind is SinkKind.JOB:
+            yield ForgetSink(self._sink, None if decider.last is None else decider.last.position)
+        return Settled(unfinished, undecided)
+
+
+def _become_decider(sink: SinkId) -> Protocol[Decider]:
+    stamp = yield InitializeDecider(sink)
+    last = yield FindLastDecision(sink)
+    return Decider(stamp, last)
+
+
+def _abort_run(batch: SinkBatch, decided: Decision | None, leftovers: Transactions) -> Protocol[None]:
+    """Abort what is open of the run and not decided; what of it begins later finds the index before it."""
+    open_ones = yield ListOpenTransactions(batch.sink.run_prefix(batch.run_id))
+    named = frozenset(() if decided is None else decided.transactions)
+    to_abort = _distinct((*batch.transactions, *open_ones, *leftovers), named)
+    if to_abort:
+        yield EndTransactions(to_abort, False)
+
+
+def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:
+    lost = yield from _commit_all_but_lost(decided, transactions)
+    if lost:
+        raise _lost(decided, lost)
+
+
+def _commit_all_but_lost(decided: Decision, transactions: Transactions) -> Protocol[Transactions]:
+    """Commit transactions of a decision; return those that cannot be."""
+    if not transactions:
+        return ()
+    ends: TransactionEnds = yield EndTransactions(transactions, True)
+    # What only a decision ends, and is not known any more, was committed, and that long ago.
+    fine = (TransactionEnd.DONE, *((TransactionEnd.FORGOTTEN,) if decided.waits_for_ever else ()))
+    return tuple(each for each in transactions if ends[each] not in fine)
+
+
+def _lost(decided: Decision, lost: Transactions) -> TransactionsLostError:
+    return TransactionsLostError(
+        decided.batch_id, decided.rows, len(decided.transactions), [each.transactional_id for each in lost]
+    )
+
+
+def _distinct(transactions: Iterable[WriterTransaction], but: frozenset[WriterTransaction]) -> Transactions:
+    return tuple(dict.fromkeys(each for each in transactions if each not in but))

@@ -1,0 +1,158 @@
+"""The steps of which the protocols consist: each is one thing to be asked of the cluster.
+
+A protocol is a generator: it yields a step, is sent what came of it, and returns its result. Whoever carries
+steps out tries again by himself what may be tried again; what he raises otherwise ends the protocol, but for
+`DeciderFencedError`, which is thrown into it. Between two steps the process may end, and everything still has
+to come right: whoever comes next has to be able to go on from any of them.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from sparklog.sink.machine.decisions import Decision, IndexEntry, Position, WriterTransaction
+from sparklog.sink.machine.errors import DeciderFencedError
+from sparklog.sink.machine.names import SinkId
+from sparklog.types import ProducerEpoch, ProducerId
+
+__all__ = [
+    "AppendDecision",
+    "AwaitDecision",
+    "CommitDecision",
+    "DeciderStamp",
+    "EndTransactions",
+    "FindLastDecision",
+    "ForgetSink",
+    "IndexDecision",
+    "InitializeDecider",
+    "ListOpenTransactions",
+    "Protocol",
+    "Step",
+    "TransactionEnd",
+    "carry_out",
+]
+
+Result = TypeVar("Result")
+
+
+class DeciderStamp(NamedTuple):
+    """As whom a decider is known to the cluster; it is his until somebody else is given the next epoch."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class TransactionEnd(Enum):
+    """What came of ending a transaction."""
+
+    DONE = auto()
+    """It ended so, now or before."""
+    OTHERWISE = auto()
+    """It had ended otherwise, or its id has been given to somebody else."""
+    FORGOTTEN = auto()
+    """The cluster does not know the id any more: it has ended, and it can't be told how."""
+
+
+class InitializeDecider(NamedTuple):
+    """Become the decider; all before are fenced, and what they left open is aborted. Gives `DeciderStamp`."""
+
+    sink: SinkId
+
+
+class FindLastDecision(NamedTuple):
+    """Look for the last decision that is committed, however old. Gives `LastDecision | None`.
+
+    None of its transaction's offsets may be pending when this is answered.
+    """
+
+    sink: SinkId
+
+
+class ListOpenTransactions(NamedTuple):
+    """List the transactions whose ids begin so and that are open, or that nothing was written in yet.
+
+    Gives a sequence of `WriterTransaction`.
+    """
+
+    prefix: str
+
+
+class AppendDecision(NamedTuple):
+    """Write the record, in the decider's transaction. Gives its `Position`. Raises `DeciderFencedError`."""
+
+    sink: SinkId
+    decider: DeciderStamp
+    decision: Decision
+
+
+class IndexDecision(NamedTuple):
+    """Commit the group's offset, in the decider's transaction. Raises `DeciderFencedError`."""
+
+    sink: SinkId
+    decider: DeciderStamp
+    position: Position | None
+    """None: there is no record; any partition will do."""
+    entry: IndexEntry
+
+
+class CommitDecision(NamedTuple):
+    """Commit the decider's transaction; this is the moment of the decision. Gives the next `DeciderStamp`.
+
+    Raises `DeciderFencedError`, if nothing was decided. If it cannot be known, another error.
+    """
+
+    sink: SinkId
+    decider: DeciderStamp
+
+
+class EndTransactions(NamedTuple):
+    """Commit or abort transactions, of exactly these epochs. Gives a mapping to `TransactionEnd`."""
+
+    transactions: Sequence[WriterTransaction]
+    commit: bool
+
+
+class AwaitDecision(NamedTuple):
+    """Return when whoever looks for the last decision finds the one just committed, or a later one."""
+
+    sink: SinkId
+
+
+class ForgetSink(NamedTuple):
+    """Delete the decision, if there is one, and the group."""
+
+    sink: SinkId
+    position: Position | None
+
+
+Step: TypeAlias = (
+    InitializeDecider
+    | FindLastDecision
+    | ListOpenTransactions
+    | AppendDecision
+    | IndexDecision
+    | CommitDecision
+    | EndTransactions
+    | AwaitDecision
+    | ForgetSink
+)
+Protocol: TypeAlias = Generator[Step, Any, Result]
+TransactionEnds: TypeAlias = Mapping[WriterTransaction, TransactionEnd]
+
+
+def carry_out(protocol: Protocol[Result], perform: Callable[[Step], Any]) -> Result:
+    """Return what a protocol returns, with each of its steps performed."""
+    try:
+        step = next(protocol)
+        while True:
+            try:
+                came_of_it = perform(step)
+            except DeciderFencedError as error:
+                step = protocol.throw(error)
+            else:
+                step = protocol.send(came_of_it)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    finally:
+        protocol.close()

@@ -1,0 +1,356 @@
+"""What a batch comes to, whoever dies when."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision, Position
+from sparklog.sink.machine.errors import (
+    ContestedSinkError,
+    DeciderFencedError,
+    DifferentBatchError,
+    OlderCheckpointError,
+    RunOverError,
+    SupersededRunError,
+    TransactionsLostError,
+)
+from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Settle, SinkBatch
+from sparklog.sink.machine.steps import (
+    AppendDecision,
+    AwaitDecision,
+    CommitDecision,
+    DeciderStamp,
+    EndTransactions,
+    ForgetSink,
+    IndexDecision,
+    InitializeDecider,
+    ListOpenTransactions,
+    Step,
+    carry_out,
+)
+from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
+from tests.unit.sparklog.sink.machine.coordinated import Coordinated
+from tests.unit.sparklog.sink.machine.queries import QUERY, ROWS, Runs
+
+APPLICATION = SinkId(SinkKind.APPLICATION, "nightly", "orders")
+JOB = SinkId(SinkKind.JOB, "j")
+
+
+def prepared(
+    cluster: Coordinated, batch_id: int, run_id: str = "r1", sink: SinkId = QUERY, rows: int = 2
+) -> SinkBatch:
+    """Return an attempt whose two tasks have each written a row."""
+    transactions = []
+    for number in range(rows):
+        process = f"p{number}-{len(cluster.ids)}"
+        transaction = cluster.initialize(sink.writer_id(run_id, process, 0))
+        cluster.write(transaction, ((batch_id, number),))
+        transactions.append(transaction)
+    return SinkBatch(sink, batch_id, run_id, rows, tuple(transactions), waits_for_ever=True)
+
+
+def rows_of(*batch_ids: int) -> Counter[tuple[int, int]]:
+    return Counter((batch_id, number) for batch_id in batch_ids for number in range(2))
+
+
+def commit(cluster: Coordinated, batch: SinkBatch, decider: Decider | None = None) -> Decider | None:
+    return carry_out(Commit(batch, decider).steps(), cluster.perform)
+
+
+def test_commit_by_whom_is_the_decider_still_takes_three_requests_and_the_ends() -> None:
+    """Each is waited for by every micro-batch; and none may come before the one that it rests on."""
+    cluster = Coordinated()
+    decider = commit(cluster, prepared(cluster, 0))
+    batch = prepared(cluster, 1)
+    steps: list[Step] = []
+
+    def perform(step: Step) -> object:
+        steps.append(step)
+        return cluster.perform(step)
+
+    carry_out(Commit(batch, decider).steps(), perform)
+    assert decider is not None
+    decision = Decision(batch_id=1, run_id="r1", rows=2, transactions=batch.transactions, waits_for_ever=True)
+    assert steps == [
+        AppendDecision(QUERY, decider.stamp, decision),
+        IndexDecision(QUERY, decider.stamp, Position(0, 1), IndexEntry(1, "r1")),
+        CommitDecision(QUERY, decider.stamp),
+        EndTransactions(batch.transactions, True),
+        AwaitDecision(QUERY),
+        ListOpenTransactions("sparklog-sink.query-q.r1."),
+    ]
+    assert cluster.visible == rows_of(0, 1)
+
+
+@pytest.mark.parametrize("stop", range(8))
+def test_driver_that_dies_before_any_step_is_replaced_by_one_that_writes_each_row_once(stop: int) -> None:
+    """Its tasks have written, and the next run's tasks write again: with other tasks, in other processes."""
+    cluster = Coordinated()
+    decider = commit(cluster, prepared(cluster, 0))
+    protocol = Commit(prepared(cluster, 1), decider).steps()
+    step = next(protocol)
+    for _ in range(stop):
+        try:
+            step = protocol.send(cluster.perform(step))
+        except StopIteration:
+            break
+    protocol.close()
+    commit(cluster, prepared(cluster, 1, "r2"))
+    assert cluster.visible == rows_of(0, 1)
+    assert cluster.open_ids() == []
+
+
+@pytest.mark.parametrize("stop", range(9))
+def test_driver_that_hangs_before_any_step_and_goes_on_later_adds_nothing(stop: int) -> None:
+    """It was taken for dead, and its successor has written this batch and prepared the next one."""
+    cluster = Coordinated()
+    decider = commit(cluster, prepared(cluster, 0))
+    hung = Commit(prepared(cluster, 1), decider).steps()
+    step = next(hung)
+    for _ in range(min(stop, 5)):
+        step = hung.send(cluster.perform(step))
+    second = commit(cluster, prepared(cluster, 1, "r2"))
+    following = prepared(cluster, 2, "r2")
+    try:
+        while True:
+            try:
+                came_of_it = cluster.perform(step)
+            except DeciderFencedError as error:
+                step = hung.throw(error)
+            else:
+                step = hung.send(came_of_it)
+    except (StopIteration, SupersededRunError):
+        pass
+    commit(cluster, following, second)
+    assert cluster.visible == rows_of(0, 1, 2)
+    assert cluster.open_ids() == []
+
+
+def test_run_of_a_copied_checkpoint_supersedes_the_other_which_is_told() -> None:
+    """Two runs of one query would write different rows as the same batch."""
+    cluster = Coordinated()
+    first = commit(cluster, prepared(cluster, 0, "r1"))
+    commit(cluster, prepared(cluster, 1, "r2"))
+    with pytest.raises(SupersededRunError, match="r1, was superseded by run r2"):
+        commit(cluster, prepared(cluster, 2, "r1"), first)
+
+
+def test_replayed_batch_of_another_run_supersedes_it_though_it_was_decided() -> None:
+    """Else both would go on side by side from here, each taking what the other wrote for its own."""
+    cluster = Coordinated()
+    first = commit(cluster, prepared(cluster, 0, "r1"))
+    commit(cluster, prepared(cluster, 0, "r2"))
+    with pytest.raises(SupersededRunError):
+        commit(cluster, prepared(cluster, 1, "r1"), first)
+    assert cluster.visible == rows_of(0)
+
+
+def test_older_checkpoint_is_refused() -> None:
+    """Its batches were written: with the rows of then."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 5, "r1"))
+    with pytest.raises(OlderCheckpointError, match=r"batch 4 .* has written batch 5 already"):
+        commit(cluster, prepared(cluster, 4, "r2"))
+
+
+def test_replay_with_other_rows_is_refused() -> None:
+    """It is another batch under the same number: to take it for written would lose rows."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 0, "r1"))
+    with pytest.raises(DifferentBatchError, match="has 3 rows now, and had 2"):
+        commit(cluster, prepared(cluster, 0, "r2", rows=3))
+
+
+def test_transaction_that_timed_out_before_its_end_fails_the_batch_and_every_replay_of_it() -> None:
+    """Its rows are gone; whoever goes on in silence loses them."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)
+    cluster.end(batch.transactions[1], commit=False)
+    with pytest.raises(TransactionsLostError, match="1 of its 2 transactions"):
+        commit(cluster, batch)
+    with pytest.raises(TransactionsLostError):
+        commit(cluster, prepared(cluster, 0, "r2"))
+
+
+def test_transactions_that_were_forgotten_since_are_taken_for_written_if_nothing_else_ends_them() -> None:
+    """A query may be started again after its ids have expired, a week after its last batch."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)
+    commit(cluster, batch)
+    for each in batch.transactions:
+        del cluster.ids[each.transactional_id]
+    commit(cluster, prepared(cluster, 0, "r2"))
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)._replace(waits_for_ever=False)
+    commit(cluster, batch)
+    for each in batch.transactions:
+        del cluster.ids[each.transactional_id]
+    with pytest.raises(TransactionsLostError):
+        commit(cluster, prepared(cluster, 0, "r2"))
+
+
+def test_abort_ends_what_its_tasks_left_and_finishes_what_was_decided() -> None:
+    """Spark aborts after a commit that raised, too: it may have raised after the decision."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)
+    unsaid = cluster.initialize(QUERY.writer_id("r1", "killed", 0))
+    cluster.write(unsaid, ("never",))
+    assert carry_out(Abort(batch).steps(), cluster.perform) is False
+    assert (cluster.visible, cluster.open_ids()) == (Counter(), [])
+    batch = prepared(cluster, 0, "r2")
+    protocol = Commit(batch, None).steps()
+    step = next(protocol)
+    while not isinstance(step, EndTransactions):
+        step = protocol.send(cluster.perform(step))
+    assert carry_out(Abort(batch).steps(), cluster.perform) is True
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
+
+
+def test_task_of_a_run_that_was_aborted_writes_nothing() -> None:
+    """Nobody would end its transaction."""
+    cluster = Coordinated()
+    carry_out(Abort(prepared(cluster, 0)).steps(), cluster.perform)
+    with pytest.raises(RunOverError):
+        verdict_on_task(QUERY.kind, 0, "r1", cluster.entry(QUERY))
+    assert verdict_on_task(QUERY.kind, 0, "r2", cluster.entry(QUERY)) is Verdict.WRITE
+
+
+def test_version_that_an_application_has_written_is_not_written_again() -> None:
+    """As Delta tables take txnVersion: what is not later is skipped, whoever comes with it."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 3, "r1", APPLICATION))
+    for version in (3, 2):
+        assert (
+            verdict_on_task(APPLICATION.kind, version, "r2", cluster.entry(APPLICATION))
+            is Verdict.ALREADY_DECIDED
+        )
+        commit(cluster, prepared(cluster, version, "r2", APPLICATION))
+    commit(cluster, prepared(cluster, 7, "r3", APPLICATION))
+    assert cluster.visible == rows_of(3, 7)
+    assert cluster.open_ids() == []
+
+
+def test_version_that_was_decided_and_not_finished_is_finished_by_the_next_one() -> None:
+    """An application need not come again with the version that its driver died in."""
+    cluster = Coordinated()
+    protocol = Commit(prepared(cluster, 1, "r1", APPLICATION), None).steps()
+    step = next(protocol)
+    while not isinstance(step, EndTransactions):
+        step = protocol.send(cluster.perform(step))
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION))
+    assert cluster.visible == rows_of(1, 2)
+
+
+def test_job_is_known_while_it_goes_on_and_forgotten_when_it_is_over() -> None:
+    """A late task of it must not open a transaction that nobody will end; and jobs leave no group behind."""
+    cluster = Coordinated()
+    with pytest.raises(RunOverError):
+        verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB))
+    decider = carry_out(Begin(JOB, "r1").steps(), cluster.perform)
+    assert verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB)) is Verdict.WRITE
+    batch = prepared(cluster, 0, "r1", JOB)
+    assert commit(cluster, batch, decider) is None
+    assert cluster.visible == rows_of(0)
+    with pytest.raises(RunOverError):
+        verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB))
+
+
+def test_job_that_fails_is_aborted_and_forgotten() -> None:
+    """Readers of committed records see nothing of it, and wait for nothing of it."""
+    cluster = Coordinated()
+    carry_out(Begin(JOB, "r1").steps(), cluster.perform)
+    batch = prepared(cluster, 0, "r1", JOB)
+    steps: list[Step] = []
+
+    def perform(step: Step) -> object:
+        steps.append(step)
+        return cluster.perform(step)
+
+    carry_out(Abort(batch._replace(transactions=())).steps(), perform)
+    assert steps[-1] == ForgetSink(JOB, None)
+    assert (cluster.visible, cluster.open_ids(), cluster.last) == (Counter(), [], {})
+
+
+def test_settling_ends_what_a_dead_query_left_as_it_was_decided() -> None:
+    """An operator has to end it where nobody starts the query again, and may not undo what was decided."""
+    cluster = Coordinated()
+    protocol = Commit(prepared(cluster, 0), None).steps()
+    step = next(protocol)
+    while not isinstance(step, EndTransactions):
+        step = protocol.send(cluster.perform(step))
+    prepared(cluster, 1)
+    settled = carry_out(Settle(QUERY).steps(), cluster.perform)
+    assert (len(settled.committed), len(settled.aborted)) == (2, 2)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
+
+
+def test_run_that_an_operator_settled_decides_nothing_more() -> None:
+    """It was not dead; what it had prepared was aborted."""
+    cluster = Coordinated()
+    decider = commit(cluster, prepared(cluster, 0))
+    batch = prepared(cluster, 1)
+    carry_out(Settle(QUERY).steps(), cluster.perform)
+    with pytest.raises(RunOverError):
+        commit(cluster, batch, decider)
+    assert cluster.visible == rows_of(0)
+
+
+def test_decider_that_is_fenced_all_the_time_says_whose_id_is_used() -> None:
+    """Somebody else's producer has the transactional id, and nothing will ever be decided."""
+    cluster = Coordinated()
+
+    def perform(step: Step) -> object:
+        if isinstance(step, CommitDecision):
+            cluster.initialize(QUERY.decider_id)
+        return cluster.perform(step)
+
+    with pytest.raises(ContestedSinkError, match=r"sparklog-sink\.query-q,"):
+        carry_out(Commit(prepared(cluster, 0), None).steps(), perform)
+
+
+def test_decider_of_before_looks_again_once_it_is_fenced() -> None:
+    """What it remembers of the last decision may be outdated then."""
+    cluster = Coordinated()
+    outdated = Decider(DeciderStamp(0, -5), LastDecision(IndexEntry(0, "r1"), None, None))
+    cluster.initialize(QUERY.decider_id)
+    steps: list[Step] = []
+
+    def perform(step: Step) -> object:
+        steps.append(step)
+        return cluster.perform(step)
+
+    carry_out(Commit(prepared(cluster, 1), outdated).steps(), perform)
+    assert [type(step) for step in steps[:2]] == [AppendDecision, InitializeDecider]
+    assert cluster.visible == rows_of(1)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 400, 100))
+def test_rows_are_visible_once_whatever_dies_hangs_or_comes_late(first_seed: int) -> None:
+    """Drivers are replaced while they hang, tasks are killed, tried again, and go on when nobody waits."""
+    for seed in range(first_seed, first_seed + 100):
+        random = Random(seed)
+        cluster = Coordinated()
+        runs = Runs(cluster, random)
+        batches = 4
+        for number in range(4):
+            runs.going_on.append(runs.driver(f"r{number}", batches))
+            for _ in range(random.randrange(150)):
+                if runs.going_on:
+                    runs.turn()
+                assert max(cluster.visible.values(), default=0) <= 1, f"seed {seed}"
+            if random.random() < 0.5 and runs.going_on:
+                runs.going_on.remove(random.choice(runs.going_on))
+        tries = 0
+        while runs.checkpoint < batches:
+            tries += 1
+            assert tries < 50, f"seed {seed}"
+            runs.going_on.append(runs.driver(f"last{tries}", batches))
+            for _ in range(2_000):
+                if runs.going_on:
+                    runs.turn()
+                assert max(cluster.visible.values(), default=0) <= 1, f"seed {seed}"
+        assert cluster.visible == Counter(
+            {(batch_id, number): 1 for batch_id in range(batches) for number in range(ROWS)}
+        ), f"seed {seed}"
