@@ -176,7 +176,10 @@ def _group_entries(
         synonyms = []
         if key.name in overrides:
             synonyms.append(_synonym(key, value, DYNAMIC_GROUP_CONFIG))
-        synonyms += _broker_synonyms(broker_config, [BROKER_KEYS[GROUP_CONFIG_SYNONYMS[key.name]]])
+        if key.name in GROUP_CONFIG_SYNONYMS:
+            synonyms += _broker_synonyms(broker_config, [BROKER_KEYS[GROUP_CONFIG_SYNONYMS[key.name]]])
+        else:
+            synonyms.append(_synonym(key, key.default, DEFAULT_CONFIG))
         yield _entry(key, value, synonyms, request, read_only=False)
 
 

@@ -1,21 +1,37 @@
 """The configuration a group may have for itself, in place of the brokers' (KIP-848): the resource type GROUP.
 
-Of Kafka's keys those of the consumer protocol; share and streams groups are not here, nor are their keys.
+The keys of share and streams groups are kept and told as well, though there are no such groups here: who
+brings his groups' configuration along from Kafka finds it taken, and malformed values refused. Kafka checks
+those against brokers' keys that are not here either; their defaults are the limits.
 
 Source: Kafka 4.3's GroupConfig.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from sparklog.config.broker import BROKER_KEYS, BrokerConfig
-from sparklog.config.definition import ConfigError, ConfigKey, ConfigType, at_least
+from sparklog.config.definition import (
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Rule,
+    at_least,
+    between,
+    one_of,
+)
 from sparklog.errors import ErrorCode, KafkaError
 
 __all__ = ["GROUP_CONFIG_KEYS", "GROUP_CONFIG_SYNONYMS", "check_group_config", "group_config_value"]
 
-_KEYS: Final = (
+_AUTO_OFFSET_RESET: Final = re.compile(
+    r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d{1,9})?S)?)?"
+)
+
+_HONOURED_KEYS: Final = (
     ConfigKey(
         "consumer.session.timeout.ms",
         ConfigType.INT,
@@ -39,36 +55,130 @@ _KEYS: Final = (
     ),
 )
 
-GROUP_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
-"""The keys that this system honours, by name."""
+_KEPT_KEYS: Final = (
+    ConfigKey(
+        "share.session.timeout.ms",
+        ConfigType.INT,
+        45000,
+        "After which silence a member of the share group is removed.",
+        between(45000, 60000),
+    ),
+    ConfigKey(
+        "share.heartbeat.interval.ms",
+        ConfigType.INT,
+        5000,
+        "How often members of the share group are told to send heartbeats.",
+        between(5000, 15000),
+    ),
+    ConfigKey(
+        "share.record.lock.duration.ms",
+        ConfigType.INT,
+        30000,
+        "How long a record of the share group is locked for its member.",
+        between(15000, 60000),
+    ),
+    ConfigKey(
+        "share.delivery.count.limit",
+        ConfigType.INT,
+        5,
+        "How often a record is delivered to the share group, at most.",
+        between(2, 10),
+    ),
+    ConfigKey(
+        "share.partition.max.record.locks",
+        ConfigType.INT,
+        2000,
+        "How many records of a partition are locked for the share group, at most.",
+        between(100, 4000),
+    ),
+    ConfigKey(
+        "share.auto.offset.reset",
+        ConfigType.STRING,
+        "latest",
+        "Where the share group begins with a partition.",
+        Rule(
+            "latest, earliest, or by_duration: and a duration",
+            lambda value: bool(_AUTO_OFFSET_RESET.fullmatch(value)),
+        ),
+    ),
+    ConfigKey(
+        "share.isolation.level",
+        ConfigType.STRING,
+        "read_uncommitted",
+        "Whether the share group sees records of open and aborted transactions.",
+        one_of("read_committed", "read_uncommitted"),
+    ),
+    ConfigKey(
+        "share.renew.acknowledge.enable",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether members of the share group may renew their locks.",
+    ),
+    ConfigKey(
+        "share.assignment.interval.ms",
+        ConfigType.INT,
+        1000,
+        "How much time lies between two assignments of the share group, at least.",
+        between(0, 15000),
+    ),
+    ConfigKey(
+        "streams.session.timeout.ms",
+        ConfigType.INT,
+        45000,
+        "After which silence a member of the streams group is removed.",
+        between(45000, 60000),
+    ),
+    ConfigKey(
+        "streams.heartbeat.interval.ms",
+        ConfigType.INT,
+        5000,
+        "How often members of the streams group are told to send heartbeats.",
+        between(5000, 15000),
+    ),
+    ConfigKey(
+        "streams.num.standby.replicas",
+        ConfigType.INT,
+        0,
+        "How many standby replicas a task of the streams group has.",
+        between(0, 2),
+    ),
+    ConfigKey(
+        "streams.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3000,
+        "How long the first rebalance of the streams group waits for more members.",
+        at_least(0),
+    ),
+    ConfigKey(
+        "streams.assignment.interval.ms",
+        ConfigType.INT,
+        1000,
+        "How much time lies between two assignments of the streams group, at least.",
+        between(0, 15000),
+    ),
+)
+
+GROUP_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
+    {key.name: key for key in (*_HONOURED_KEYS, *_KEPT_KEYS)}
+)
+"""Kafka's keys, by name."""
 
 GROUP_CONFIG_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
-    {key.name: f"group.{key.name}" for key in _KEYS}
+    {key.name: f"group.{key.name}" for key in _HONOURED_KEYS}
 )
-"""The broker's key that holds where a group has none of its own."""
-
-_KAFKA_KEY_NAMES: Final = """
-consumer.assignor.offload.enable share.assignment.interval.ms share.assignor.offload.enable
-share.auto.offset.reset share.delivery.count.limit share.heartbeat.interval.ms share.isolation.level
-share.partition.max.record.locks share.record.lock.duration.ms share.renew.acknowledge.enable
-share.session.timeout.ms streams.assignment.interval.ms streams.assignor.offload.enable
-streams.heartbeat.interval.ms streams.initial.rebalance.delay.ms streams.num.standby.replicas
-streams.session.timeout.ms
-"""
-_KAFKA_KEYS: Final = frozenset(_KAFKA_KEY_NAMES.split())
-"""Kafka's others."""
+"""The broker's key that holds where a group has none of its own, of those that are honoured."""
 
 
-def group_config_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> int:
+def group_config_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> ConfigValue:
     """Return what holds for a group of these values of its own.
 
     Raises:
         ConfigError: its value is none.
     """
     key = GROUP_CONFIG_KEYS[name]
-    value = key.parse(overrides[name]) if name in overrides else config.value(GROUP_CONFIG_SYNONYMS[name])
-    assert isinstance(value, int), name
-    return value
+    if name in overrides:
+        return key.parse(overrides[name])
+    return config.value(GROUP_CONFIG_SYNONYMS[name]) if name in GROUP_CONFIG_SYNONYMS else key.default
 
 
 def check_group_config(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
@@ -79,10 +189,6 @@ def check_group_config(config: BrokerConfig, overrides: Mapping[str, str]) -> No
         KafkaError: INVALID_CONFIG for a value beyond the brokers' limits, or a contradiction.
     """
     for name in overrides:
-        if name in _KAFKA_KEYS:
-            raise ConfigError(
-                name, None, "Kafka has this group configuration, this system does not; remove it"
-            )
         if name not in GROUP_CONFIG_KEYS:
             raise ConfigError(name, None, f"Unknown group config name: {name}")
     for reason in _contradictions(config, overrides):
@@ -90,18 +196,20 @@ def check_group_config(config: BrokerConfig, overrides: Mapping[str, str]) -> No
 
 
 def _contradictions(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[str]:
-    values = {name: group_config_value(config, overrides, name) for name in GROUP_CONFIG_KEYS}
-    for name, value in values.items():
+    values: dict[str, Any] = {name: group_config_value(config, overrides, name) for name in GROUP_CONFIG_KEYS}
+    for name in GROUP_CONFIG_SYNONYMS:
         if name not in overrides:
             continue
         prefix, _, rest = name.partition(".")
         least, most = f"group.{prefix}.min.{rest}", f"group.{prefix}.max.{rest}"
-        if value < config.value(least):
+        if values[name] < config.value(least):
             yield f"{name} must be greater than or equal to {least}"
-        if value > config.value(most):
+        if values[name] > config.value(most):
             yield f"{name} must be less than or equal to {most}"
-    if values["consumer.session.timeout.ms"] <= values["consumer.heartbeat.interval.ms"]:
-        yield "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+    for prefix in ("consumer", "share", "streams"):
+        session, heartbeat = f"{prefix}.session.timeout.ms", f"{prefix}.heartbeat.interval.ms"
+        if values[session] <= values[heartbeat]:
+            yield f"{session} must be greater than {heartbeat}"
 
 
 assert set(GROUP_CONFIG_SYNONYMS.values()) <= set(BROKER_KEYS), "each has a broker's key behind it"

@@ -265,7 +265,9 @@ def test_group_is_configured_before_it_exists(conversation: Conversation) -> Non
         ("consumer.assignment.interval.ms", "15001", "group.consumer.max.assignment.interval.ms"),
         ("consumer.session.timeout.ms", "soon", "expected"),
         ("consumer.sesion.timeout.ms", "1", "Unknown group config name"),
-        ("share.session.timeout.ms", "50000", "this system does not"),
+        ("share.session.timeout.ms", "60001", "from 45000 to 60000"),
+        ("share.auto.offset.reset", "by_duration:-P1D", "by_duration: and a duration"),
+        ("streams.num.standby.replicas", "3", "from 0 to 2"),
     ],
 )
 def test_group_configuration_beyond_the_brokers_limits_is_refused(
@@ -275,6 +277,22 @@ def test_group_configuration_beyond_the_brokers_limits_is_refused(
     (answer,) = alter_group(conversation, (key, SET, value)).reply.responses
     assert answer.error_code is ErrorCode.invalid_config
     assert said in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("share.auto.offset.reset", "by_duration:P1DT12H"),
+        ("share.isolation.level", "read_committed"),
+        ("streams.num.standby.replicas", "2"),
+    ],
+)
+def test_configuration_of_share_and_streams_groups_is_kept_as_on_kafka(
+    conversation: Conversation, key: str, value: str
+) -> None:
+    """Who brings all groups' configuration along must not be stopped by groups that are not served yet."""
+    (record,) = alter_group(conversation, (key, SET, value)).records
+    assert (record.name, record.value) == (key, value)  # type: ignore[union-attr]
 
 
 def test_group_without_a_name_has_no_configuration(conversation: Conversation) -> None:
