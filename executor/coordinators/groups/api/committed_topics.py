@@ -1,10 +1,16 @@
-"""The topics of a request that commits: which of its partitions exist, and the answer for each."""
+"""The topics of a request that commits: which of its partitions exist, and the answer for each.
 
-from collections.abc import Callable, Generator
+A commit of very many partitions is decided about some at a time, each time as if it were a request of its
+own: each partition has its own answer, and a batch of all would keep the loop for half a second. (Kafka makes
+one batch of it, on a thread that serves other groups.)
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from executor.coordinators.groups.api.coordinator import wait_for
+from executor.coordinators.groups.api.coordinator import wait_for_each
 from executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
 from executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.errors import ErrorCode
@@ -12,7 +18,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.wire.requests import Deferred, Response, Steps
 from sparklog.wire.turns import in_one_go
 
-__all__ = ["CommittedTopics", "answer_commit", "committed_topics"]
+__all__ = ["CommittedTopics", "Topics", "all_refused", "answer_commit", "committed_topics"]
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Of a committed offset: what has more partitions than fit in a batch need not be tried."""
@@ -20,11 +26,16 @@ SMALLEST_RECORD_BYTES: Final = 40
 AT_ONCE: Final = 64
 """So many are answered in one step, as soon as they are committed."""
 
+DECIDED_AT_ONCE: Final = 500
+"""So many partitions go into one batch; some milliseconds."""
+
+Topics = tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
+
 
 class CommittedTopics(NamedTuple):
     """What is asked for, and what of it is to be decided about."""
 
-    topics: tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
+    topics: Topics
     asked: tuple[tuple[NamedTopic, tuple[tuple[int, ErrorCode], ...]], ...]
     """The partitions in the order of the request; without an error they are among `topics`."""
 
@@ -32,28 +43,35 @@ class CommittedTopics(NamedTuple):
         self, errors: TopicErrors
     ) -> Generator[None, None, list[tuple[Any, list[tuple[int, ErrorCode]]]]]:
         """Return the topics, as they were named, with the error code of each partition; a step a topic."""
-        decided = iter(errors)
+        decided = chain.from_iterable(its_errors for _, its_errors in errors)
         answered = []
         for named, partitions in self.asked:
             yield
-            its_errors = (
-                iter(next(decided)[1])
-                if any(error_code is ErrorCode.none for _, error_code in partitions)
-                else iter(())
-            )
             rows = []
             for partition, error_code in partitions:
                 yield
-                rows.append(next(its_errors) if error_code is ErrorCode.none else (partition, error_code))
+                rows.append(next(decided) if error_code is ErrorCode.none else (partition, error_code))
             answered.append((named.named, rows))
         return answered
 
     def refused(self, error_code: ErrorCode) -> TopicErrors:
         """Return the same error for all that was to be decided about."""
-        return [
-            (topic, [(each.partition, error_code) for each in partitions])
-            for topic, _, partitions in self.topics
-        ]
+        return all_refused(self.topics, error_code)
+
+    def parts(self) -> Iterator[Topics]:
+        """Iterate over what is decided about at a time."""
+        part: list[tuple[str, UUID | None, tuple[CommittedPartition, ...]]] = []
+        room = DECIDED_AT_ONCE
+        for name, topic_id, partitions in self.topics:
+            left = iter(partitions)
+            while some := tuple(islice(left, room)):
+                part.append((name, topic_id, some))
+                room -= len(some)
+                if not room:
+                    yield tuple(part)
+                    part, room = [], DECIDED_AT_ONCE
+        if part:
+            yield tuple(part)
 
     @property
     def item_count(self) -> int:
@@ -98,16 +116,21 @@ def committed_topics(
     return CommittedTopics(tuple(topics), tuple(asked))
 
 
+def all_refused(topics: Topics, error_code: ErrorCode) -> TopicErrors:
+    """Return the same error for all partitions."""
+    return [(topic, [(each.partition, error_code) for each in partitions]) for topic, _, partitions in topics]
+
+
 def answer_commit(
     checked: CommittedTopics,
     respond: Callable[[TopicErrors], Generator[None, None, Response]],
-    submit: Callable[[Callable[[TopicErrors], Any]], Deferred],
+    submit: Callable[[Topics, Callable[[TopicErrors], Any]], Deferred],
 ) -> Steps:
-    """Answer a commit; `submit` has it decided, and what it replies made of the errors by what it is given.
+    """Answer a commit; `submit` has topics decided about, and replies what is made of their errors.
 
     Most commits are of a few partitions, whose answer is made with the decision.
     """
     if checked.item_count <= AT_ONCE:
-        return submit(lambda errors: in_one_go(respond(errors)))
-    errors = yield from wait_for(submit(lambda errors: errors))
-    return (yield from respond(errors))
+        return submit(checked.topics, lambda errors: in_one_go(respond(errors)))
+    decided = yield from wait_for_each(checked.parts(), lambda topics: submit(topics, lambda errors: errors))
+    return (yield from respond([*chain.from_iterable(decided)]))

@@ -6,7 +6,13 @@ from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from executor.coordinators.groups.api.committed_topics import CommittedTopics, answer_commit, committed_topics
+from executor.coordinators.groups.api.committed_topics import (
+    CommittedTopics,
+    Topics,
+    all_refused,
+    answer_commit,
+    committed_topics,
+)
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
@@ -57,13 +63,13 @@ class OffsetCommitHandler:
             retention_ms=None if retention_ms == -1 else retention_ms,
         )
 
-        def submit(answer: Callable[[TopicErrors], Any]) -> Deferred:
+        def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
             def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                records, errors = shard.commit_offsets(commit, now)
+                records, errors = shard.commit_offsets(commit._replace(topics=topics), now)
                 return Decision(records, (Reply(token, answer(errors)),))
 
             return self._coordinator.submit(
-                commit.group_id, decide, lambda error_code: answer(checked.refused(error_code))
+                commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))
             )
 
         return (yield from answer_commit(checked, respond, submit))

@@ -9,7 +9,13 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from executor.coordinators.groups.api.committed_topics import CommittedTopics, answer_commit, committed_topics
+from executor.coordinators.groups.api.committed_topics import (
+    CommittedTopics,
+    Topics,
+    all_refused,
+    answer_commit,
+    committed_topics,
+)
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.api.verified_transaction import Verify
 from executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
@@ -53,13 +59,13 @@ class TxnOffsetCommitHandler:
         def respond(errors: TopicErrors) -> Generator[None, None, Response]:
             return _response(checked, errors)
 
-        def refused(error_code: ErrorCode) -> TopicErrors:
+        def refused(error_code: ErrorCode, topics: Topics = checked.topics) -> TopicErrors:
             if (
                 error_code is ErrorCode.coordinator_load_in_progress
                 and request.api_version < FIRST_VERSION_THAT_KNOWS_LOADING
             ):
                 error_code = ErrorCode.coordinator_not_available
-            return checked.refused(error_code)
+            return all_refused(topics, error_code)
 
         if not checked.topics:
             return (yield from respond([]))
@@ -86,16 +92,16 @@ class TxnOffsetCommitHandler:
         if refusal is not ErrorCode.none:
             return (yield from respond(refused(refusal)))
 
-        def submit(answer: Callable[[TopicErrors], Any]) -> Deferred:
+        def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
             def decide(shard: GroupShard, token: Token, now: Now) -> Decision:
-                records, errors = shard.offsets.commit_in_transaction(commit, now)
+                records, errors = shard.offsets.commit_in_transaction(commit._replace(topics=topics), now)
                 reply = Reply(token, answer(errors))
                 if not records:
                     return Decision(replies=(reply,))
                 return Decision(records, (reply,), producer=producer, verification=verification)
 
             return self._coordinator.submit(
-                commit.group_id, decide, lambda error_code: answer(refused(error_code))
+                commit.group_id, decide, lambda error_code: answer(refused(error_code, topics))
             )
 
         return (yield from answer_commit(checked, respond, submit))

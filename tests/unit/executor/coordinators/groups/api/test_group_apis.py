@@ -3,15 +3,16 @@
 The shard is real; in place of the runtime stands one that appends to a list (`GroupConversation`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
 from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
 from executor.coordinators.groups.api.heartbeat import HeartbeatHandler
@@ -23,6 +24,7 @@ from executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
 from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from executor.coordinators.groups.api.sync_group import SyncGroupHandler
 from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
+from executor.coordinators.machine.decision import Decision
 from sparklog.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
@@ -52,6 +54,7 @@ class Groups(GroupConversation):
     partitions = (0,)
 
     def __init__(self, **keys: str) -> None:
+        self.batch_sizes: list[int] = []
         super().__init__(IMAGE, **keys)
         self.error: ErrorCode | None = None
         """What the runtime refuses everything with."""
@@ -72,6 +75,14 @@ class Groups(GroupConversation):
             ApiKey.LIST_GROUPS: ListGroupsHandler(self).handle,
             ApiKey.DELETE_GROUPS: DeleteGroupsHandler(self).handle,
         }
+
+    def carry_out(self, decisions: Iterable[Decision]) -> None:
+        super().carry_out(map(self._noted, decisions))
+
+    def _noted(self, decision: Decision) -> Decision:
+        if decision.records:
+            self.batch_sizes.append(len(decision.records))
+        return decision
 
     def submit(self, key: str, decide: Any, refuse: Any = None) -> Any:  # type: ignore[override]
         if refuse is None:  # of a member that the conversation plays itself
@@ -329,6 +340,36 @@ def test_fetch_of_many_partitions_and_groups_answers_all_in_order() -> None:
     assert {row.committed_offset for row in first.topics[0].partitions[1::2]} == {-1}
     assert none.topics[0].partitions[0].committed_offset == -1
     assert [row.partition_index for row in all_there.topics[0].partitions] == list(range(0, 2_500, 2))
+
+
+@pytest.mark.parametrize(
+    ("api_key", "fields"),
+    [
+        (ApiKey.OFFSET_COMMIT, {}),
+        (ApiKey.TXN_OFFSET_COMMIT, {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}),
+    ],
+)
+def test_commit_of_many_partitions_is_decided_some_at_a_time_and_answered_in_order(
+    api_key: ApiKey, fields: dict[str, Any]
+) -> None:
+    """A batch of 25,000 would keep a broker's loop for half a second, and its heartbeats with it."""
+    groups = Groups()
+    ids = {"topic": TOPIC_ID, "other": uuid4()}
+    known = dict.fromkeys(range(900), PARTITION)
+    images = {name: TopicImage(name, ids[name], known) for name in ids}
+    groups.image = MetadataImage(
+        topics=TopicsImage(images, {each.topic_id: each for each in images.values()})
+    )
+    (of_topic,) = topics(*range(1_000))
+    asked = (of_topic, {**of_topic, "name": "none"}, {**of_topic, "name": "other"})
+    answer = groups.ask(api_key, 5, group_id=GROUP, member_id="", generation_id=-1, topics=asked, **fields)
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert [topic.name for topic in answer.topics] == ["topic", "none", "other"]
+    for topic, count in zip(answer.topics, (900, 0, 900), strict=True):
+        assert [(row.partition_index, row.error_code) for row in topic.partitions] == [
+            (number, ErrorCode.none if number < count else unknown) for number in range(1_000)
+        ]
+    assert groups.batch_sizes == [DECIDED_AT_ONCE] * 3 + [300]
 
 
 def test_commit_that_no_batch_can_hold_is_refused_before_it_is_built() -> None:
