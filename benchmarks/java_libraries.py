@@ -1,4 +1,4 @@
-"""Apache Kafka and Spark's Kafka connector from Maven, kept in build/java; nothing is shipped with us.
+"""Apache Kafka, Kafka Streams and Spark's Kafka connector from Maven, kept in build/java; none comes with us.
 
 Benchmarks compare with them and tests run them against a cluster of ours. Ask `maven_at_hand` first, or take
 `LibrariesUnavailableError` for an answer.
@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 __all__ = [
     "FETCH_TIMEOUT_S",
+    "PROGRAM_TIMEOUT_S",
     "LibrariesUnavailableError",
     "fetch_connector",
     "fetch_kafka",
+    "fetch_streams",
     "kafka_command",
     "maven_at_hand",
     "run_kafka_program",
+    "source_command",
 ]
 
 KAFKA_VERSION: Final = "4.3.1"
@@ -28,6 +33,8 @@ KAFKA: Final = (
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.slf4j:slf4j-nop:1.7.36",
 )
+# What else it depends on comes with Kafka, or is RocksDB, which is for states that do not fit into memory.
+STREAMS: Final = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",)
 # The newest connector that is published; it runs on the newest Spark.
 CONNECTOR: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -35,6 +42,9 @@ CONNECTOR: Final = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
+SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
+COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
+COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
 DIRECTORY: Final = Path(__file__).absolute().parent.parent / "build" / "java"
 FETCH_TIMEOUT_S: Final = 300.0
 PROGRAM_TIMEOUT_S: Final = 300.0
@@ -59,6 +69,15 @@ def fetch_kafka() -> Path:
     return _fetch(f"kafka-{KAFKA_VERSION}", KAFKA, with_dependencies=True)
 
 
+def fetch_streams() -> Path:
+    """Fetch Kafka Streams once; return the directory of its jar, which needs Kafka's.
+
+    Raises:
+        LibrariesUnavailableError: it can't be fetched.
+    """
+    return _fetch(f"streams-{KAFKA_VERSION}", STREAMS, with_dependencies=False)
+
+
 def fetch_connector() -> str:
     """Fetch Spark's Kafka connector once; return its jars as `spark.jars` takes them.
 
@@ -70,13 +89,35 @@ def fetch_connector() -> str:
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
 
 
-def kafka_command(main_class: str, *arguments: str, java_options: Sequence[str] = JAVA_OPTIONS) -> list[str]:
+def kafka_command(
+    main_class: str,
+    *arguments: str,
+    java_options: Sequence[str] = JAVA_OPTIONS,
+    class_path: Sequence[Path] = (),
+) -> list[str]:
     """Return the command that runs a program of Kafka's; fetches Kafka if that was not done before.
+
+    It sees Kafka's jars, and those of `class_path`.
 
     Raises:
         LibrariesUnavailableError: Kafka can't be fetched.
     """
-    return [_java(), *java_options, "-cp", f"{fetch_kafka()}/*", main_class, *arguments]
+    classes = ":".join([f"{fetch_kafka()}/*", *map(str, class_path)])
+    return [_java(), *java_options, "-cp", classes, main_class, *arguments]
+
+
+def source_command(source: Path, *arguments: str, class_path: Sequence[Path] = ()) -> list[str]:
+    """Return the command that compiles a Java file, which may use Kafka, and runs the class of its name.
+
+    Its compiler is Janino, Spark's own: a runtime of Java is enough, and it takes some 100 ms.
+
+    Raises:
+        LibrariesUnavailableError: Kafka can't be fetched.
+    """
+    compiler_jars = [jar for name in COMPILER_JARS for jar in SPARK_JARS.glob(name)]
+    return kafka_command(
+        COMPILER, str(source), source.stem, *arguments, class_path=[*compiler_jars, *class_path]
+    )
 
 
 def run_kafka_program(

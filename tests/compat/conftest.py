@@ -1,5 +1,6 @@
 """One cluster of three brokers for every test that does not break it; Java libraries where Maven has them."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -11,22 +12,23 @@ from benchmarks.java_libraries import (
     FETCH_TIMEOUT_S,
     LibrariesUnavailableError,
     fetch_connector,
-    fetch_kafka,
-    run_kafka_program,
 )
 from tests.broker_process import prepare
 from tests.cluster import LocalCluster
+from tests.compat.kafka_jvm import KafkaJvm
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
 from tests.held import let_go, nothing_grows
 
-# Small sessions, so that what dies is replaced soon, and groups that begin at once; nothing else differs from
-# a user's cluster.
+# Small sessions, so that what dies is replaced soon, groups that begin at once, and members that are heard of
+# often; nothing else differs from a user's cluster.
 CONFIG = {
     "min.insync.replicas": "2",
     "num.partitions": "1",
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
 }
 FETCHING_FIXTURES: Final = {"kafka_program", "connector_jars"}
 JAVA_TEST_TIMEOUT_S: Final = 120.0
@@ -84,13 +86,14 @@ def survivor(cluster: LocalCluster, new_topic_name: Callable[[str], str]) -> Ite
 
 
 @pytest.fixture(scope="session")
-def kafka_program() -> KafkaProgram:
+def kafka_program() -> Iterator[KafkaProgram]:
     """Run Kafka's own Java programs; who needs them is skipped where Maven has them not."""
-    try:
-        fetch_kafka()
-    except LibrariesUnavailableError as error:
-        pytest.skip(str(error))
-    return run_kafka_program
+    with contextlib.ExitStack() as closing:
+        try:
+            jvm = closing.enter_context(KafkaJvm())
+        except LibrariesUnavailableError as error:
+            pytest.skip(str(error))
+        yield jvm.run
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 KafkaProgram: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
-"""What the fixture `kafka_program` is: runs a main class of Kafka's, see `run_kafka_program`."""
+"""What the fixture `kafka_program` is: runs a main class of Kafka's, see `KafkaJvm.run`."""
 
 DUMP_LOG_SEGMENTS: Final = "org.apache.kafka.tools.DumpLogSegments"
 DUMPED_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -100,6 +100,32 @@ def test_console_consumer_shows_all_of_a_record(
     ]
 
 
+def test_console_producer_writes_what_a_console_consumer_of_a_group_shows(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+) -> None:
+    """The first thing that anybody tries: lines in, lines out, and the next time only what is new."""
+    topic = new_topic_name("java")
+    create_topic(cluster.bootstrap_servers, topic)
+    separated = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+
+    def write(*lines: str) -> None:
+        command = (f"{TOOLS}.ConsoleProducer", "--bootstrap-server", cluster.bootstrap_servers)
+        kafka_program(*command, "--topic", topic, *separated, reads="\n".join(lines))
+
+    def read(count: int) -> list[str]:
+        return kafka_program(
+            f"{TOOLS}.consumer.ConsoleConsumer",
+            *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic, "--group", topic),
+            *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000"),
+            *("--formatter-property", "print.key=true"),
+        ).stdout.splitlines()
+
+    write("a:1", "b:2", "c:3")
+    assert read(3) == ["a\t1", "b\t2", "c\t3"]
+    write("d:4")
+    assert read(1) == ["d\t4"]
+
+
 def test_get_offset_shell_tells_where_partitions_end(
     cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
 ) -> None:

@@ -1,7 +1,9 @@
 """Kafka's own Java programs that join groups, look at them, and copy in transactions."""
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
@@ -59,6 +61,97 @@ def test_verifiable_consumer_reads_each_record_once_and_commits(
         assert next_offset == RECORDS // PARTITIONS
     assert all(event["success"] for event in events if event["name"] == "offsets_committed")
     assert committed_offsets(cluster, topic, topic) == [RECORDS // PARTITIONS] * PARTITIONS
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_static_member_that_restarts_goes_on_and_a_member_of_librdkafka_notices_nothing(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram, protocol: str
+) -> None:
+    """Two clients that share no code share a group: one joins, ends, and has its place again (KIP-345)."""
+    topic = new_topic_name("static")
+    written(cluster, topic)
+    rebalances: list[list[int]] = []
+
+    def rebalanced(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        rebalances.append([each.partition for each in partitions])
+
+    def restarted() -> tuple[set[int], list[int]]:
+        """Return what a program that reads 100 records had of the group, and the offsets that it read."""
+        return static_member(cluster, kafka_program, topic, protocol, records=100)
+
+    stays = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        | ({"heartbeat.interval.ms": 200} if protocol == "classic" else {})
+    )
+    with contextlib.closing(stays), ThreadPoolExecutor(1) as beside:
+        stays.subscribe([topic], on_assign=rebalanced, on_revoke=rebalanced)
+
+        def polled_until(look: Callable[[], bool], what: str) -> None:
+            wait_for(lambda: stays.poll(0.05) is None and look(), what)
+
+        wait_for(lambda: stays.poll(0.05) and len(stays.assignment()) == PARTITIONS, "all assigned")
+        stays.pause(stays.assignment())
+        first = beside.submit(restarted)
+        polled_until(first.done, "the static member has read")
+        (kept,) = {each.partition for each in stays.assignment()}
+        assert first.result() == ({1 - kept}, [*range(100)])
+        noticed = len(rebalances)
+        again = beside.submit(restarted)
+        polled_until(again.done, "it has read again")
+        assert again.result() == ({1 - kept}, [*range(100, 200)])
+        assert rebalances[noticed:] == []
+
+
+def static_member(
+    cluster: LocalCluster, kafka_program: KafkaProgram, group: str, protocol: str, records: int
+) -> tuple[set[int], list[int]]:
+    """Have a static member read; return the partitions that it was assigned, and the offsets that it read."""
+    output = kafka_program(
+        f"{TOOLS}.VerifiableConsumer",
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", group, "--group-id", group),
+        *("--group-protocol", protocol, "--group-instance-id", "java", "--max-messages", str(records)),
+    ).stdout
+    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assigned = [event["partitions"] for event in events if event["name"] == "partitions_assigned"]
+    read = [row for event in events if event["name"] == "records_consumed" for row in event["partitions"]]
+    return (
+        {row["partition"] for row in assigned[-1]},
+        [offset for row in read for offset in range(row["minOffset"], row["maxOffset"] + 1)],
+    )
+
+
+def test_consumer_performance_reads_all_as_a_member_of_either_protocol(
+    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+) -> None:
+    """What people measure clusters with, our own benchmarks included."""
+    topic = new_topic_name("performance")
+    written(cluster, topic)
+    for protocol in ("classic", "consumer"):
+        output = kafka_program(
+            f"{TOOLS}.ConsumerPerformance",
+            *(
+                "--bootstrap-server",
+                cluster.bootstrap_servers,
+                "--topic",
+                topic,
+                "--group",
+                f"{topic}-{protocol}",
+            ),
+            *(
+                "--num-records",
+                str(RECORDS),
+                "--hide-header",
+                "--command-property",
+                f"group.protocol={protocol}",
+            ),
+        ).stdout
+        assert output.splitlines()[-1].split(", ")[4] == str(RECORDS), output
 
 
 def test_consumer_group_command_shows_members_moves_offsets_and_deletes(
