@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic, produce
@@ -81,6 +81,53 @@ def test_aiokafka_members_share_a_topic_and_who_stays_goes_on_from_what_was_comm
             assert message.offset == 8
 
     asyncio.run(share())
+
+
+def test_aiokafka_static_member_that_restarts_is_noticed_by_nobody(
+    cluster: LocalCluster, new_topic_name: NewName
+) -> None:
+    """What it has is kept for it, and the other member's is not touched (KIP-345)."""
+    topic = new_topic_name("aio")
+    create_topic(cluster.bootstrap_servers, topic, partitions=2)
+    rebalances: list[set[TopicPartition]] = []
+
+    class Rebalances(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            rebalances.append(revoked)
+
+        def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            rebalances.append(assigned)
+
+    def member(instance_id: str) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id=topic,
+            group_instance_id=instance_id,
+            heartbeat_interval_ms=200,
+        )
+
+    async def assigned(consumer: AIOKafkaConsumer, count: int) -> frozenset[TopicPartition]:
+        while len(consumer.assignment()) != count:  # noqa: ASYNC110 - nothing to wait for
+            await asyncio.sleep(0.05)
+        return frozenset(consumer.assignment())
+
+    async def restart() -> None:
+        async with asyncio.timeout(3 * TIMEOUT_S), member("stays") as stays:
+            stays.subscribe([topic], listener=Rebalances())
+            await assigned(stays, 2)
+            async with member("restarts") as restarts:
+                restarts.subscribe([topic])
+                had = await assigned(restarts, 1)
+                await assigned(stays, 1)
+            noticed = len(rebalances)
+            async with member("restarts") as restarts:
+                restarts.subscribe([topic])
+                assert await assigned(restarts, 1) == had
+                await restarts.commit(dict.fromkeys(had, 0))
+                await stays.commit(dict.fromkeys(stays.assignment(), 0))
+            assert rebalances[noticed:] == []
+
+    asyncio.run(restart())
 
 
 def test_aiokafka_transactions_commit_records_with_offsets_or_neither(

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import create_topic, produce
@@ -13,7 +15,7 @@ from tests.compat.test_kafka_python import command_line
 NewName = Callable[[str], str]
 
 
-def member(cluster: LocalCluster, group: str, topic: str) -> KafkaConsumer:
+def member(cluster: LocalCluster, group: str, topic: str, **config: Any) -> KafkaConsumer:
     """Return a consumer of a group."""
     consumer = KafkaConsumer(
         bootstrap_servers=cluster.bootstrap_servers,
@@ -22,6 +24,7 @@ def member(cluster: LocalCluster, group: str, topic: str) -> KafkaConsumer:
         enable_auto_commit=False,
         session_timeout_ms=6_000,
         heartbeat_interval_ms=300,
+        **config,
     )
     # As a leader it may assign nothing, and leave it at that, if it has not heard of the topic yet.
     wait_for(lambda: consumer.partitions_for_topic(topic), "the topic known")
@@ -73,6 +76,68 @@ def test_kafka_python_shares_commits_and_goes_on_where_it_was(cluster: LocalClus
     assert values(again, 1) == [20]
     assert again.committed(TopicPartition(topic, 1)) == 10
     again.close()
+
+
+def test_kafka_python_static_member_that_restarts_has_its_place_and_the_generation_stays(
+    cluster: LocalCluster, topic: str
+) -> None:
+    """Consumers that are deployed anew one by one never stop the others (KIP-345)."""
+    group = f"{topic}-group"
+    stays = member(cluster, group, topic, group_instance_id="stays")
+    restarts = member(cluster, group, topic, group_instance_id="restarts")
+
+    def shared() -> bool:
+        stays.poll(timeout_ms=50)
+        restarts.poll(timeout_ms=50)
+        return len(stays.assignment()) == len(restarts.assignment()) == 1
+
+    wait_for(shared, "a partition each")
+    had, generation_id = restarts.assignment(), stays.group_metadata().generation_id
+    restarts.close()
+    restarts = member(cluster, group, topic, group_instance_id="restarts")
+    wait_for(shared, "a partition each again")
+    assert restarts.assignment() == had
+    assert restarts.group_metadata().generation_id == stays.group_metadata().generation_id == generation_id
+    restarts.close()
+    stays.close()
+
+
+def test_kafka_python_copies_in_transactions_and_does_again_what_it_aborts(
+    cluster: LocalCluster, topic: str, new_topic_name: NewName
+) -> None:
+    """Records and the group's offsets are one, in this client's own transaction manager, too."""
+    target = new_topic_name("copied")
+    create_topic(cluster.bootstrap_servers, target)
+    partition = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id=f"{topic}-copiers", enable_auto_commit=False
+    )
+    consumer.assign([partition])
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=target)
+    producer.init_transactions()
+    for round_number in range(3):
+        begin = consumer.committed(partition) or 0
+        consumer.seek(partition, begin)
+        copied = values(consumer, 5)[:5]
+        producer.begin_transaction()
+        for value in copied:
+            producer.send(target, b"%d" % value)
+        offsets = {partition: OffsetAndMetadata(begin + 5, "", -1)}
+        producer.send_offsets_to_transaction(offsets, f"{topic}-copiers")
+        if round_number == 1:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    consumer.close()
+    reader = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    reader.assign([TopicPartition(target, 0)])
+    assert values(reader, 10) == list(range(0, 20, 2))
+    reader.close()
 
 
 def test_command_line_lists_describes_resets_and_deletes_groups(cluster: LocalCluster, topic: str) -> None:
