@@ -6,14 +6,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, TopicPartition  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
-from tests.cluster import LocalCluster
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
 
 TIMEOUT_S = 20.0
@@ -113,10 +121,13 @@ class Members:
         deadline = time.monotonic() + TIMEOUT_S
         while not look():
             assert time.monotonic() < deadline, f"{what}: not within {TIMEOUT_S} s, but {self.shares()}"
-            for consumer in self.consumers.values():
-                message = consumer.poll(0.02)
-                if message is not None and message.error() is None:
-                    self.values.append(message.value())
+            self.poll()
+
+    def poll(self) -> None:
+        for consumer in self.consumers.values():
+            message = consumer.poll(0.02)
+            if message is not None and message.error() is None:
+                self.values.append(message.value())
 
     def settle(self, *sizes: int) -> None:
         """Poll until all partitions are shared, this many each, by each alone."""
@@ -134,6 +145,21 @@ def members(cluster: LocalCluster) -> Iterator[Members]:
     with ExitStack() as closing:
         closing.callback(lambda: [group.leave(name) for name in tuple(group.consumers)])
         yield group
+
+
+def roll(cluster: LocalCluster, *topics: str) -> None:
+    """Stop and start one broker after the other, each when all replicas are in sync."""
+
+    def whole() -> bool:
+        found = [cluster.image.topics.by_name[topic].partitions for topic in topics]
+        return all(
+            len(each.isr) == len(each.replicas) for partitions in found for each in partitions.values()
+        )
+
+    for broker_id in cluster.broker_ids:
+        assert cluster.stop_broker(broker_id) == 0
+        cluster.restart(broker_id)
+        wait_for(whole, "every replica in sync")
 
 
 def group_types(cluster: LocalCluster, group_ids: Sequence[str]) -> dict[str, ConsumerGroupType]:
@@ -225,3 +251,43 @@ def test_group_changes_its_protocol_and_back_while_its_members_live(
         group.leave("c")
         group.settle(4)
         assert group_types(groups_cluster, [group.group_id]) == {group.group_id: ConsumerGroupType.CLASSIC}
+
+
+def test_rolling_restart_of_all_brokers_is_no_rebalance_to_groups_of_either_protocol(
+    groups_cluster: LocalCluster, topic: str
+) -> None:
+    """An upgrade of the brokers: coordinators move again and again, and whoever beats is a member still."""
+    with members(groups_cluster) as classic, members(groups_cluster) as consumer:
+        # As long as a user's: what a busy machine needs for a restart says nothing here.
+        _set_session_timeout(groups_cluster, consumer.group_id, 45_000)
+        for name in ("a", "b"):
+            classic.join(name, topic, classic=True, **{"session.timeout.ms": 45_000})
+            consumer.join(name, topic)
+        classic.settle(2, 2)
+        consumer.settle(2, 2)
+        before = [(group.shares(), dict(group.rebalances)) for group in (classic, consumer)]
+        with ThreadPoolExecutor(1) as beside:
+            rolled = beside.submit(roll, groups_cluster, topic, CONSUMER_OFFSETS_TOPIC)
+            while not rolled.done():
+                for group in (classic, consumer):
+                    group.poll()
+            rolled.result()
+        for group in (classic, consumer):
+            group.values.clear()
+        records = [{"value": b"%d" % n, "partition": n} for n in range(PARTITIONS)]
+        produce(groups_cluster.bootstrap_servers, topic, records)
+        for group in (classic, consumer):
+            group.poll_until(lambda group=group: len(group.values) == PARTITIONS, "what is new read")  # type: ignore[misc]
+            for member in group.consumers.values():
+                member.commit(asynchronous=False)  # refused in another generation, or epoch
+        assert [(group.shares(), group.rebalances) for group in (classic, consumer)] == before
+
+
+def _set_session_timeout(cluster: LocalCluster, group_id: str, session_timeout_ms: int) -> None:
+    entry = ConfigEntry(
+        "consumer.session.timeout.ms", str(session_timeout_ms), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.GROUP, group_id, incremental_configs=[entry])
+    admin = admin_client(cluster.bootstrap_servers)
+    (future,) = admin.incremental_alter_configs([resource]).values()
+    future.result(TIMEOUT_S)
