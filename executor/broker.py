@@ -136,7 +136,7 @@ class Broker:
                 senders=senders,
                 monitoring=monitor,
             )
-            listeners = await ClientListeners.start(config, host, services, budget)
+            listeners = await ClientListeners.start(config, host, services, budget, directories.metadata.path)
             closing.push_async_callback(listeners.close)
             quorum.subscribe(listeners)
             self.endpoints = listeners.endpoints

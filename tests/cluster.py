@@ -13,7 +13,6 @@ themselves when the test run dies. When a broker does not come up, the error sho
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,7 +26,7 @@ from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
-from sparklog.types import BrokerId
+from sparklog.types import BrokerEpoch, BrokerId
 from tests.broker_process import BrokerProcess
 
 START_TIMEOUT_S = 30.0
@@ -79,6 +78,8 @@ class LocalCluster:
         self._directories_each = directories_each
         self.directory = directory or Path(tempfile.mkdtemp(prefix="sparklog-test-"))
         self._processes: dict[BrokerId, BrokerProcess] = {}
+        self._former_epochs: dict[BrokerId, BrokerEpoch] = {}
+        """Broker epochs of processes before the present ones, as far as they are known."""
         self.broker_config = BrokerConfig.from_mapping(self.config, racks=brokers)
         self.config = dict(self.broker_config.raw)
         self._controllers = 0
@@ -150,6 +151,7 @@ class LocalCluster:
             self.controller.stop()
         running = [broker_id for broker_id in self.broker_ids if self.is_running(broker_id)]
         for broker_id in running:
+            self._note_epoch(broker_id)
             self.signal(broker_id, brokers_end_by)
         for broker_id in running:
             self.wait_for_exit(broker_id)
@@ -158,6 +160,7 @@ class LocalCluster:
 
     def launch(self, broker_id: BrokerId) -> None:
         """Start the process of a broker without waiting for it."""
+        self._note_epoch(broker_id)
         host, _, port = self.controller.bootstrap_servers.rpartition(":")
         arguments = {
             "node_id": broker_id,
@@ -300,7 +303,7 @@ class LocalCluster:
                 raise ClusterError(f"the controller ended: {self.controller.failure}")
             brokers = self.image.brokers
             return all(
-                broker_id in brokers and not brokers[broker_id].fenced and self._accepts(broker_id)
+                broker_id in brokers and not brokers[broker_id].fenced and self._has_registered(broker_id)
                 for broker_id in broker_ids
             ) and self.controller.know_each_other(broker_ids)
 
@@ -310,10 +313,10 @@ class LocalCluster:
             tails = "\n".join(self.log_tail(broker_id) for broker_id in broker_ids)
             raise ClusterError(f"{error}\n{self.controller.missing or ''}\n{tails}") from None
 
-    def _accepts(self, broker_id: BrokerId) -> bool:
-        """Whether the registration is that of the present process: it listens at the port."""
-        try:
-            socket.create_connection(self.address(broker_id), timeout=1).close()
-        except OSError:
-            return False
-        return True
+    def _note_epoch(self, broker_id: BrokerId) -> None:
+        if (registration := self.image.brokers.get(broker_id)) is not None:
+            self._former_epochs[broker_id] = registration.broker_epoch
+
+    def _has_registered(self, broker_id: BrokerId) -> bool:
+        """Whether the registration is that of the present process; its port may be the former one's."""
+        return self.image.brokers[broker_id].broker_epoch != self._former_epochs.get(broker_id)

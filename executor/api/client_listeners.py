@@ -5,11 +5,15 @@ answered before the first `apply`, for a broker without metadata would tell of a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Self
 
 from executor.api.apis import BrokerServices, broker_apis
+from executor.api.former_ports import read_former_ports, write_former_ports
 from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
@@ -29,6 +33,8 @@ from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
 __all__ = ["ClientListeners"]
+
+logger = logging.getLogger(__name__)
 
 
 class ClientListeners:
@@ -52,13 +58,21 @@ class ClientListeners:
 
     @classmethod
     async def start(
-        cls, config: BrokerConfig, host_name: str, services: BrokerServices, descriptors: DescriptorBudget
+        cls,
+        config: BrokerConfig,
+        host_name: str,
+        services: BrokerServices,
+        descriptors: DescriptorBudget,
+        directory: Path,
     ) -> Self:
         """Bind the addresses; those on every interface are advertised under `host_name`.
+
+        Ports that the system chooses are those of the last start, which lie in `directory`, if they are free.
 
         Raises:
             OSError: an address cannot be listened on; none is.
         """
+        former_ports = await asyncio.to_thread(read_former_ports, directory)
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
         connection_quotas = ConnectionQuotas(
@@ -71,10 +85,10 @@ class ClientListeners:
         apis = broker_apis(services, request_quotas)
         try:
             for endpoint in config.listeners:
-                listener = await Listener.start(
+                start = partial(
+                    Listener.start,
                     endpoint.host,
-                    endpoint.port,
-                    apis,
+                    apis=apis,
                     name=endpoint.name,
                     features=_features(services.image),
                     admission=Admission(meter=request_quotas.meter),
@@ -85,6 +99,7 @@ class ClientListeners:
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                     accepting=False,
                 )
+                listener = await _at_former_port(start, endpoint.port, former_ports.get(endpoint.name))
                 listeners.append(listener)
                 services.monitoring.watch_listener(listener)
                 bound.append(replace(endpoint, port=listener.port))
@@ -92,6 +107,7 @@ class ClientListeners:
             for listener in listeners:
                 await listener.close()
             raise
+        await asyncio.to_thread(_note_ports, directory, former_ports, listeners)
         endpoints = config.advertised_endpoints(tuple(bound), host_name)
         return cls(listeners, endpoints, config, request_quotas, connection_quotas)
 
@@ -121,6 +137,27 @@ class ClientListeners:
             await end(self._loading)
         for listener in self._listeners:
             await listener.close()
+
+
+async def _at_former_port(
+    start: Callable[..., Awaitable[Listener]], port: int, former_port: int | None
+) -> Listener:
+    """Start a listener at `port`; if that is 0, at the former one, or, where that is taken, at another."""
+    if port == 0 and former_port is not None:
+        try:
+            return await start(port=former_port)
+        except OSError as error:
+            logger.info("Port %d of the last start cannot be had: %s", former_port, error)
+    return await start(port=port)
+
+
+def _note_ports(directory: Path, former_ports: Mapping[str, int], listeners: Sequence[Listener]) -> None:
+    ports = {listener.name: listener.port for listener in listeners}
+    if ports != former_ports:
+        try:
+            write_former_ports(directory, ports)
+        except OSError as error:
+            logger.warning("The next start will be at other ports: %s", error)
 
 
 def _features(image: Callable[[], MetadataImage]) -> Callable[[], Features]:

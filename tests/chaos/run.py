@@ -133,11 +133,12 @@ class Run:
         time.sleep(self._chance.uniform(SHORTEST_PAUSE_S, self._longest_pause_s))
         self._note_work_directories()
         self._faults.append(fault)
+        former = broker_processes(sight)
         began_s = time.monotonic()
         struck = FAULTS[fault].strike(self._scene)
         self._marks.append(Mark(began_s - self._started_s, struck.over_s - self._started_s, fault))
-        former_ports = {broker: sight.ports[broker] for broker in struck.brokers if struck.is_replaced}
-        whole_s, whole = self._wait_until_whole(former_ports)
+        replaced = {broker: former[broker] for broker in struck.brokers if struck.is_replaced}
+        whole_s, whole = self._wait_until_whole(replaced)
         gaps_s = self._probe.longest_gaps_s(began_s)
         led = [leader in struck.brokers for leader in sight.leaders]
         observation = Observation(
@@ -171,11 +172,10 @@ class Run:
             for broker, name in ((broker, f"broker-{broker}") for broker in range(BROKERS))
         }
 
-    def _wait_until_whole(self, former_ports: Mapping[int, int]) -> tuple[float, Sight]:
+    def _wait_until_whole(self, replaced: Mapping[int, psutil.Process]) -> tuple[float, Sight]:
         """Return since when the cluster is whole, and how it looks.
 
-        The brokers of `former_ports` must listen elsewhere now: their former processes may still be believed
-        in.
+        The brokers of `replaced` must be other processes than these, which may still be believed in.
         """
         view = self._scene.view
         deadline_s = time.monotonic() + RECOVERY_TIMEOUT_S
@@ -184,9 +184,7 @@ class Run:
             self._scene.application.check()
             sight = view.look()
             now_s = time.monotonic()
-            if view.is_whole(sight) and all(
-                sight.ports.get(broker) not in (None, port) for broker, port in former_ports.items()
-            ):
+            if view.is_whole(sight) and (not replaced or _are_others(sight, replaced)):
                 whole_s = whole_s or now_s
                 if now_s > whole_s + AFTERMATH_S and self._is_written_since(whole_s):
                     return whole_s, sight
@@ -199,7 +197,7 @@ class Run:
                     if not times_s or times_s[-1] < now_s - AFTERMATH_S
                 ]
                 raise RecoveryError(
-                    f"not whole after {RECOVERY_TIMEOUT_S:.0f} s: {sight}, before: {former_ports}, "
+                    f"not whole after {RECOVERY_TIMEOUT_S:.0f} s: {sight}, before: {replaced}, "
                     f"not written to: {silent}\n{self._scene.application.log_tail()}"
                 )
             time.sleep(POLL_S)
@@ -242,6 +240,11 @@ class Run:
         for directory in self._work_directories:
             if directory.exists():
                 shutil.move(directory, self.directory / "executors" / directory.name)
+
+
+def _are_others(sight: Sight, replaced: Mapping[int, psutil.Process]) -> bool:
+    now = broker_processes(sight)
+    return all(now.get(broker) not in (None, process) for broker, process in replaced.items())
 
 
 def _executors_began_s(sight: Sight) -> float:

@@ -1,5 +1,6 @@
 """The cluster as a client sees it: who leads, who is in sync, which process is which broker."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -74,8 +75,9 @@ def broker_processes(sight: Sight) -> dict[int, psutil.Process]:
         for connection in psutil.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
-    return {
-        broker: psutil.Process(listening[port])
-        for broker, port in sorted(sight.ports.items())
-        if listening.get(port) is not None
-    }
+    found = {}
+    for broker, port in sorted(sight.ports.items()):
+        if listening.get(port) is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                found[broker] = psutil.Process(listening[port])
+    return found

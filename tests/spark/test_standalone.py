@@ -264,12 +264,13 @@ def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_h
     with supervised(master, environment_archive, tmp_path, bootstrap_servers) as properties:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
-        def three_brokers() -> dict[int, int]:
+        def three_brokers() -> set[int]:
+            """Return the brokers' processes, if there are three."""
             with contextlib.suppress(KafkaException):
                 brokers = admin.list_topics(timeout=2).brokers.values()
                 if len(brokers) == 3:
-                    return {broker.id: broker.port for broker in brokers}
-            return {}
+                    return listening_processes({broker.port for broker in brokers})
+            return set()
 
         before = wait_for(three_brokers, "all brokers serve", timeout_s=120)
         admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(10)
@@ -279,7 +280,7 @@ def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_h
         def three_other_brokers() -> bool:
             # Asked once: the old ones serve for a moment longer, and then nobody does.
             now = three_brokers()
-            return bool(now) and not set(now.values()) & set(before.values())
+            return len(now) == 3 and not now & before
 
         driver_processes(properties)[0].kill()
         wait_for(three_other_brokers, "all brokers serve again, each as another process", timeout_s=120)
