@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.application import BROKERS, ApplicationError
-from tests.chaos.copying import CopyError
 from tests.chaos.disks import why_no_disks
+from tests.chaos.exactly_once import ExactlyOnceError
 from tests.chaos.faults import FAULTS
 from tests.chaos.observations import RANDOM, REPEATED, Notebook
 from tests.chaos.picture import draw
@@ -132,7 +132,7 @@ def _run(
                 notebook.add(run.observe(fault))
     except KeyboardInterrupt:
         status = INTERRUPTED
-    except (RecoveryError, ApplicationError, CopyError) as error:
+    except (RecoveryError, ApplicationError, ExactlyOnceError) as error:
         story.say(f"FAILED: {error}")
         status = 1
     if run.session is None or run.timeline is None:

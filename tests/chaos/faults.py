@@ -17,6 +17,7 @@ import psutil
 from benchmarks.faults import FAULTS as SIGNALS
 from tests.chaos.application import BROKERS
 from tests.chaos.copying import copy_under_kills
+from tests.chaos.counting import count_under_kills
 from tests.chaos.disks import Disk
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.scene import Scene, Strike, Struck
@@ -176,6 +177,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         bound_s=25.0,
     ),
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
+    "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),
     "power-cut": Fault("power cut of a leader's machine", _cut_power, bound_s=1.0, needs_disks=True),
     "full-disk": Fault("full disk", _break_disk("full", Disk.fill, Disk.empty), needs_disks=True),
     "read-only": Fault(
