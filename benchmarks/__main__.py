@@ -8,6 +8,7 @@ how many rounds it took until the rate stood still.
 
 import argparse
 import contextlib
+import signal
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -182,6 +183,8 @@ def main() -> int:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     if options.rounds < 1:
         parser.error("--rounds must be 1 or more")
+    # However this is ended, both clusters are to be gone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     compare = maven_at_hand() and not options.alone
     if not compare:
         print("Maven is not at hand (or --alone was given): no baseline", file=sys.stderr)
