@@ -132,6 +132,11 @@ class ActiveController:
         """The offset of the next metadata record."""
         return self._log.log_end_offset
 
+    @property
+    def snapshot_errors(self) -> int:
+        """How many snapshots of the metadata could not be written."""
+        return self._log.snapshot_taker.errors
+
     def begin(self) -> None:
         """Write the beginning of the epoch that was won, and tell the brokers of it."""
         lead, log = self._lead, self._log

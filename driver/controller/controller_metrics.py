@@ -43,6 +43,8 @@ class ControllerMetrics:
         self._committed_offset: Offset | None = None
         self._committed_ms = 0
         """Since when that is what is committed, as far as `tick` has seen."""
+        self._metadata_errors = 0
+        """Failures that ended this driver's lead."""
         self._failed = False
         """Whether it was said that figures cannot be read."""
         self._registry.add_source(self.requests.samples)
@@ -70,6 +72,18 @@ class ControllerMetrics:
                 logger.exception("The controller's figures cannot be read; that is tried again")
             self._failed = True
 
+    def end(self, *, metadata_failed: bool) -> None:
+        """This driver leads no more, because of the metadata or not: keep a last reading that says so."""
+        self._metadata_errors += metadata_failed
+        self._metadata_errors += self._snapshot_errors()
+        self._active_controller = lambda: None
+        self._due_ms = None
+        self.tick(0.0)
+
+    def _snapshot_errors(self) -> int:
+        active = self._active_controller()
+        return 0 if active is None else active.snapshot_errors
+
     def _read(self, now_ms: int) -> None:
         active = self._active_controller()
         if active is not None and self._committed_offset != active.quorum.high_watermark:
@@ -81,6 +95,8 @@ class ControllerMetrics:
     def _samples(self, now_ms: int) -> Iterator[Sample]:
         active = self._active_controller()
         yield Sample(controller.ACTIVE_CONTROLLERS.of(), Kind.GAUGE, int(active is not None))
+        errors = self._metadata_errors + self._snapshot_errors()
+        yield Sample(controller.METADATA_ERRORS.of(), Kind.GAUGE, errors)
         if active is None:
             return
         image, index, quorum = active.image, active.controller.topic_index, active.quorum
@@ -93,7 +109,6 @@ class ControllerMetrics:
             controller.GLOBAL_PARTITIONS: sum(index.leading.values()) + leaderless,
             controller.OFFLINE_PARTITIONS: leaderless,
             controller.PREFERRED_REPLICA_IMBALANCE: len(index.led_by_another),
-            controller.METADATA_ERRORS: 0,
             controller.LAST_APPLIED_OFFSET: active.controller.image.offset,
             controller.LAST_COMMITTED_OFFSET: image.offset,
             controller.LAST_APPLIED_LAG: (

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from driver.controller.active_controller import ActiveController
+from driver.controller.active_controller import ActiveController, DeposedError
 from driver.controller.controller_metrics import ControllerMetrics
 from driver.controller.machine.live_brokers import LiveBrokers
 from driver.controller.machine.startup_grace import StartupGrace
@@ -293,7 +293,11 @@ class ControllerServer:
             self._started.set()
             try:
                 await self._lead(running, log, channels, metrics)
+            except Exception as error:
+                self._fail(error)
             finally:
+                failure = self._failure
+                metrics.end(metadata_failed=failure is not None and not isinstance(failure, DeposedError))
                 self._intake.stop()
                 await listener.close()
         finally:

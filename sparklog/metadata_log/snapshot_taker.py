@@ -33,6 +33,8 @@ class SnapshotTaker:
         self._now_ms = now_ms
         self._schedule = SnapshotSchedule(limits, now_ms())
         self._taking: asyncio.Task[None] | None = None
+        self.errors = 0
+        """How many snapshots could not be written."""
 
     def applied(self, metadata: MetadataSnapshot, size_bytes: int) -> None:
         """Take note that so many committed bytes of the log led to `metadata`; write that if it is time."""
@@ -58,6 +60,7 @@ class SnapshotTaker:
             await asyncio.to_thread(self._store.remove, removed)
             await asyncio.to_thread(self._log.delete_files_due, now_ms)
         except KafkaError as error:
+            self.errors += 1
             logger.error("No snapshot %s, the next one comes in its time: %s", metadata.snapshot_id, error)
         finally:
             self._taking = None

@@ -20,7 +20,10 @@ OFFLINE_PARTITIONS: Final = _controller("OfflinePartitionsCount", "Partitions th
 PREFERRED_REPLICA_IMBALANCE: Final = _controller(
     "PreferredReplicaImbalanceCount", "Partitions led by another than the first of their replicas."
 )
-METADATA_ERRORS: Final = _controller("MetadataErrorCount", "Metadata records that could not be applied.")
+METADATA_ERRORS: Final = _controller(
+    "MetadataErrorCount",
+    "How often the metadata could not be loaded, written or applied, or no snapshot of it be written.",
+)
 LAST_APPLIED_OFFSET: Final = _controller("LastAppliedRecordOffset", "The last metadata record decided on.")
 LAST_COMMITTED_OFFSET: Final = _controller(
     "LastCommittedRecordOffset", "The last metadata record that a majority of the voters has."

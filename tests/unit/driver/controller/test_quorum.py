@@ -17,11 +17,13 @@ from kio.schema.metadata.v13.request import MetadataRequest
 
 from driver.controller import ControllerServer
 from driver.controller.active_controller import DeposedError
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from executor.metadata.metadata_replica import MetadataReplica
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.metrics import controller as controller_metrics
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.channel import Channel
@@ -245,3 +247,5 @@ def test_old_driver_that_wakes_up_is_deposed_by_a_voter_of_the_new_one(
             wait_for(lambda: old.failure is not None)
     assert isinstance(old.failure, DeposedError)
     assert "of-the-new-one" not in old.image.topics.by_name
+    errors = old.broker_metrics.latest()[CONTROLLER_ID].values[controller_metrics.METADATA_ERRORS.of()]
+    assert errors == 0  # the metadata are well, and another driver's

@@ -31,7 +31,9 @@ from kio.schema.metadata.v12.request import MetadataRequestTopic
 
 from driver.controller import ControllerServer
 from driver.controller.active_controller import ActiveController
+from driver.controller.machine.cluster_state import CONTROLLER_ID
 from driver.controller.machine.controller import PARTITIONS_PER_DECISION
+from driver.controller.machine.decision import Decision
 from driver.controller.machine.parts import TOPICS_PER_PART
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.config import BrokerConfig
@@ -40,6 +42,7 @@ from sparklog.metadata.features import NEW_CLUSTER_FEATURES
 from sparklog.metadata.framing import decode_record
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
+from sparklog.metadata.schemas import PartitionChangeRecord
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.metadata_log.machine.control_records import (
     KRaftVersionRecord,
@@ -47,6 +50,7 @@ from sparklog.metadata_log.machine.control_records import (
     VotersRecord,
     read_control_record,
 )
+from sparklog.metrics import controller as controller_metrics
 from sparklog.records.batch import check_crc, iterate_headers
 from sparklog.records.builder import read_records
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID
@@ -633,3 +637,38 @@ def test_quorum_is_described_from_another_thread_and_nothing_is_after_the_end(
     ]
     server.stop()
     assert server.ask(ActiveController.describe_quorum, timeout_s=0.01) is None
+
+
+def figures(server: ControllerServer) -> tuple[float | None, float | None]:
+    """Return ActiveControllerCount and MetadataErrorCount as they were read last."""
+    received = server.broker_metrics.latest().get(CONTROLLER_ID)
+    values = {} if received is None else received.values
+    return (
+        values.get(controller_metrics.ACTIVE_CONTROLLERS.of()),
+        values.get(controller_metrics.METADATA_ERRORS.of()),
+    )
+
+
+def test_record_that_cannot_be_applied_is_counted_though_it_ends_the_controller(
+    server: ControllerServer,
+) -> None:
+    """The alarm is on the figure: a controller that takes it along when it ends rings nobody."""
+    wait_for(lambda: figures(server) == (1, 0))
+    of_no_topic = PartitionChangeRecord(topic_id=UUID(int=99), partition_id=0)
+    server.ask(lambda active: active.decide(Decision([of_no_topic], None)), DEADLINE_S)
+    wait_for(lambda: server.failure is not None)
+    wait_for(lambda: figures(server) == (0, 1))
+
+
+def test_snapshot_that_cannot_be_written_is_counted_and_ends_nothing(tmp_path: Path) -> None:
+    """Without snapshots every start replays everything there ever was; somebody has to hear of it in time."""
+    disk, directory = Disk(tmp_path / "voter"), tmp_path / "controller"
+    with (
+        serving(disk, directory, metadata_log_max_record_bytes_between_snapshots="1") as server,
+        connect(server) as channel,
+    ):
+        (log_directory,) = {path.parent for path in directory.rglob("*.log")}
+        log_directory.rename(tmp_path / "elsewhere")
+        join(server, channel, 0, port=1)
+        wait_for(lambda: (figures(server)[1] or 0) > 0)
+        assert server.failure is None
