@@ -80,6 +80,14 @@ class ClusterClient:
         """
         return self.retry("asking for the metadata", lambda: self._ask_any_broker(None, create=False))
 
+    def find_brokers(self) -> None:
+        """Ask a broker anew where all of them are: one that was started again may be somewhere else.
+
+        Raises:
+            KafkaError: no broker answered.
+        """
+        self._ask_any_broker((), create=False)
+
     def topics(self) -> Mapping[str, Topic]:
         """Return all topics, internal ones included, asking a broker anew.
 
@@ -358,7 +366,11 @@ class ClusterClient:
     def _connect(self, address: tuple[str, int]) -> BlockingChannel:
         host, port = address
         return BlockingChannel(
-            host, port, client_id=self.config.client_id, timeout_s=self.config.request_timeout_ms / 1000
+            host,
+            port,
+            client_id=self.config.client_id,
+            timeout_s=self.config.request_timeout_ms / 1000,
+            max_response_bytes=self.config.max_response_bytes,
         )
 
 

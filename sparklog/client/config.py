@@ -35,6 +35,8 @@ class ClientConfig:
     """How long a topic that should exist may be missing from the metadata before it is an error."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
+    max_response_bytes: int = 1 << 30
+    """Longer answers are not read."""
 
     @property
     def retry_backoff(self) -> ExponentialBackoff:

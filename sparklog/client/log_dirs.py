@@ -6,8 +6,9 @@ from typing import NamedTuple
 from kio.schema.describe_log_dirs.v4.request import DescribableLogDirTopic, DescribeLogDirsRequest
 from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
 
+from sparklog.client.broker_requests import ask_brokers
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId, TopicPartition, unless_minus_one
 
 __all__ = ["BrokerDirectories", "describe_log_dirs"]
@@ -39,19 +40,8 @@ def describe_log_dirs(
             for topic, numbers in by_topic.items()
         )
     request = DescribeLogDirsRequest(topics=topics)
-    asked, described = [], {}
-    for broker_id in brokers:
-        try:
-            cluster.channel(broker_id).send(request)
-            asked.append(broker_id)
-        except KafkaError:
-            cluster.disconnect(broker_id)
-    for broker_id in asked:
-        try:
-            described[broker_id] = _directories(cluster.channel(broker_id).receive())
-        except KafkaError:
-            cluster.disconnect(broker_id)
-    return described
+    answers = ask_brokers(cluster, dict.fromkeys(brokers, request))
+    return {broker_id: _directories(response) for broker_id, response in answers.responses.items()}
 
 
 def _directories(response: DescribeLogDirsResponse) -> BrokerDirectories:

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple, TypeAlias
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
 
+from sparklog.client.broker_requests import ask_brokers
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 
-__all__ = ["ListedOffset", "OffsetQuery", "SpecialOffset", "list_offsets"]
+__all__ = ["ListedOffset", "OffsetQuery", "SpecialOffset", "high_watermarks", "list_offsets"]
 
 
 class SpecialOffset(IntEnum):
@@ -55,6 +56,36 @@ def list_offsets(
         return listed
 
     return cluster.retry("listing offsets", attempt)
+
+
+def high_watermarks(
+    cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
+) -> dict[TopicPartition, Offset]:
+    """Ask those who are said to lead, all of them at once, and once; what is not answered is missing."""
+    wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
+    for (topic, partition), leader in leaders.items():
+        latest = ListOffsetsPartition(partition_index=partition, timestamp=int(SpecialOffset.LATEST))
+        wanted.setdefault(leader, {}).setdefault(topic, []).append(latest)
+    answers = ask_brokers(
+        cluster,
+        {
+            broker_id: ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=0,
+                topics=tuple(
+                    ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items()
+                ),
+            )
+            for broker_id, topics in wanted.items()
+        },
+    )
+    return {
+        TopicPartition(topic.name, each.partition_index): each.offset
+        for response in answers.responses.values()
+        for topic in response.topics
+        for each in topic.partitions
+        if each.error_code is ErrorCode.none and each.offset >= 0
+    }
 
 
 def _ask_leaders(

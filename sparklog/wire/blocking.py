@@ -20,9 +20,21 @@ from sparklog.wire.frames import LENGTH, decode_response, request_encoder
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.versions import downgrade
 
+__all__ = ["BlockingChannel", "ResponseTooLargeError"]
+
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
 _COPIED_BYTES = 1 << 16
 """Up to this size a response's records are copied out of it, which costs less than leaving them there."""
+
+
+class ResponseTooLargeError(KafkaError):
+    """An answer that is longer than this side takes; its connection is closed."""
+
+    def __init__(self, peer: str, size: int, max_response_bytes: int) -> None:
+        super().__init__(
+            ErrorCode.network_exception,
+            f"{peer}: a response of {size} bytes, of at most {max_response_bytes}",
+        )
 
 
 class BlockingChannel:
@@ -129,7 +141,7 @@ class BlockingChannel:
             (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
             if not LENGTH.size <= size <= self._max_response_bytes:
                 self.close()
-                raise self._lost(f"a response of {size} bytes, of at most {self._max_response_bytes}")
+                raise ResponseTooLargeError(self.peer, size, self._max_response_bytes)
             frame = self._read(size, deadline)
         except OSError as error:
             raise self._failed(error, f"waiting for the response to {type(request).__name__}") from error

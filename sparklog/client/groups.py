@@ -1,0 +1,253 @@
+"""What coordinators say of groups: which there are, who is in them, and what they have committed.
+
+Each broker is asked once, and what is not answered is missing: who looks is told by whom.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
+from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.offset_fetch.v9.request import OffsetFetchRequest, OffsetFetchRequestGroup
+
+from sparklog.client.broker_requests import ask_brokers
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicPartition, unless_minus_one
+from sparklog.wire.guard import MalformedRequestError, decode_entity
+
+__all__ = [
+    "CONSUMER_TYPE",
+    "CommittedOffset",
+    "GroupDescription",
+    "GroupDescriptions",
+    "GroupListing",
+    "GroupMember",
+    "ListedGroup",
+    "committed_offsets",
+    "describe_groups",
+    "list_groups",
+]
+
+CONSUMER_TYPE: Final = "consumer"
+"""The type of the groups of KIP-848; the others are classic ones."""
+_CONSUMER_PROTOCOL: Final = "consumer"
+_DEAD: Final = "Dead"
+"""What a coordinator says of a classic group that there is not."""
+_VERSION_BYTES: Final = 2
+
+
+class ListedGroup(NamedTuple):
+    """A group as its coordinator lists it."""
+
+    group_id: str
+    group_type: str
+    state: str
+    protocol_type: str
+    coordinator: BrokerId
+
+
+class GroupListing(NamedTuple):
+    """The groups of those brokers that answered, and why others did not."""
+
+    groups: tuple[ListedGroup, ...]
+    failures: Mapping[BrokerId, KafkaError]
+
+
+class GroupMember(NamedTuple):
+    """A member; `assignment` None is one that cannot be read, for its protocol is somebody's own."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...] | None
+    member_epoch: int | None = None
+    subscription: str | None = None
+    """What it subscribes to, where the coordinator says it."""
+
+
+class GroupDescription(NamedTuple):
+    """A group as its coordinator describes it."""
+
+    group_id: str
+    group_type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+class GroupDescriptions(NamedTuple):
+    """The groups that were described, by their ids, and why brokers did not describe others."""
+
+    groups: Mapping[str, GroupDescription]
+    failures: Mapping[BrokerId, KafkaError]
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
+    metadata: str
+
+
+def list_groups(cluster: ClusterClient, brokers: Iterable[BrokerId]) -> GroupListing:
+    """Ask brokers for the groups that they coordinate."""
+    responses, failures = ask_brokers(cluster, dict.fromkeys(brokers, ListGroupsRequest()))
+    groups = list[ListedGroup]()
+    for broker_id, response in responses.items():
+        if response.error_code is not ErrorCode.none:
+            failures[broker_id] = KafkaError(
+                response.error_code, f"broker {broker_id} does not list its groups"
+            )
+            continue
+        groups.extend(
+            ListedGroup(each.group_id, each.group_type, each.group_state, each.protocol_type, broker_id)
+            for each in response.groups
+        )
+    return GroupListing(tuple(groups), failures)
+
+
+def describe_groups(
+    cluster: ClusterClient, classic: Mapping[str, BrokerId], consumer: Mapping[str, BrokerId]
+) -> GroupDescriptions:
+    """Ask coordinators about groups of either type, named with who coordinates each.
+
+    Those that are not there, or not of this type, are missing.
+    """
+    described, failures = dict[str, GroupDescription](), dict[BrokerId, KafkaError]()
+    for broker_groups, request, description in (
+        (_by_broker(classic), _classic_request, _classic_group),
+        (_by_broker(consumer), _consumer_request, _consumer_group),
+    ):
+        answers = ask_brokers(cluster, {broker: request(ids) for broker, ids in broker_groups.items()})
+        failures.update(answers.failures)
+        for broker_id, response in answers.responses.items():
+            for each in response.groups:
+                if each.error_code is ErrorCode.group_id_not_found:
+                    continue
+                if each.error_code is not ErrorCode.none:
+                    what = f"broker {broker_id} does not describe group {each.group_id}"
+                    failures[broker_id] = KafkaError(each.error_code, what)
+                elif each.group_state != _DEAD:
+                    described[each.group_id] = description(each)
+    return GroupDescriptions(described, failures)
+
+
+def committed_offsets(
+    cluster: ClusterClient, groups: Mapping[str, BrokerId]
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """Ask coordinators for all that groups have committed; a group that is refused is missing."""
+    requests = {
+        broker_id: OffsetFetchRequest(
+            groups=tuple(OffsetFetchRequestGroup(group_id=each, topics=None) for each in group_ids)
+        )
+        for broker_id, group_ids in _by_broker(groups).items()
+    }
+    return {
+        group.group_id: {
+            TopicPartition(topic.name, each.partition_index): CommittedOffset(
+                each.committed_offset, unless_minus_one(each.committed_leader_epoch), each.metadata or ""
+            )
+            for topic in group.topics
+            for each in topic.partitions
+            if each.error_code is ErrorCode.none and each.committed_offset >= 0
+        }
+        for response in ask_brokers(cluster, requests).responses.values()
+        for group in response.groups
+        if group.error_code is ErrorCode.none
+    }
+
+
+def _by_broker(groups: Mapping[str, BrokerId]) -> dict[BrokerId, list[str]]:
+    by_broker = defaultdict[BrokerId, list[str]](list)
+    for group_id, broker_id in groups.items():
+        by_broker[broker_id].append(group_id)
+    return by_broker
+
+
+def _classic_request(group_ids: Iterable[str]) -> Any:
+    return DescribeGroupsRequest(groups=tuple(group_ids), include_authorized_operations=False)
+
+
+def _consumer_request(group_ids: Iterable[str]) -> Any:
+    return ConsumerGroupDescribeRequest(group_ids=tuple(group_ids), include_authorized_operations=False)
+
+
+def _classic_group(group: Any) -> GroupDescription:
+    is_of_consumers = group.protocol_type == _CONSUMER_PROTOCOL
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type="classic",
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol_data,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=_read_assignment(member.member_assignment) if is_of_consumers else None,
+            )
+            for member in group.members
+        ),
+    )
+
+
+def _consumer_group(group: Any) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type=CONSUMER_TYPE,
+        state=group.group_state,
+        protocol_type=_CONSUMER_PROTOCOL,
+        assignor=group.assignor_name,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=tuple(
+                    TopicPartition(topic.topic_name, partition)
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                ),
+                member_epoch=member.member_epoch,
+                subscription=", ".join(
+                    filter(None, (*member.subscribed_topic_names, member.subscribed_topic_regex))
+                ),
+            )
+            for member in group.members
+        ),
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+    )
+
+
+def _read_assignment(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    """Return what a consumer was assigned: of all versions the beginning is that of the first one.
+
+    >>> _read_assignment(b"\\0\\1" + b"\\0\\0\\0\\1\\0\\1a" + b"\\0\\0\\0\\1\\0\\0\\0\\7" + b"\\xff" * 4)
+    (TopicPartition(topic='a', partition=7),)
+    >>> _read_assignment(b""), _read_assignment(b"of somebody's own")
+    ((), None)
+    """
+    if not assignment:  # nothing was assigned yet
+        return ()
+    try:
+        read, _ = decode_entity(ConsumerProtocolAssignment, assignment, _VERSION_BYTES)
+    except MalformedRequestError:
+        return None
+    return tuple(
+        TopicPartition(topic.topic, partition)
+        for topic in read.assigned_partitions
+        for partition in topic.partitions
+    )
