@@ -2,8 +2,8 @@
 
 Nobody waits for it. It begins beside a start that is over, reads the committed image that nobody changes,
 asks the controller's loop one short question a second, and whatever it can't find out is left out. What is
-shown only when somebody looks (a topic's partitions, with offsets from their leaders) is made when somebody
-does.
+shown only when somebody looks (a topic's partitions, with offsets from their leaders; groups, transactions)
+is made when somebody does.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pyspark import SparkContext
 
@@ -26,6 +26,7 @@ from driver.spark.janino import CompilationError, NoPlaceError
 from driver.spark.rack import Rack
 from driver.ui.broker_places import BrokerPlaces
 from driver.ui.broker_stages import BrokerStages
+from driver.ui.group_pages import GroupPages
 from driver.ui.machine.broker_figures import FigureReader
 from driver.ui.machine.events import CommittedImage, EventLog
 from driver.ui.machine.history import SAMPLE_MS, History
@@ -37,11 +38,12 @@ from driver.ui.machine.topic_health import TopicHealth
 from driver.ui.pages.html import Html
 from driver.ui.pages.overview import Overview
 from driver.ui.pages.sections import Shown
-from driver.ui.pages.topics import topics_page
 from driver.ui.progress_bar import UsersProgressBar
 from driver.ui.query_listener import QueryListener
+from driver.ui.questions import Questions
 from driver.ui.spark_tab import OVERVIEW, AskedPage, SparkTab
 from driver.ui.topic_pages import TopicPages
+from driver.ui.transaction_pages import TransactionPages
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
@@ -57,6 +59,9 @@ logger = logging.getLogger(__name__)
 
 
 Part = TypeVar("Part")
+
+MakePage: TypeAlias = Callable[[MetadataImage, AskedPage], tuple[Html, Any]]
+"""Returns a page as HTML, and as what its JSON is made of."""
 
 
 class LogTab:
@@ -80,7 +85,18 @@ class LogTab:
         self._health = TopicHealth(lambda image: _min_insync_replicas(config, image))
         self._figures = FigureReader()
         self._throttles = Throttles()
-        self._topic_pages = TopicPages(config, controller.bootstrap_servers)
+        self._questions = Questions(controller.bootstrap_servers)
+        topics = TopicPages(config, self._health, self._questions)
+        groups = GroupPages(self._questions)
+        transactions = TransactionPages(controller.bootstrap_servers, self._questions)
+        self._pages: Mapping[str, MakePage] = {
+            "topics": topics.topics,
+            "topic": topics.topic,
+            "producers": transactions.producers,
+            "groups": groups.groups,
+            "group": groups.group,
+            "transactions": transactions.transactions,
+        }
         self._overview = Overview()
         self._history = History()
         self._sampled_ms: int | None = None
@@ -122,7 +138,7 @@ class LogTab:
             while (left_s := began_s + REFRESH_S - time.monotonic()) > 0 and not stopping.is_set():
                 asked = self._tab.next_asked(left_s)
                 if asked is not None:
-                    html, data = self._page(asked)
+                    html, data = self._pages[asked.kind](self._controller.image, asked)
                     self._tab.put(asked, html, _json(data))
 
     def wake(self) -> None:
@@ -138,7 +154,7 @@ class LogTab:
     def close(self) -> None:
         """Take away what was put into Spark."""
         self._attached.close()
-        self._topic_pages.close()
+        self._questions.close()
 
     def _put(self, attach: Callable[[SparkContext], Part], without: str) -> Part | None:
         try:
@@ -189,11 +205,6 @@ class LogTab:
             queries=() if self._queries is None else self._queries.queries(),
         )
         return make_status(observation, self._health, self._events)
-
-    def _page(self, asked: AskedPage) -> tuple[Html, Any]:
-        if asked.kind == "topics":
-            return topics_page(self._health, asked.page)
-        return self._topic_pages.page(self._controller.image, asked.name, asked.page)
 
 
 def _quietly(detach: Callable[[], None]) -> None:

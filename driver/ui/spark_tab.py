@@ -5,6 +5,7 @@ shown when nothing is put there any more.
 """
 
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote_plus
 
 from pyspark import SparkContext
 
@@ -21,29 +22,41 @@ _CLASS: Final = "sparklog.ui.LogTab"
 class AskedPage(NamedTuple):
     """A page of the tab, by the key that Java made of its address.
 
-    >>> asked = AskedPage("topic\\nflights\\n007")
-    >>> asked.kind, asked.name, asked.page
-    ('topic', 'flights', 7)
+    >>> asked = AskedPage("topic\\nflights%2F%0A\\n\\n007")
+    >>> asked.kind, asked.name, asked.partition, asked.page
+    ('topic', 'flights/\\n', None, 7)
     """
 
     key: str
-    """The kind of page, a name and a page's number, parted by line ends, as somebody typed them."""
+    """The kind of page, a name as an address has it, a partition and a page's number, parted by line ends."""
 
     @property
     def kind(self) -> str:
-        """Which of the tab's pages: "topics", "topic", or the overview, which has no name."""
-        return self.key.partition("\n")[0]
+        """Which of the tab's pages: "topics", "topic" and so on, or the overview, which has no name."""
+        return self._part(0)
 
     @property
     def name(self) -> str:
         """Of what; "" for nothing."""
-        return (*self.key.split("\n"), "")[1]
+        return unquote_plus(self._part(1))
+
+    @property
+    def partition(self) -> int | None:
+        """Which partition of it; None for what is no number."""
+        return _number(self._part(2))
 
     @property
     def page(self) -> int:
         """How far in; 1 for what is no number."""
-        number = self.key.rpartition("\n")[2]
-        return int(number) if number.isascii() and number.isdigit() else 1
+        page = _number(self._part(3))
+        return 1 if page is None else page
+
+    def _part(self, number: int) -> str:
+        return (*self.key.split("\n"), "", "", "")[number]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 OVERVIEW: Final = AskedPage("")

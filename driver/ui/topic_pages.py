@@ -1,8 +1,8 @@
-"""The page of a topic, put together when somebody looks: committed metadata, leaders' offsets, settings."""
+"""The page of a topic, made when somebody looks: committed metadata, leaders' offsets, settings."""
 
 from typing import Any
 
-from driver.ui.machine.topic_health import trouble_of
+from driver.ui.machine.topic_health import TopicHealth, trouble_of
 from driver.ui.machine.topic_settings import topic_settings
 from driver.ui.pages.html import Html
 from driver.ui.pages.topic import (
@@ -11,7 +11,10 @@ from driver.ui.pages.topic import (
     topic_page,
     unknown_topic_page,
 )
-from driver.ui.partition_figures import PartitionSampler
+from driver.ui.pages.topics import topics_page
+from driver.ui.partition_figures import LeadersFigures, figures_of
+from driver.ui.questions import Answer, Questions
+from driver.ui.spark_tab import AskedPage
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 
@@ -23,12 +26,18 @@ _OLD_MS = 3_000
 class TopicPages:
     """Pages of topics; belongs to one thread."""
 
-    def __init__(self, config: BrokerConfig, bootstrap_servers: str) -> None:
+    def __init__(self, config: BrokerConfig, health: TopicHealth, questions: Questions) -> None:
         self._config = config
-        self._sampler = PartitionSampler(bootstrap_servers)
+        self._health = health
+        self._questions = questions
 
-    def page(self, image: MetadataImage, name: str, page: int) -> tuple[Html, dict[str, Any]]:
-        """Return a page of a topic, as HTML and as what JSON is made of."""
+    def topics(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
+        """Return a page of the list of topics, as HTML and as what JSON is made of."""
+        return topics_page(self._health, asked.page)
+
+    def topic(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
+        """Return a page of a topic, likewise."""
+        name, page = asked.name, asked.page
         topic = image.topics.by_name.get(name)
         if topic is None:
             return unknown_topic_page(name), {}
@@ -36,7 +45,11 @@ class TopicPages:
         leaders = {
             number: leader for number in numbers if (leader := topic.partitions[number].leader) is not None
         }
-        figures, age_ms = self._sampler.figures(name, leaders)
+        answer: Answer[LeadersFigures] = Answer(None, None, None)
+        if leaders:
+            answer = self._questions.ask((name, numbers[0]), figures_of(name, leaders))
+        age_ms = answer.age_ms
+        figures = {} if answer.known is None else answer.known.figures
         remark = None
         if leaders and (age_ms is None or age_ms > _OLD_MS):
             remark = "Not every leader answers; offsets and sizes are " + (
@@ -61,10 +74,6 @@ class TopicPages:
             ],
             "settings": {each.name: each.value for each in settings},
         }
-
-    def close(self) -> None:
-        """Ask brokers nothing any more."""
-        self._sampler.close()
 
 
 def _as_data(

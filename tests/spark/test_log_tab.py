@@ -134,7 +134,7 @@ def test_tab_that_python_leaves_alone_holds_no_page_up_and_says_so(spark: SparkS
         assert "There are no figures yet" in fetched(f"{address(spark)}/log/topic/?name=a&page=3")
         assert answer(f"{address(spark)}/log/topic/json/?name=a&page=3") == NOT_YET
         assert time.monotonic() - began_s < TIMEOUT_S / 2
-        assert tab.next_asked(0.01) in (AskedPage("topic\na\n3"), None)
+        assert tab.next_asked(0.01) in (AskedPage("topic\na\n\n3"), None)
     finally:
         tab.detach()
     assert where_attached(spark) == (False, False)

@@ -3,6 +3,9 @@ package sparklog.ui;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import jakarta.servlet.UnavailableException;
 import jakarta.servlet.http.HttpServletRequest;
+import java.net.URLDecoder;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -22,7 +25,7 @@ import scala.xml.Unparsed;
 
 /**
  * The Log tab of Spark's UI. What it shows is put into it by the driver's Python, through `put`; Java calls nothing
- * there. The overview and its JSON are always there. A page of a topic is made when somebody looks at it: `next`
+ * there. The overview and its JSON are always there. Any other page is made when somebody looks at it: `next`
  * tells Python which. Who asks for such a page waits for a new one a moment, and then gets what there was before; if
  * there was nothing, he waits for as long as Python may still be about to make it. So a Python that stands still
  * holds no page up, and each page says how old its figures are. JSON that nobody has put yet is status 503.
@@ -34,6 +37,7 @@ public final class LogTab extends SparkUITab {
     private static final String UI_ROOT_MARK = "\u0001";
     private static final int MAX_PAGES = 64;
     private static final int MAX_ASKED = 32;
+    private static final int MAX_NAME_LENGTH = 1000;
     private static final long WAIT_MS = 1000;
     private static final int RETRY_AFTER_S = 1;
 
@@ -51,6 +55,10 @@ public final class LogTab extends SparkUITab {
         attachPage(new LogPage(this, "", "Log"));
         attachPage(new LogPage(this, "topics", "Topics"));
         attachPage(new LogPage(this, "topic", "Topic"));
+        attachPage(new LogPage(this, "producers", "Producers of"));
+        attachPage(new LogPage(this, "groups", "Groups"));
+        attachPage(new LogPage(this, "group", "Group"));
+        attachPage(new LogPage(this, "transactions", "Transactions"));
     }
 
     public void attach() {
@@ -209,16 +217,45 @@ public final class LogTab extends SparkUITab {
             if (name.equals("")) {
                 return "";
             }
-            return name + "\n" + parameter(request, "name", 249) + "\n" + parameter(request, "page", 9);
+            String of = URLEncoder.encode(parameter(request, "name", MAX_NAME_LENGTH), StandardCharsets.UTF_8);
+            return name + "\n" + of + "\n" + number(request, "partition") + "\n" + number(request, "page");
         }
 
         private String title(HttpServletRequest request) {
-            return name.equals("topic") ? title + " " + parameter(request, "name", 249) : title;
+            String of = parameter(request, "name", MAX_NAME_LENGTH);
+            String partition = number(request, "partition");
+            return of.isEmpty() ? title : title + " " + of + (partition.isEmpty() ? "" : "-" + partition);
         }
 
+        /**
+         * Returns a parameter as it was sent. `getParameter` does not: Spark's own filter takes quotes and line ends
+         * out of what it gives, and writes other characters as entities, and the names of groups may have them all.
+         */
         private static String parameter(HttpServletRequest request, String name, int maxLength) {
-            String given = request.getParameter(name);
-            return given == null || given.length() > maxLength || given.indexOf('\n') >= 0 ? "" : given;
+            String query = request.getQueryString();
+            String[] pairs = query == null ? new String[0] : query.split("&");
+            for (int i = 0; i < pairs.length; i++) {
+                if (pairs[i].startsWith(name + "=")) {
+                    try {
+                        String given =
+                            URLDecoder.decode(pairs[i].substring(name.length() + 1), StandardCharsets.UTF_8);
+                        return given.length() > maxLength ? "" : given;
+                    } catch (IllegalArgumentException e) {
+                        return ""; // somebody typed what is no such address
+                    }
+                }
+            }
+            return "";
+        }
+
+        private static String number(HttpServletRequest request, String name) {
+            String given = parameter(request, name, 9);
+            for (int i = 0; i < given.length(); i++) {
+                if (given.charAt(i) < '0' || given.charAt(i) > '9') {
+                    return "";
+                }
+            }
+            return given;
         }
 
         private static String escaped(String text) {

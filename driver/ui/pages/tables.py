@@ -1,15 +1,34 @@
 """Tables as Spark's own pages have them, and the steps through a long one."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from driver.ui.pages.html import Content, Html, Link, element, joined, link_to
 
-__all__ = ["PAGE_ROWS", "Cell", "numbers", "pages_of", "paging", "plain", "right", "section", "table"]
+__all__ = [
+    "PAGE_ROWS",
+    "Cell",
+    "is_linked",
+    "named",
+    "numbers",
+    "pages_of",
+    "paging",
+    "plain",
+    "right",
+    "rows_of_page",
+    "section",
+    "shortened",
+    "table",
+]
 
 PAGE_ROWS: Final = 100
 """Lines of a page of a long table."""
 _FIGURE: Final = "text-end text-nowrap"
+_MAX_LINKED: Final = 1_000
+"""Characters of a name that an address can have (`LogTab.java` takes no more)."""
+_MAX_SHOWN: Final = 200
+
+Row = TypeVar("Row")
 
 
 class Cell(NamedTuple):
@@ -27,6 +46,29 @@ def plain(content: Content) -> Cell:
 def right(content: Content) -> Cell:
     """Return a cell of a figure."""
     return Cell(content, _FIGURE)
+
+
+def shortened(text: str | None) -> str | None:
+    """Return the beginning of a text that may be as long as somebody likes.
+
+    >>> shortened("x" * 1_000) == "x" * 200 + "\u2026"
+    True
+    """
+    return text if text is None or len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def named(name: str) -> str:
+    """Return a name that may be anything, as it is shown.
+
+    >>> named("group-1"), named("")
+    ('group-1', '(no name)')
+    """
+    return shortened(name) or "(no name)"
+
+
+def is_linked(name: str) -> bool:
+    """Whether the page of something by this name has an address."""
+    return 0 < len(name) <= _MAX_LINKED
 
 
 def numbers(values: Iterable[int]) -> str:
@@ -70,6 +112,11 @@ def pages_of(rows: int) -> int:
     (1, 1, 2)
     """
     return max(1, -(-rows // PAGE_ROWS))
+
+
+def rows_of_page(rows: Sequence[Row], page: int) -> Sequence[Row]:
+    """Return the rows that a page shows."""
+    return rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
 
 
 def paging(link: Callable[[int], Link], page: int, pages: int) -> Html | None:

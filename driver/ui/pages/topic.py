@@ -16,7 +16,7 @@ __all__ = ["PartitionFigures", "partitions_of_page", "topic_page", "unknown_topi
 
 _COLUMNS = (
     "Partition", "", "Leader", "Epoch", "Replicas", "In sync", "Eligible (ELR)", "Last known ELR",
-    "First offset", "High watermark", "Size", "Records in",
+    "First offset", "High watermark", "Size", "Records in", "",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def topic_page(
     steps = paging(lambda number: log_page("topic", name=topic.name, page=number), page, pages)
     nothing = PartitionFigures()
     rows = [
-        _row(number, topic.partitions[number], min_insync_replicas, figures.get(number, nothing))
+        _row(topic.name, number, topic.partitions[number], min_insync_replicas, figures.get(number, nothing))
         for number in partitions_of_page(topic, page)
     ]
     return joined(
@@ -78,8 +78,13 @@ def unknown_topic_page(name: str) -> Html:
 
 
 def _row(
-    number: int, partition: PartitionRegistration, min_insync_replicas: int, figures: PartitionFigures
+    topic: str,
+    number: int,
+    partition: PartitionRegistration,
+    min_insync_replicas: int,
+    figures: PartitionFigures,
 ) -> list[Cell]:
+    producers = log_page("producers", name=topic, partition=number)
     return [
         right(number),
         plain(trouble_badge(trouble_of(partition, min_insync_replicas))),
@@ -93,6 +98,7 @@ def _row(
         right(count(figures.high_watermark)),
         right(size(figures.size_bytes)),
         right(rate(figures.records_in_per_s)),
+        plain(link_to(producers, "producers")),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from driver.ui.pages.sections.brokers import BROKERS
 from driver.ui.pages.sections.charts import CHARTS
 from driver.ui.pages.sections.controller import CONTROLLER
+from driver.ui.pages.sections.coordinators import COORDINATORS
 from driver.ui.pages.sections.events import EVENTS
 from driver.ui.pages.sections.partitions import PARTITIONS
 from driver.ui.pages.sections.queries import QUERIES
@@ -17,4 +18,13 @@ from driver.ui.pages.sections.topics import TOPICS
 
 __all__ = ["SECTIONS", "Section", "Shown"]
 
-SECTIONS: Final[tuple[Section, ...]] = (PARTITIONS, BROKERS, CHARTS, CONTROLLER, TOPICS, QUERIES, EVENTS)
+SECTIONS: Final[tuple[Section, ...]] = (
+    PARTITIONS,
+    BROKERS,
+    CHARTS,
+    CONTROLLER,
+    TOPICS,
+    COORDINATORS,
+    QUERIES,
+    EVENTS,
+)

@@ -56,8 +56,9 @@ def test_partition_shows_what_its_leader_says_and_what_is_committed() -> None:
     )
     badge = trouble_badge(Trouble.UNDER_REPLICATED)
     body = page[page.index("<tbody>") : page.index("</tbody>")]
+    producers = f'<a href="{UI_ROOT_MARK}/log/producers/?name=a&amp;partition=0">producers</a>'
     assert re.findall(r"<td[^>]*>(.*?)</td>", body) == [
-        "0", badge, "1", "8", "0, 1, 2", "1", "2", "0", "5", "1,234", "2.0 KiB", "10.0/s",
+        "0", badge, "1", "8", "0, 1, 2", "1", "2", "0", "5", "1,234", "2.0 KiB", "10.0/s", producers,
     ]  # fmt: skip
     assert "<img" not in page
 

@@ -1,0 +1,149 @@
+"""Pages of groups, made when somebody looks: what their coordinators say, and where partitions end."""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from driver.ui.machine.coordinators import coordinator_of, coordinators, leader_of, missing
+from driver.ui.machine.groups import (
+    GroupStatus,
+    GroupSummary,
+    by_trouble,
+    group_status,
+    summaries,
+)
+from driver.ui.pages.answers import lacking, said_of
+from driver.ui.pages.groups import group_page, groups_page, unknown_group_page
+from driver.ui.pages.html import Html, element
+from driver.ui.pages.tables import pages_of, rows_of_page
+from driver.ui.questions import Answer, Questions
+from driver.ui.spark_tab import AskedPage
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
+from sparklog.client.offsets import high_watermarks
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.types import Offset, TopicPartition
+from sparklog.wire.blocking import ResponseTooLargeError
+
+__all__ = ["GroupPages"]
+
+MAX_PARTITIONS: Final = 20_000
+"""How many partitions leaders are asked about for a page; the lag in others is not known."""
+
+
+class _Groups(NamedTuple):
+    """A page of groups, and of how many."""
+
+    group_count: int
+    groups: tuple[GroupSummary, ...]
+    missing: str | None
+
+
+class GroupPages:
+    """Pages of groups; belongs to one thread."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    def groups(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
+        """Return a page of the list of groups, as HTML and as what JSON is made of."""
+        answer: Answer[_Groups] = self._questions.ask(
+            ("groups", asked.page), lambda client, _: _look_at_all(client, image, asked.page)
+        )
+        known = answer.known or _Groups(0, (), None)
+        html = groups_page(said_of(answer, known.missing), known.groups, known.group_count, asked.page)
+        return html, {
+            "group_count": None if answer.known is None else known.group_count,
+            "missing": lacking(answer, known.missing),
+            "age_ms": answer.age_ms,
+            "groups": known.groups,
+        }
+
+    def group(self, image: MetadataImage, asked: AskedPage) -> tuple[Html, Any]:
+        """Return a page of a group, likewise."""
+        group_id = asked.name
+        answer: Answer[GroupStatus | None] = self._questions.ask(
+            ("group", group_id), lambda client, _: _look_at(client, image, group_id)
+        )
+        if answer.known is None:
+            said, lacks = said_of(answer), lacking(answer)
+            if lacks is None:
+                said = element("p", "There is no such group.", class_="lead")
+            return unknown_group_page(said, group_id), {} if lacks is None else {"missing": lacks}
+        group = answer.known
+        page = min(max(1, asked.page), pages_of(max(len(group.members), len(group.partitions))))
+        return group_page(said_of(answer), group, page), {
+            **{name: getattr(group, name) for name in group.__slots__},
+            "missing": lacking(answer),
+            "age_ms": answer.age_ms,
+            "member_count": len(group.members),
+            "partition_count": len(group.partitions),
+            "members": rows_of_page(group.members, page),
+            "partitions": rows_of_page(group.partitions, page),
+        }
+
+
+def _look_at_all(client: ClusterClient, image: MetadataImage, page: int) -> _Groups:
+    """Return a page of groups.
+
+    Raises:
+        ResponseTooLargeError: there are too many.
+    """
+    asked = coordinators(image, CONSUMER_OFFSETS_TOPIC)
+    listing = list_groups(client, asked.brokers)
+    for failure in listing.failures.values():
+        if isinstance(failure, ResponseTooLargeError):
+            raise failure
+    count = len(listing.groups)
+    groups = rows_of_page(by_trouble(listing.groups), min(max(1, page), pages_of(count)))
+    of_consumers = [group for group in groups if group.group_type.lower() == CONSUMER_TYPE]
+    classic = [group for group in groups if group.group_type.lower() != CONSUMER_TYPE]
+    described = describe_groups(
+        client,
+        {group.group_id: group.coordinator for group in classic},
+        {group.group_id: group.coordinator for group in of_consumers},
+    )
+    committed = committed_offsets(client, {group.group_id: group.coordinator for group in groups})
+    ends = _ends(client, image, committed.values())
+    return _Groups(
+        count,
+        summaries(groups, described.groups, committed, ends),
+        missing(asked, {**described.failures, **listing.failures}),
+    )
+
+
+def _look_at(client: ClusterClient, image: MetadataImage, group_id: str) -> GroupStatus | None:
+    """Return a group; None if there is none.
+
+    Raises:
+        KafkaError: its coordinator does not say.
+    """
+    coordinator = coordinator_of(image, CONSUMER_OFFSETS_TOPIC, group_id)
+    if coordinator is None:
+        return None
+    of_either_type = {group_id: coordinator}
+    described = describe_groups(client, of_either_type, of_either_type)
+    description = described.groups.get(group_id)
+    if description is None:
+        for failure in described.failures.values():
+            raise failure
+        return None
+    offsets = committed_offsets(client, of_either_type).get(group_id)
+    assigned = dict.fromkeys(
+        partition for member in description.members for partition in member.assignment or ()
+    )
+    ends = _ends(client, image, (offsets or {}, assigned))
+    return group_status(description, coordinator, offsets, ends)
+
+
+def _ends(
+    client: ClusterClient, image: MetadataImage, partitions: Iterable[Iterable[TopicPartition]]
+) -> dict[TopicPartition, Offset]:
+    leaders = {}
+    for each in (each for some in partitions for each in some):
+        leader = leader_of(image, each)
+        if leader is not None:
+            leaders[each] = leader
+        if len(leaders) >= MAX_PARTITIONS:
+            break
+    return high_watermarks(client, leaders)

@@ -1,0 +1,54 @@
+"""Which brokers coordinate groups or transactions: the leaders of the partitions of an internal topic."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sparklog.errors import KafkaError
+from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.partition_for import partition_for
+from sparklog.types import BrokerId, TopicPartition
+
+__all__ = ["Coordinators", "coordinator_of", "coordinators", "leader_of", "missing"]
+
+
+class Coordinators(NamedTuple):
+    """Who coordinates, and how many partitions of the topic nobody leads."""
+
+    topic: str
+    brokers: frozenset[BrokerId]
+    leaderless: int
+
+
+def coordinators(image: MetadataImage, topic: str) -> Coordinators:
+    """Return the coordinators whose state lies in an internal topic; none before there is one."""
+    found = image.topics.by_name.get(topic)
+    leaders = [] if found is None else [each.leader for each in found.partitions.values()]
+    return Coordinators(topic, frozenset(each for each in leaders if each is not None), leaders.count(None))
+
+
+def coordinator_of(image: MetadataImage, topic: str, name: str) -> BrokerId | None:
+    """Return the coordinator of a group or of a transactional id; None while it has none."""
+    found = image.topics.by_name.get(topic)
+    if found is None:
+        return None
+    return found.partitions[partition_for(name, len(found.partitions))].leader
+
+
+def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> BrokerId | None:
+    """Return who leads a partition; None for nobody, or if there is no such partition."""
+    topic = image.topics.by_name.get(topic_partition.topic)
+    partition = None if topic is None else topic.partitions.get(topic_partition.partition)
+    return None if partition is None else partition.leader
+
+
+def missing(asked: Coordinators, failures: Mapping[BrokerId, KafkaError]) -> str | None:
+    """Say what is not in a list that was put together of the coordinators' answers; None if all is.
+
+    >>> missing(Coordinators("__consumer_offsets", frozenset({1}), 2), {})
+    'Not all are here: 2 partitions of __consumer_offsets have no leader.'
+    """
+    reasons = []
+    if asked.leaderless:
+        reasons.append(f"{asked.leaderless} partitions of {asked.topic} have no leader")
+    reasons += [f"broker {each} says {error}" for each, error in sorted(failures.items())]
+    return f"Not all are here: {'; '.join(reasons)}." if reasons else None

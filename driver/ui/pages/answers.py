@@ -1,0 +1,41 @@
+"""What a page says of brokers' answers: that there are none, that they are old, or what they lack."""
+
+from typing import Any, Final
+
+from driver.ui.pages.figures import duration
+from driver.ui.pages.html import Html, element
+from driver.ui.questions import MAX_RESPONSE_BYTES, Answer
+from sparklog.wire.blocking import ResponseTooLargeError
+
+__all__ = ["lacking", "said_of"]
+
+_OLD_MS: Final = 3_000
+
+
+def lacking(answer: Answer[Any], missing: str | None = None) -> str | None:
+    """Return why something is not in an answer, or why there is no newer one; None if all is well."""
+    remarks = [each for each in (_failure(answer), missing) if each is not None]
+    if answer.age_ms is None and not remarks:
+        return "Brokers are being asked."
+    return " ".join(remarks) or None
+
+
+def said_of(answer: Answer[Any], missing: str | None = None) -> Html | None:
+    """Return what is to be known of an answer beside what is in it, above everything else."""
+    lacks = lacking(answer, missing)
+    remarks = [] if lacks is None else [lacks]
+    if answer.age_ms is not None and answer.age_ms > _OLD_MS:
+        remarks.append(f"What follows was answered {duration(answer.age_ms)} ago.")
+    if not remarks:
+        return None
+    is_trouble = answer.failure is not None or missing is not None
+    return element("p", " ".join(remarks), class_="alert alert-warning" if is_trouble else "text-secondary")
+
+
+def _failure(answer: Answer[Any]) -> str | None:
+    if isinstance(answer.failure, ResponseTooLargeError):
+        return (
+            f"There are more than this page reads, {MAX_RESPONSE_BYTES >> 20} MiB of a broker's answer "
+            f"({answer.failure.message}). Kafka's own tools list them."
+        )
+    return None if answer.failure is None else f"Brokers do not answer: {answer.failure}"

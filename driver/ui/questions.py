@@ -1,0 +1,146 @@
+"""What the tab asks brokers, as any client would, and only while somebody looks.
+
+Asking is done by a thread of its own, one question after the other: who renders a page waits a moment for
+the answer, and without one shows what was answered last. Whatever the cluster is like, that costs little:
+a question that took long rests for longer before it is asked again, an answer that is too long is not read
+and not asked for again soon, and no more questions wait than somebody may look at.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.clocks import monotonic_ms
+from sparklog.errors import KafkaError
+from sparklog.wire.blocking import ResponseTooLargeError
+
+__all__ = ["MAX_RESPONSE_BYTES", "Answer", "Questions", "Sample"]
+
+ANSWER_WITHIN_S: Final = 0.4
+"""How long a page waits."""
+REQUEST_TIMEOUT_MS: Final = 2_000
+MAX_RESPONSE_BYTES: Final = 2 << 20
+"""What a broker may answer: some 40,000 groups, which take the driver a tenth of a second to read."""
+MAX_REMEMBERED: Final = 32
+"""Questions whose last answer is kept."""
+MAX_WAITING: Final = 8
+RESTS: Final = 5
+"""For how many times as long as it took a question rests,"""
+MAX_REST_MS: Final = 5_000
+"""but for no longer than this,"""
+TOO_LONG_REST_MS: Final = 60_000
+"""unless it cost a broker an answer that nobody read."""
+
+logger = logging.getLogger(__name__)
+
+Known = TypeVar("Known")
+
+
+class Sample(NamedTuple, Generic[Known]):
+    """What was found out, and when, on the monotonic clock."""
+
+    known: Known
+    taken_ms: int
+
+
+class Answer(NamedTuple, Generic[Known]):
+    """What is known at present: the last sample and its age, and why there is no newer one."""
+
+    known: Known | None
+    age_ms: int | None
+    failure: KafkaError | None
+
+
+Look: TypeAlias = Callable[[ClusterClient, Sample[Known] | None], Known]
+"""Asks brokers; it is given what it found out the last time."""
+
+
+@dataclass(slots=True)
+class _Question:
+    asking: "Future[tuple[Any, int, int]] | None" = None
+    """Gives what was found out, when, and how long that took."""
+    sample: Sample[Any] | None = None
+    failure: KafkaError | None = None
+    rests_until_ms: int = 0
+
+
+class Questions:
+    """A client of the cluster and its thread; `ask` belongs to one thread."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._client = ClusterClient(
+            ClientConfig(
+                bootstrap_servers=parse_bootstrap_servers(bootstrap_servers),
+                client_id="sparklog-ui",
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                api_timeout_ms=REQUEST_TIMEOUT_MS,
+                max_response_bytes=MAX_RESPONSE_BYTES,
+            )
+        )
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab questions")
+        self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
+
+    def ask(self, key: Hashable, look: "Look[Known]") -> Answer[Known]:
+        """Have `look` find something out, if that is due, and return what is known of `key` in a moment.
+
+        Raises:
+            Exception: what `look` raises, if that is no KafkaError.
+        """
+        question = self._questions.setdefault(key, _Question())
+        self._questions.move_to_end(key)
+        while len(self._questions) > MAX_REMEMBERED:
+            self._questions.popitem(last=False)
+        _collect(question)
+        waiting = sum(each.asking is not None for each in self._questions.values())
+        if question.asking is None and monotonic_ms() >= question.rests_until_ms and waiting < MAX_WAITING:
+            question.asking = self._worker.submit(self._look, look, question.sample)
+        if question.asking is not None:
+            try:
+                question.asking.result(ANSWER_WITHIN_S)
+            except NotYetError:
+                logger.debug("Brokers have not answered yet about %s", key)
+            except KafkaError as error:
+                logger.debug("Brokers do not answer about %s: %s", key, error)
+            _collect(question)
+        sample = question.sample
+        if sample is None:
+            return Answer(None, None, question.failure)
+        return Answer(sample.known, monotonic_ms() - sample.taken_ms, question.failure)
+
+    def close(self) -> None:
+        """Ask no more; returns at once."""
+        for question in self._questions.values():
+            if question.asking is not None:
+                question.asking.cancel()
+        self._worker.submit(self._client.close)
+        self._worker.shutdown(wait=False)
+
+    def _look(self, look: "Look[Any]", before: Sample[Any] | None) -> tuple[Any, int, int]:
+        began_ms = monotonic_ms()
+        # Where brokers are, for one that was started again may be somewhere else.
+        self._client.find_brokers()
+        known = look(self._client, before)
+        taken_ms = monotonic_ms()
+        return known, taken_ms, taken_ms - began_ms
+
+
+def _collect(question: _Question) -> None:
+    """Take the answer in that has come."""
+    if question.asking is None or not question.asking.done():
+        return
+    asked, question.asking = question.asking, None
+    try:
+        known, taken_ms, took_ms = asked.result()
+    except KafkaError as error:
+        question.failure = error
+        if isinstance(error, ResponseTooLargeError):
+            question.rests_until_ms = monotonic_ms() + TOO_LONG_REST_MS
+        return
+    question.sample, question.failure = Sample(known, taken_ms), None
+    question.rests_until_ms = taken_ms + min(RESTS * took_ms, MAX_REST_MS)

@@ -1,0 +1,74 @@
+"""Pages of transactions and producers: names are text, and what ends something can be copied."""
+
+from driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
+from driver.ui.pages.html import UI_ROOT_MARK
+from driver.ui.pages.transactions import producers_page, transactions_page
+from sparklog.types import TopicPartition
+from tests.unit.driver.ui.pages.statuses import EVIL
+
+SERVERS = "driver:9092"
+
+
+def transaction(partitions: int) -> TransactionStatus:
+    return TransactionStatus(
+        transactional_id=EVIL,
+        state="Ongoing",
+        remark=TransactionRemark.UNDECIDED,
+        producer_id=1_000,
+        producer_epoch=3,
+        coordinator=1,
+        started_ms=1_700_000_000_000,
+        age_ms=90_000,
+        timeout_ms=None,
+        partitions=tuple(TopicPartition("orders", number) for number in range(partitions)),
+    )
+
+
+def producer(producer_id: int, *, is_hanging: bool) -> ProducerRow:
+    return ProducerRow(
+        producer_id=producer_id,
+        producer_epoch=0,
+        transaction_start_offset=1_200 + producer_id,
+        is_hanging=is_hanging,
+        transactional_id=EVIL,
+        state="Ongoing",
+        last_timestamp_ms=None,
+        last_sequence=None,
+        coordinator_epoch=None,
+    )
+
+
+def test_transaction_says_what_it_waits_for_and_leads_to_its_partitions() -> None:
+    """From a reader that stands still to who is to end what it waits for."""
+    page = transactions_page(None, [transaction(12)], 1, open_for_ms=None, bootstrap_servers=SERVERS)
+    assert "<img" not in page
+    assert '<span class="badge text-bg-warning">waits for a decision</span>' in page
+    assert ">none</td>" in page
+    assert (
+        f'<a href="{UI_ROOT_MARK}/log/producers/?name=orders&amp;partition=9">orders-9</a> and 2 more' in page
+    )
+    assert f"--bootstrap-server {SERVERS} forceTerminateTransaction" in page
+
+
+def test_transactions_that_are_left_out_are_told() -> None:
+    """A list that is cut in silence is taken for all there is."""
+    page = transactions_page(None, [transaction(1)], 1, open_for_ms=60_000, bootstrap_servers=SERVERS)
+    assert "Open transactions for longer than 1.0 min, of too many to be shown all: 1;" in page
+
+
+def test_hanging_transaction_comes_with_the_command_that_ends_it() -> None:
+    """Typed from memory it would end another one."""
+    producers = [producer(5, is_hanging=True), producer(6, is_hanging=False)]
+    page = producers_page(None, TopicPartition("orders", 3), producers, 1, bootstrap_servers=SERVERS)
+    assert "<img" not in page
+    command = f"kafka-transactions.sh --bootstrap-server {SERVERS} abort --topic orders --partition 3"
+    assert page.count("<pre>") == 1
+    assert f"<pre>{command} --start-offset 1205</pre>" in page
+
+
+def test_partition_without_hanging_transactions_offers_no_command() -> None:
+    """What lives is not to be aborted."""
+    producers = [producer(number, is_hanging=False) for number in range(150)]
+    page = producers_page(None, TopicPartition("orders", 3), producers, 2, bootstrap_servers=SERVERS)
+    assert "<pre>" not in page
+    assert page.count("<tr>") == 1 + 50
