@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
-from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
+from jobs.top.groups import GroupsSeen, GroupWatch
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
 from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
-from sparklog.client.offsets import SpecialOffset
+from sparklog.client.offsets import high_watermarks
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId, Offset, TopicPartition
@@ -20,7 +20,8 @@ from sparklog.wire.blocking import BlockingChannel
 __all__ = ["BrokerRow", "ClusterWatch", "Overview", "QuorumRow", "TopicRow", "Troubled"]
 
 TIMEOUT_MS: Final = 3_000
-_CONSUMER: Final = -1
+MAX_RESPONSE_BYTES: Final = 16 << 20
+"""Some 100,000 partitions of a broker, or 300,000 groups."""
 
 
 class BrokerRow(NamedTuple):
@@ -80,6 +81,7 @@ class Overview(NamedTuple):
     partitions: int
     troubled: tuple[Troubled, ...]
     """Those without a leader first."""
+    groups: GroupsSeen
 
 
 class _Look(NamedTuple):
@@ -96,11 +98,13 @@ class ClusterWatch:
             client_id="sparklog-top",
             request_timeout_ms=TIMEOUT_MS,
             api_timeout_ms=TIMEOUT_MS,
+            max_response_bytes=MAX_RESPONSE_BYTES,
         )
         self._bootstrap = bootstrap_servers
         self._known: tuple[tuple[str, int], ...] = ()
         """Where the brokers are, by the last look: who was named first may be the one that has died."""
         self._client = ClusterClient(config)
+        self._groups = GroupWatch()
         self._before: _Look | None = None
 
     def look(self) -> Overview:
@@ -126,9 +130,11 @@ class ClusterWatch:
             for each in topic.partitions
             if each.leader_id >= 0
         }
-        look = _Look(monotonic_ms(), _high_watermarks(self._client, leaders))
-        directories = describe_log_dirs(self._client, [broker.node_id for broker in metadata.brokers], None)
-        overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders)
+        brokers = [broker.node_id for broker in metadata.brokers]
+        look = _Look(monotonic_ms(), high_watermarks(self._client, leaders))
+        directories = describe_log_dirs(self._client, brokers, None)
+        groups = self._groups.look(self._client, brokers, look.high_watermarks)
+        overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders, groups)
         self._before = look
         return overview
 
@@ -145,37 +151,6 @@ class ClusterWatch:
                 failure = error
         assert failure is not None, "there is at least one address"
         raise failure
-
-
-def _high_watermarks(
-    client: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
-) -> dict[TopicPartition, Offset]:
-    """Ask all leaders at once, and once: what is not answered is found out by the next look."""
-    wanted: dict[BrokerId, dict[str, list[ListOffsetsPartition]]] = {}
-    for (topic, partition), leader in leaders.items():
-        latest = ListOffsetsPartition(partition_index=partition, timestamp=int(SpecialOffset.LATEST))
-        wanted.setdefault(leader, {}).setdefault(topic, []).append(latest)
-    asked, found = [], {}
-    for broker_id, topics in wanted.items():
-        named = tuple(ListOffsetsTopic(name=name, partitions=tuple(each)) for name, each in topics.items())
-        try:
-            client.channel(broker_id).send(
-                ListOffsetsRequest(replica_id=_CONSUMER, isolation_level=0, topics=named)
-            )
-            asked.append(broker_id)
-        except KafkaError:
-            client.disconnect(broker_id)
-    for broker_id in asked:
-        try:
-            answer = client.channel(broker_id).receive()
-        except KafkaError:
-            client.disconnect(broker_id)
-            continue
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code is ErrorCode.none and each.offset >= 0:
-                    found[TopicPartition(topic.name, each.partition_index)] = each.offset
-    return found
 
 
 def _quorum(channel: BlockingChannel) -> Any:
@@ -198,6 +173,7 @@ def _overview(
     look: _Look,
     before: _Look | None,
     leaders: Mapping[TopicPartition, BrokerId],
+    groups: GroupsSeen,
 ) -> Overview:
     rates = _rates(look, before)
     held, in_sync = Counter[BrokerId](), Counter[BrokerId]()
@@ -224,6 +200,7 @@ def _overview(
         topics=_topics(metadata, look, rates, directories),
         partitions=partitions,
         troubled=tuple(sorted(troubled, key=lambda each: (each.leader is not None, each.name))),
+        groups=groups,
     )
 
 

@@ -6,12 +6,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from driver.ui.machine.groups import GroupSummary, is_moving
 from driver.ui.pages.figures import count, rate, size
+from driver.ui.pages.tables import shortened
 from jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
 
 __all__ = ["screen"]
 
 MAX_TROUBLED: Final = 10
+MAX_GROUPS: Final = 5
 _LINES_AROUND: Final = 14
 """Of titles, headings and rules, beside the rows."""
 
@@ -19,10 +22,13 @@ _LINES_AROUND: Final = 14
 def screen(overview: Overview, height: int) -> RenderableType:
     """Return what to print into `height` lines."""
     troubled = overview.troubled[:MAX_TROUBLED]
-    left = height - _LINES_AROUND - len(overview.brokers) - len(troubled)
+    groups = overview.groups.groups[:MAX_GROUPS]
+    left = height - _LINES_AROUND - len(overview.brokers) - len(troubled) - (len(groups) + 2 if groups else 0)
     parts: list[RenderableType] = [_head(overview), _brokers(overview.brokers)]
     if troubled:
         parts.append(_troubled(troubled, len(overview.troubled)))
+    if groups:
+        parts.append(_groups(groups, overview.groups.group_count))
     parts.append(_topics(overview.topics[: max(3, left)], len(overview.topics)))
     return Group(*parts)
 
@@ -74,6 +80,21 @@ def _troubled(troubled: tuple[Troubled, ...], all_of_them: int) -> Table:
         )
     if all_of_them > len(troubled):
         table.add_row(f"and {count(all_of_them - len(troubled))} more")
+    return table
+
+
+def _groups(groups: tuple[GroupSummary, ...], all_of_them: int | None) -> Table:
+    table = _table("Group", "State", "<Coordinator", "<Partitions", "<Lag")
+    for group in groups:
+        table.add_row(
+            Text(shortened(group.group_id) or ""),
+            Text(group.state, "yellow" if is_moving(group.state) else ""),
+            str(group.coordinator),
+            count(group.partitions),
+            count(group.lag),
+        )
+    if all_of_them is not None and all_of_them > len(groups):
+        table.add_row(f"and {count(all_of_them - len(groups))} more")
     return table
 
 

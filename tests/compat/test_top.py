@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from confluent_kafka import Consumer, TopicPartition
+
 from jobs.top.observation import ClusterWatch
 from sparklog.client.config import parse_bootstrap_servers
 from tests.cluster import LocalCluster
@@ -54,6 +56,26 @@ def test_overview_has_brokers_topics_and_rates_by_kafka_s_apis(
         assert (overview.cluster_id, overview.troubled) == (cluster.cluster_id, ())
     finally:
         watch.close()
+
+
+def test_groups_are_shown_with_how_far_they_are_behind(
+    cluster: LocalCluster, new_topic_name: Callable[[str], str]
+) -> None:
+    """What is committed and what there is lie with two brokers; nobody else puts them together."""
+    topic = new_topic_name("top-groups")
+    create_topic(cluster.bootstrap_servers, topic, partitions=1, replication_factor=3)
+    produce(cluster.bootstrap_servers, topic, [{"value": b"record"}] * 10)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
+    consumer.close()
+    watch = ClusterWatch(parse_bootstrap_servers(cluster.controller.bootstrap_servers))
+    try:
+        seen = watch.look().groups
+    finally:
+        watch.close()
+    assert seen.group_count == len(seen.groups)
+    (group,) = (each for each in seen.groups if each.group_id == topic)
+    assert (group.state, group.partitions, group.lag) == ("Empty", 1, 8)
 
 
 @contextmanager

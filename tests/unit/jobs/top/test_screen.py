@@ -2,10 +2,26 @@
 
 from rich.console import Console
 
+from driver.ui.machine.groups import GroupSummary
+from jobs.top.groups import GroupsSeen
 from jobs.top.observation import BrokerRow, Overview, QuorumRow, TopicRow, Troubled
 from jobs.top.screen import screen
 
 BROKER = BrokerRow(0, "10.0.0.1:9092", "rack-0", False, 4, 12, 11, 1_234.0, 3 << 30, 90 << 30, 0)
+GROUPS = tuple(
+    GroupSummary(
+        group_id=f"[red]group-{number}",
+        group_type="classic",
+        state="Empty",
+        protocol_type="consumer",
+        assignor=None,
+        coordinator=2,
+        members=None,
+        partitions=6,
+        lag=12_345,
+    )
+    for number in range(50)
+)
 OVERVIEW = Overview(
     cluster_id="AAAAAAAAAAAAAAAAAAAAAA",
     controller_id=1_000_000,
@@ -15,6 +31,7 @@ OVERVIEW = Overview(
     topics=tuple(TopicRow(f"topic-{number}", 6, 100, 10.0, 1 << 20) for number in range(1_000)),
     partitions=6_000,
     troubled=(Troubled("topic-7-0", None, (0, 1), ()), Troubled("topic-8-0", 0, (0, 1), (0,))),
+    groups=GroupsSeen(0, ()),
 )
 
 
@@ -41,6 +58,15 @@ def test_screen_is_no_taller_than_the_terminal() -> None:
     """What scrolls off at the top is what matters most."""
     assert len(shown(OVERVIEW, width=120, height=24)) <= 24
     assert shown(OVERVIEW, width=120, height=24)[-1].startswith("and 99")
+
+
+def test_groups_that_are_furthest_behind_are_shown_and_the_others_counted() -> None:
+    """Lag is what somebody looks for; the list of topics gives way."""
+    lines = shown(OVERVIEW._replace(groups=GroupsSeen(1_234, GROUPS)), width=120, height=40)
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("Group "))
+    assert lines[first + 1].split() == ["[red]group-0", "Empty", "2", "6", "12,345"]
+    assert lines[first + 6] == "and 1,229 more"
+    assert len(lines) <= 40
 
 
 def test_names_with_rich_s_markup_are_text() -> None:
