@@ -4,7 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check serve bench bench-cleaning bench-failover simulate chaos package lock clean quick-start
+.PHONY: help demo test pytest check serve bench bench-cleaning bench-failover simulate chaos package lock clean \
+	quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -34,8 +35,11 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 		--conf spark.connect.grpc.binding.address=127.0.0.1 --conf spark.connect.grpc.binding.port=$(CONNECT)) \
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
-test: quick-start  ## lint, format, types, layers, then every test
-	@$(MAKE) --no-print-directory check
+# Beside each other: the checks take one processor, and the tests wait often.
+test: quick-start  ## lint, format, types, layers, and every test
+	@$(MAKE) --no-print-directory --jobs 2 check pytest
+
+pytest: $(SPARK_ENVIRONMENT)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
@@ -86,11 +90,18 @@ quick-start: $(SPARK_ENVIRONMENT)
 	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m jobs.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
 
+# uv, of the version and hash in the lock, uses all processors. It asks PyPI: who has another index in pip's
+# configuration alone gets everything by pip.
+INSTALL_UV = sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
+
 $(READY): requirements.txt requirements-java.txt pyproject.toml
 	@[[ -n "$(PYTHON)" ]] || { echo "sparklog needs Python 3.11 or newer; none is on the PATH" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once; a few minutes)"
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(INSTALL_UV) && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-config --no-cache \
+		--compile-bytecode --require-hashes -r requirements.txt \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

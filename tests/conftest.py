@@ -1,10 +1,10 @@
 """How `make test` shares the machine (pytest-xdist): what one process does in turn.
 
-Starting Spark is most of what the tests compute, and a cluster of processes most of what they wait for. So
-there is one Spark at a time, beside one cluster of processes, beside everything else, which is a unit a file.
+Starting Spark is most of what the tests compute, and clusters of processes are most of what they wait for. So there
+is one Spark session at a time in a process of the tests, beside one application with processes of its own, beside
+one cluster of processes; everything else, which is a unit a file, fills what is left.
 
-Groups are begun in the order of collection (`--no-loadscope-reorder`): tests/chaos before tests/compat
-before the many small ones, which then fill what is left.
+These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
 """
 
 import os
@@ -16,12 +16,20 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 TESTS: Final = Path(__file__).parent
-SPARK: Final = ("chaos", "spark")
-"""Below these everything may start a JVM with executors."""
-WITHOUT_EXECUTORS: Final = (Path("spark/test_class_archive.py"),)
-"""But not here, where one JVM after the other starts: that may be beside everything else."""
-CLUSTERS: Final = ("compat",)
-"""Below these everything runs against brokers in processes; most of it against one cluster for them all."""
+SESSIONS: Final = "sessions"
+APPLICATIONS: Final = "applications"
+CLUSTERS: Final = "clusters"
+GROUP_OF: Final = {
+    Path("spark"): SESSIONS,
+    Path("chaos"): APPLICATIONS,
+    Path("spark/test_interrupts.py"): APPLICATIONS,
+    Path("spark/test_other_hosts.py"): APPLICATIONS,
+    Path("spark/test_standalone.py"): APPLICATIONS,
+    Path("compat"): CLUSTERS,
+}
+"""Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
+ALONE: Final = frozenset({Path("spark/test_class_archive.py")})
+"""One JVM after the other starts here: that may be beside everything else."""
 
 JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For all the JVMs that tests start, Spark's and Kafka's: none lives for long enough to be worth more."""
@@ -33,12 +41,18 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 def group_of(file: Path) -> str:
     """Return what the tests of a file must not run beside."""
     below = file.relative_to(TESTS)
-    directory, *_ = below.parts
-    if directory in SPARK and below not in WITHOUT_EXECUTORS:
-        return "spark"
-    if directory in CLUSTERS:
-        return "clusters"
+    if below not in ALONE:
+        for place in (below, *below.parents):
+            if place in GROUP_OF:
+                return GROUP_OF[place]
     return str(below)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the groups of many tests begun before files of their own, longest first."""
+    order = [APPLICATIONS, SESSIONS, CLUSTERS]
+    rank = {group: number for number, group in enumerate(order)}
+    items.sort(key=lambda item: rank.get(group_of(item.path), len(order)))
 
 
 class GroupScheduling(LoadScopeScheduling):

@@ -221,6 +221,9 @@ def supervised(master: str, archive: Path, directory: Path, bootstrap_servers: s
                 "spark.driver.memory": "512m",
                 # The driver takes a core, too, on one of the workers.
                 "spark.executor.cores": "1",
+                # More brokers would prove no more here; tests/chaos kills the drivers of three.
+                "spark.cores.max": "1",
+                "spark.sparklog.racks": "1",
             },
         ),
         *("--deploy-mode", "cluster", "--supervise", "--class", "org.apache.spark.deploy.PythonRunner"),
@@ -264,26 +267,26 @@ def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_h
     with supervised(master, environment_archive, tmp_path, bootstrap_servers) as properties:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
-        def three_brokers() -> set[int]:
-            """Return the brokers' processes, if there are three."""
+        def broker() -> set[int]:
+            """Return the broker's process, if it serves."""
             with contextlib.suppress(KafkaException):
-                brokers = admin.list_topics(timeout=2).brokers.values()
-                if len(brokers) == 3:
-                    return listening_processes({broker.port for broker in brokers})
+                return listening_processes(
+                    {each.port for each in admin.list_topics(timeout=2).brokers.values()}
+                )
             return set()
 
-        before = wait_for(three_brokers, "all brokers serve", timeout_s=120)
-        admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(10)
+        before = wait_for(broker, "the broker serves", timeout_s=120)
+        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(10)
         produce(bootstrap_servers, "kept", 100)
         cluster_id = admin.list_topics(timeout=10).cluster_id
 
-        def three_other_brokers() -> bool:
-            # Asked once: the old ones serve for a moment longer, and then nobody does.
-            now = three_brokers()
-            return len(now) == 3 and not now & before
+        def another_broker() -> bool:
+            # Asked once: the old one serves for a moment longer, and then nobody does.
+            now = broker()
+            return bool(now) and not now & before
 
         driver_processes(properties)[0].kill()
-        wait_for(three_other_brokers, "all brokers serve again, each as another process", timeout_s=120)
+        wait_for(another_broker, "a broker serves again, as another process", timeout_s=120)
         assert consume(bootstrap_servers, "kept", 100) == [str(number).encode() for number in range(100)]
         produce(bootstrap_servers, "kept", 100)
         assert admin.list_topics(timeout=10).cluster_id == cluster_id
