@@ -22,7 +22,7 @@ def member(cluster: LocalCluster, group: str, topic: str, **config: Any) -> Kafk
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=6_000,
+        session_timeout_ms=30_000,  # who leaves says so: nobody here is waited for
         heartbeat_interval_ms=300,
         **config,
     )
