@@ -1,8 +1,8 @@
 """How `make test` shares the machine (pytest-xdist): what one process does in turn.
 
 Starting Spark is most of what the tests compute, and clusters of processes are most of what they wait for. So
-there is one Spark session at a time in a process of the tests, beside one application with processes of its own,
-beside one cluster of processes; everything else, which is a unit a file, fills what is left.
+there is one Spark session at a time in a process of the tests, beside one application with processes of its
+own, beside one cluster of processes; everything else, which is a unit a file, fills what is left.
 
 These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
 """

@@ -16,7 +16,8 @@ from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic, produce
 
 NewName = Callable[[str], str]
-SESSION_TIMEOUT_MS = 1_500
+SESSION_TIMEOUT_MS = 3_000
+"""Of members that are killed or stopped; it is waited for. Nobody else's must end on a busy machine."""
 
 
 class Member:
@@ -29,7 +30,7 @@ class Member:
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "group.id": group,
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "session.timeout.ms": 30_000,
                 "heartbeat.interval.ms": 200,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -186,19 +187,17 @@ def test_member_that_pauses_beyond_its_session_timeout_cannot_commit_any_more(
 def test_static_member_that_restarts_in_time_is_noticed_by_nobody(cluster: LocalCluster, topic: str) -> None:
     """A deployment bounces its consumers one after the other, and none stops reading (KIP-345)."""
     group = f"{topic}-group"
-    with members(
-        cluster, group, topic, [{"group.instance.id": name, "session.timeout.ms": 30_000} for name in "ab"]
-    ) as (a, b):
+    with members(cluster, group, topic, [{"group.instance.id": name} for name in "ab"]) as (a, b):
         settle(a, b, partitions=4)
         a.read(10 * len(a.partitions))
         had, rebalances = b.partitions, len(a.assigned)
         b.consumer.close()  # a static member leaves its place open
-        again = Member(cluster, group, topic, **{"group.instance.id": "b", "session.timeout.ms": 30_000})
+        again = Member(cluster, group, topic, **{"group.instance.id": "b"})
         try:
             settle(a, again, partitions=4)
             assert again.partitions == had
             assert len(a.assigned) == rebalances
-            twin = Member(cluster, group, topic, **{"group.instance.id": "b", "session.timeout.ms": 30_000})
+            twin = Member(cluster, group, topic, **{"group.instance.id": "b"})
             try:
                 settle(a, twin, partitions=4)
                 with pytest.raises(KafkaException, match=r"(?i)fenced"):
