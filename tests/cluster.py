@@ -29,8 +29,8 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.types import BrokerEpoch, BrokerId
 from tests.broker_process import BrokerProcess
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 60
 
@@ -41,7 +41,7 @@ class ClusterError(AssertionError):
     """The cluster did not do what the test waits for; shows the end of the brokers' logs."""
 
 
-def wait_for(look: Callable[[], Found | None], what: str, timeout_s: float = 20.0) -> Found:
+def wait_for(look: Callable[[], Found | None], what: str, timeout_s: float = 45.0) -> Found:
     """Return what `look` finds (anything true) as soon as it does.
 
     Raises:

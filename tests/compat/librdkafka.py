@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 45.0
 
 
 def admin_client(bootstrap_servers: str) -> AdminClient:

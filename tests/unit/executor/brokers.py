@@ -276,7 +276,7 @@ class _Proposer:
             self._brokers.answer_proposal(*arguments)
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 25.0) -> None:
     """Return when `condition` holds.
 
     Raises:

@@ -60,7 +60,7 @@ from sparklog.wire.frames import decode_response, request_encoder
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 ALICE = b"\0\0\5User\6alice\0\0"
 """A principal as brokers pass it on."""
@@ -272,7 +272,7 @@ def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: Cont
             listener.close()
             started = time.monotonic()
         wait_for(lambda: server.image.brokers[0].fenced)
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < BrokerConfig().broker_session_timeout_ms / 2_000
 
 
 def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ async def test_follower_back_in_reach_joins_the_isr_again(brokers: Brokers) -> N
     assert brokers.replica(1, topic_id).log.log_end_offset == 5
 
 
-@with_brokers(count=2)
+@with_brokers(count=2, config={"replica.fetch.wait.max.ms": "10000"})
 async def test_follower_of_one_more_partition_does_not_wait_for_its_held_fetch(brokers: Brokers) -> None:
     """After an election acks=all must not wait for a long poll that is about other partitions."""
     await brokers.create_topic("quiet", [(0, 1)])
@@ -104,7 +104,7 @@ async def test_follower_of_one_more_partition_does_not_wait_for_its_held_fetch(b
     started = loop.time()
     (row,) = rows(await channel.request(produce(topic_id, batch())))
     assert row.error_code is ErrorCode.none
-    assert loop.time() - started < 0.4, "held fetches last 0.5 s"
+    assert loop.time() - started < 8, "held fetches last 10 s"
 
 
 @with_brokers(count=2)
