@@ -34,7 +34,8 @@ LINES: Final = 6_000
 WORDS_A_LINE: Final = 4
 VOCABULARY: Final = 200
 COUNTERS: Final = 2
-LATEST_S: Final = 3.0
+LATEST_S: Final = 1.0
+"""How long after a part of the lines has begun to be counted a kill comes, at most."""
 _COUNT: Final = struct.Struct(">q")
 
 
@@ -67,7 +68,9 @@ def count_under_kills(scene: Scene) -> Struck:
         ]
         with Workers(commands) as counters:
             for kill in kills:
+                before = counted.total()
                 _write(scene, source, counted)
+                wait_for_records(servers, target, before + 1, counters)
                 time.sleep(scene.chance.uniform(0, LATEST_S))
                 hit |= kill(scene, counters)
                 over_s = time.monotonic()
