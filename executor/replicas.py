@@ -157,6 +157,7 @@ class Replicas:
                     f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms
                 ),
                 lambda: self.table.image,
+                self.metrics,
             ),
             wall_clock_ms,
             retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
@@ -181,7 +182,14 @@ class Replicas:
         self.metrics.gauge(server.PARTITION_COUNT, lambda: len(self.table))
         self.metrics.gauge(server.PURGATORY_SIZE, lambda: len(self.delayed))
         meters = TrafficMeters(traffic, self.table.has_topic)
-        for source in (counts, meters, self._isr_checks, self._fetchers, self.directory_moves):
+        for source in (
+            counts,
+            meters,
+            self._isr_checks,
+            self._fetchers,
+            self.directory_moves,
+            self.coordinators,
+        ):
             self.metrics.add_source(source.samples)
         self._roles = Roles(host, self.table, self.store, self._settings, self.reports, self.lease)
         self.subscribers: Sequence[MetadataSubscriber] = (

@@ -4,10 +4,12 @@ Each kind is a runtime of its own. They hear of roles and metadata through `exec
 requests reach them from the handlers that `executor/api/apis.py` lists.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
+from executor.coordinators.figures import group_samples, transaction_samples
 from executor.coordinators.groups.kind import group_coordinator
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.runtime import CoordinatorRuntime
 from executor.coordinators.transactions.api.asking import NewProducerId
 from executor.coordinators.transactions.coordination import TransactionCoordination
@@ -17,6 +19,7 @@ from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metrics.registry import Sample
 from sparklog.types import BrokerId
 
 __all__ = ["Coordinators"]
@@ -38,11 +41,17 @@ class Coordinators:
 
         `new_producer_id` obtains an id that nobody has had.
         """
-        self.groups = CoordinatorRuntime(group_coordinator(config), executor, obey_lease)
+        self._counts = GroupCounts()
+        self.groups = CoordinatorRuntime(group_coordinator(config, self._counts), executor, obey_lease)
         self.transactions = TransactionCoordination(
             node_id, config, table, executor, obey_lease, new_producer_id
         )
         self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Tell of all of them."""
+        yield from group_samples(self.groups, self._counts, now_ms)
+        yield from transaction_samples(self.transactions.runtime, self.transactions.sender, now_ms)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell every coordinator that the cluster is another one."""

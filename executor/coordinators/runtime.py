@@ -13,7 +13,8 @@ Source: Kafka's CoordinatorRuntime, GroupCoordinatorService.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
@@ -22,6 +23,7 @@ from executor.coordinators.kind import CoordinatorKind
 from executor.coordinators.loading import Loading, LoadTurns, load_shard
 from executor.coordinators.machine.decision import (
     Beside,
+    CoordinatorMachine,
     Decision,
     Now,
     ProducerStamp,
@@ -44,6 +46,7 @@ __all__ = ["CoordinatorRuntime"]
 
 logger = logging.getLogger(__name__)
 
+LOADS_KEPT: Final = 1_000
 RETRY_S: Final = 1.0
 """How long after a load that the system refused, or that records were deleted under, it is tried again."""
 
@@ -59,6 +62,10 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self._executor = executor
         self._obey_lease = obey_lease
         self._coordinators: dict[int, Coordinator] = {}
+        self.failed: set[int] = set()
+        """Partitions led here that could not be loaded: nobody coordinates them."""
+        self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_KEPT)
+        """When the last ones were done and how long they took, both in milliseconds."""
         self._load_turns = LoadTurns()
         self._tasks: set[asyncio.Future[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -127,6 +134,12 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """How many requests wait."""
         return sum(each.shard.open_count for each in self._coordinators.values())
 
+    def machines(self) -> Iterator[CoordinatorMachine]:
+        """Iterate over the machines that are loaded; to look at only."""
+        for each in self._coordinators.values():
+            if each.shard.state is ShardState.ACTIVE:
+                yield each.shard.machine
+
     # --- roles ----------------------------------------------------------------------------------
 
     def became_leader(self, replica: Replica) -> None:
@@ -156,6 +169,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def _begin(self, replica: Replica) -> None:
         if replica.topic_partition.topic != self.kind.topic or replica.leader is None or replica.suspended:
             return
+        self.failed.discard(replica.topic_partition.partition)
         previous = self._coordinators.get(replica.topic_partition.partition)
         if previous is not None:
             self._drop(previous)
@@ -166,6 +180,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def _end(self, replica: Replica) -> None:
         if replica.topic_partition.topic != self.kind.topic:
             return
+        self.failed.discard(replica.topic_partition.partition)
         coordinator = self._coordinators.get(replica.topic_partition.partition)
         if coordinator is not None and coordinator.replica is replica:
             self._drop(coordinator)
@@ -208,7 +223,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
             # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
             logger.exception("%s: its coordinator cannot be loaded", replica)
             self._drop(coordinator)
+            self.failed.add(coordinator.partition)
             return
+        self.loads.append((monotonic_ms(), monotonic_ms() - queued_ms))
         level = logging.INFO if count else logging.DEBUG
         logger.log(level, "%s: %d records loaded in %d ms", replica, count, monotonic_ms() - queued_ms)
         self._schedule(coordinator)

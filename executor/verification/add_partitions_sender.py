@@ -6,8 +6,9 @@ broker is asked like any other.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple
 
 from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
@@ -24,6 +25,10 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.metrics import coordinators
+from sparklog.metrics.histogram import SECONDS
+from sparklog.metrics.names import Kind
+from sparklog.metrics.registry import MetricRegistry, Sample
 from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 
 __all__ = ["AddPartitionsSender"]
@@ -39,7 +44,12 @@ class _Coordinator(NamedTuple):
 class AddPartitionsSender:
     """The questions of one broker; belongs to its event loop."""
 
-    def __init__(self, connections: BrokerConnections, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self, connections: BrokerConnections, image: Callable[[], MetadataImage], metrics: MetricRegistry
+    ) -> None:
+        self._failure_count = 0
+        self._times = metrics.histogram(coordinators.VERIFICATION_TIME, SECONDS, 1000.0)
+        metrics.add_source(self._samples)
         self._connections = connections
         self._image = image
         self._coordinators: dict[BrokerId, _Coordinator] = {}
@@ -74,11 +84,18 @@ class AddPartitionsSender:
         addition = Addition(transactional_id, producer_id, producer_epoch, partitions, operation, answered)
         coordinator.waiting.add(addition)
         coordinator.flight.begin()
+        began_s = perf_counter()
         try:
-            return await answer
+            unverified = await answer
         except asyncio.CancelledError:
             coordinator.waiting.forget(addition)
             raise
+        self._times.record(perf_counter() - began_s)
+        self._failure_count += len(unverified)
+        return unverified
+
+    def _samples(self, now_ms: int) -> Iterator[Sample]:
+        yield Sample(coordinators.VERIFICATION_FAILURES.of(), Kind.METER, self._failure_count)
 
     async def close(self) -> None:
         """Stop asking, whatever has not been answered."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sparklog.metrics import controller, network, process, quotas, server, storage
+from sparklog.metrics import controller, coordinators, network, process, quotas, server, storage
 from sparklog.metrics.names import Metric, MetricName
 
 __all__ = ["CATALOGUE", "metric_of"]
@@ -26,6 +26,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     *server.METRICS,
     *storage.METRICS,
     *quotas.METRICS,
+    *coordinators.METRICS,
     *controller.METRICS,
     *process.METRICS,
 )

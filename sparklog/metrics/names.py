@@ -73,7 +73,7 @@ class Metric(NamedTuple):
     tag_keys: tuple[str, ...] = ()
     """Sorted. A metric that has figures with and without tags has those that it may have."""
     attribute: str = VALUE
-    """Of a gauge, and of a meter without a name, which Kafka calls `...-total`."""
+    """Of a gauge, and of a meter without a name, which Kafka calls `...-total` or `...-count`."""
 
     def of(self, attribute: str | None = None, /, **tags: str) -> MetricName:
         """Return the name of a figure.
@@ -89,7 +89,9 @@ class Metric(NamedTuple):
     @property
     def rate_attribute(self) -> str:
         """Under which attribute a meter's rate goes."""
-        return ONE_MINUTE_RATE if self.name is not None else self.attribute.replace("-total", "-rate")
+        if self.name is not None:
+            return ONE_MINUTE_RATE
+        return self.attribute.removesuffix("-total").removesuffix("-count") + "-rate"
 
     def __str__(self) -> str:
         """Return as what documents name it: the ObjectName without tags, and the attribute if it says what.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from executor.coordinators.groups.kind import group_coordinator
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.kind import CoordinatorKind
 from executor.coordinators.loading import Loading, read_batches, replay_batch
 from executor.coordinators.machine.decision import Decision, Now, Reply, Token
@@ -81,7 +82,7 @@ class Coordinating(RoleListener[Replica]):
     def __init__(self, broker: "BrokerProcess") -> None:
         self._broker = broker
         config = broker.world.config
-        kinds = (group_coordinator(config), transaction_coordinator(config, _NOBODY, _NOBODY))
+        kinds = (group_coordinator(config, GroupCounts()), transaction_coordinator(config, _NOBODY, _NOBODY))
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
         self._coordinators: dict[tuple[str, int], Coordinator] = {}
 

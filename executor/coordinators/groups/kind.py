@@ -1,5 +1,6 @@
 """The group coordinator, as the runtime knows it."""
 
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.groups.machine.shard import GroupShard
 from executor.coordinators.kind import CoordinatorKind
 from sparklog.config import BrokerConfig
@@ -10,12 +11,12 @@ from sparklog.records.codecs import Codec
 __all__ = ["group_coordinator"]
 
 
-def group_coordinator(config: BrokerConfig) -> CoordinatorKind:
-    """Return what coordinates groups under that configuration."""
+def group_coordinator(config: BrokerConfig, counts: GroupCounts) -> CoordinatorKind:
+    """Return what coordinates groups under that configuration, and counts what becomes of them."""
     return CoordinatorKind(
         topic=CONSUMER_OFFSETS_TOPIC,
         records=CONSUMER_OFFSETS_RECORDS,
-        new_machine=lambda partition: GroupShard(config),
+        new_machine=lambda partition: GroupShard(config, counts),
         write_timeout_ms=config.offsets_commit_timeout_ms,
         load_buffer_bytes=config.offsets_load_buffer_size,
         codec=Codec(config.offsets_topic_compression_codec),

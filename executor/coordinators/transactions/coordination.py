@@ -54,10 +54,10 @@ class TransactionCoordination:
             return None if found is None else found[0]
 
         connections = BrokerConnections(f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms)
-        self._sender = MarkerSender(connections, lambda: table.image, obey_lease)
-        kind = transaction_coordinator(config, self._sender, new_producer_id)
+        self.sender = MarkerSender(connections, lambda: table.image, obey_lease)
+        kind = transaction_coordinator(config, self.sender, new_producer_id)
         self.runtime = CoordinatorRuntime(kind, executor, obey_lease)
-        self.listeners: Sequence[RoleListener[Replica]] = (self.runtime, self._sender)
+        self.listeners: Sequence[RoleListener[Replica]] = (self.runtime, self.sender)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """Return who answers what."""
@@ -74,11 +74,11 @@ class TransactionCoordination:
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell the coordinators, and then who sends their markers, that the cluster is another one."""
         await self.runtime.apply(image, delta)
-        await self._sender.apply(image, delta)
+        await self.sender.apply(image, delta)
 
     async def stop(self) -> None:
         """Coordinate no more."""
-        await self._sender.stop()
+        await self.sender.stop()
         await self.runtime.stop()
 
     def _offsets_partition_for(self, group_id: str) -> int:

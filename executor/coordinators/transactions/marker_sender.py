@@ -59,6 +59,11 @@ class MarkerSender(RoleListener[Replica]):
         """Return how many transactions lack markers."""
         return len(self._outstanding)
 
+    @property
+    def leaderless_count(self) -> int:
+        """How many markers wait for their partition to be led."""
+        return self._outstanding.leaderless_count
+
     def send(self, markers: SendMarkers, coordinator: EffectOrigin) -> None:
         """Send markers until every partition has one, then tell the coordinator.
 

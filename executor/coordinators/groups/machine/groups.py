@@ -45,6 +45,10 @@ class Groups(MutableMapping[str, Group]):
         if self.knows_simple_groups:
             yield from (group_id for group_id in self._store if group_id not in self._groups)
 
+    def not_simple(self) -> tuple[str, ...]:
+        """Return the ids of those that are more than their offsets."""
+        return tuple(self._groups)
+
     def __len__(self) -> int:
         """How many there are, by counting."""
         return sum(1 for _ in self)

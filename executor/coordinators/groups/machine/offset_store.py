@@ -73,6 +73,8 @@ class OffsetStore:
     """The offsets; see the module."""
 
     def __init__(self) -> None:
+        self.offset_count = 0
+        """How many are committed."""
         self._groups: dict[str, dict[str, dict[int, CommittedOffset | bytes]]] = {}
         self._by_raw_key: dict[bytes, dict[int, CommittedOffset | bytes]] = {}
         """During a load: the partitions of a group's topic by what stands before the partition in the key."""
@@ -89,6 +91,11 @@ class OffsetStore:
         """Iterate over the groups that have committed or pending offsets."""
         yield from self._groups
         yield from (group for group in self._pending_producers if group not in self._groups)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups have committed or pending offsets."""
+        return len(self._groups) + sum(group not in self._groups for group in self._pending_producers)
 
     def has(self, group_id: str) -> bool:
         """Whether a group has committed or pending offsets."""
@@ -160,12 +167,14 @@ class OffsetStore:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             self._by_raw_key[prefix] = partitions
         (partition,) = _PARTITION.unpack_from(key, len(prefix))
+        count = len(partitions)
         if value is None:
             partitions.pop(partition, None)
             if not partitions:
                 self._emptied.add(prefix)
         else:
             partitions[partition] = value
+        self.offset_count += len(partitions) - count
         return True
 
     def loaded(self) -> None:
@@ -201,7 +210,8 @@ class OffsetStore:
         self._replayed += 1
         topics = self._groups.get(group_id)
         if topics is not None and topic in topics:
-            topics[topic].pop(partition, None)
+            if topics[topic].pop(partition, None) is not None:
+                self.offset_count -= 1
             self._forget_if_empty(group_id, topic)
         for producer_id in tuple(self._pending_producers.get(group_id, {}).get((topic, partition), ())):
             pending = self._pending[producer_id]
@@ -226,6 +236,8 @@ class OffsetStore:
         partitions = topics.get(topic)
         if partitions is None:
             partitions = topics[topic] = {}
+        if partition not in partitions:
+            self.offset_count += 1
         partitions[partition] = committed
 
     def _forget_if_empty(self, group_id: str, topic: str) -> None:

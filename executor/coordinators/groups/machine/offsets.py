@@ -8,7 +8,7 @@ Source: Kafka's OffsetMetadataManager; KIP-211, KIP-447 (require_stable), KIP-49
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from executor.coordinators.groups.machine.group import Group
@@ -88,11 +88,19 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
+class _Counts(Protocol):
+    offset_commits: int
+    offset_deletions: int
+
+
 class Offsets:
     """The offsets of a shard's groups, and what is decided about them."""
 
-    def __init__(self, groups: Mapping[str, Group], store: OffsetStore, *, metadata_max_bytes: int) -> None:
+    def __init__(
+        self, groups: Mapping[str, Group], store: OffsetStore, counts: _Counts, *, metadata_max_bytes: int
+    ) -> None:
         """`groups` are the shard's; the limit is offset.metadata.max.bytes."""
+        self._counts = counts
         self.store = store
         self._groups = groups
         self._metadata_max_bytes = metadata_max_bytes
@@ -180,6 +188,7 @@ class Offsets:
                     )
                 answered.append((asked.partition, error_code))
             errors.append((topic, answered))
+        self._counts.offset_commits += len(records)
         return records, errors
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -237,6 +246,7 @@ class Offsets:
                 if self.store.get(group_id, topic, each) is not None
                 or self.store.is_pending(group_id, topic, each)
             )
+        self._counts.offset_deletions += len(records)
         return ErrorCode.none, records, errors
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:

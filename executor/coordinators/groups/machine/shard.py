@@ -14,12 +14,14 @@ from typing import Any, Final, NamedTuple
 from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
 from executor.coordinators.groups.machine.classic.rebalance import refuse_join
 from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
+from executor.coordinators.groups.machine.counting import COUNT_INTERVAL_MS, States, counting_steps
 from executor.coordinators.groups.machine.expiration import (
     STEP_ITEMS,
     deleted_topics_steps,
     expiration_steps,
 )
 from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.membership import (
     Heartbeat,
@@ -40,7 +42,11 @@ from executor.coordinators.machine.decision import (
 )
 from executor.coordinators.machine.timers import Timers
 from sparklog.config.group_keys import GroupKeys
-from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitKey, OffsetCommitKey
+from sparklog.coordinator_records.consumer_offsets import (
+    ConsumerGroupMetadataKey,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -66,12 +72,19 @@ class GroupShard:
     A new protocol is one more membership in the constructor, and nothing else here.
     """
 
-    def __init__(self, config: GroupKeys) -> None:
+    def __init__(self, config: GroupKeys, counts: GroupCounts | None = None) -> None:
+        """`counts` are the broker's; None: nobody wants to know."""
+        self.counts = counts or GroupCounts()
+        self.states: States = {}
+        """How many groups there were when they were last counted."""
         self.image: MetadataImage = EMPTY_IMAGE
+        self._is_loaded = False
         store = OffsetStore()
         self.groups = Groups(store)
         self.timers = Timers()
-        self.offsets = Offsets(self.groups, store, metadata_max_bytes=config.offset_metadata_max_bytes)
+        self.offsets = Offsets(
+            self.groups, store, self.counts, metadata_max_bytes=config.offset_metadata_max_bytes
+        )
         self._min_session_timeout_ms = config.group_min_session_timeout_ms
         self._max_session_timeout_ms = config.group_max_session_timeout_ms
         self._retention_ms = config.offsets_retention_minutes * 60 * 1000
@@ -79,6 +92,7 @@ class GroupShard:
         self.classic = ClassicGroups(
             self.groups,
             self.timers,
+            self.counts,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
         )
@@ -104,6 +118,8 @@ class GroupShard:
             self.offsets.replay(key, value, producer)  # type: ignore[arg-type]  # its type goes with the key's
         else:
             self._replays[type(key)](key, value)
+            if self._is_loaded and value is not None and isinstance(key, ConsumerGroupMetadataKey):
+                self.counts.consumer_rebalances += 1  # it has another epoch
 
     def replay_raw(self, key: bytes, value: bytes | None) -> bool:
         """Apply a record of a load as it lies in the log, outside of transactions; return whether it could.
@@ -124,7 +140,9 @@ class GroupShard:
         self.groups.knows_simple_groups = True
         for membership in self._memberships.values():
             yield from membership.loaded(image, now)
+        self._is_loaded = True
         self._expire_later(now)
+        self.timers.soon(self._count)
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
         """Follow the cluster."""
@@ -222,6 +240,7 @@ class GroupShard:
         if error_code is not ErrorCode.none:
             return error_code, (), True
         tombstones = tuple(islice(self.offsets.tombstones(group_id), STEP_ITEMS + 1))
+        self.counts.offset_deletions += min(len(tombstones), STEP_ITEMS)
         if len(tombstones) > STEP_ITEMS:
             return ErrorCode.none, tombstones[:STEP_ITEMS], False
         return ErrorCode.none, (*tombstones, *group.tombstones()), True
@@ -232,8 +251,25 @@ class GroupShard:
         self.timers.schedule("expire", now.monotonic_ms + self._retention_check_interval_ms, self._expire)
 
     def _expire(self, now: Now) -> Decision | None:
-        steps = expiration_steps(self.groups, self.offsets, now.wall_ms, retention_ms=self._retention_ms)
+        steps = self._counting(
+            expiration_steps(self.groups, self.offsets, now.wall_ms, retention_ms=self._retention_ms)
+        )
         return self._step("expire", steps, self._expire_later, now)
+
+    def _counting(self, steps: Iterator[list[CoordinatorRecord]]) -> Iterator[list[CoordinatorRecord]]:
+        for records in steps:
+            self.counts.offset_expirations += sum(isinstance(key, OffsetCommitKey) for key, _ in records)
+            yield records
+
+    def _count(self, now: Now) -> Decision | None:
+        steps = counting_steps(self.groups, self.offsets.store, self._counted)
+        return self._step("count", steps, self._count_later, now)
+
+    def _counted(self, states: States) -> None:
+        self.states = states
+
+    def _count_later(self, now: Now) -> None:
+        self.timers.schedule("count", now.monotonic_ms + COUNT_INTERVAL_MS, self._count)
 
     def _step(
         self,

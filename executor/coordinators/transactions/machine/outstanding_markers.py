@@ -102,6 +102,11 @@ class OutstandingMarkers:
         return len(self._transactions)
 
     @property
+    def leaderless_count(self) -> int:
+        """How many markers rest because nobody led their partition."""
+        return sum(resting.asked is None for resting in self._resting)
+
+    @property
     def ready_brokers(self) -> Iterator[BrokerId]:
         """Yield those to whom something is to be sent now."""
         for broker_id, waiting in list(self._waiting.items()):

@@ -209,6 +209,11 @@ class TransactionShard:
         """Tell what is known of all; the reply is a list of pairs."""
         return Decision(replies=[Reply(token, list(self._transactions.items()))])
 
+    @property
+    def uncompleted_count(self) -> int:
+        """How many have all their markers and could not be completed yet."""
+        return len(self._to_complete)
+
     # What becomes due.
 
     @property

@@ -14,6 +14,7 @@ from executor.coordinators.groups.machine.classic.rebalance import Rebalances, j
 from executor.coordinators.groups.machine.classic.records import loaded_group
 from executor.coordinators.groups.machine.classic.syncing import Syncs
 from executor.coordinators.groups.machine.group import Group, GroupType
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.groups.machine.membership import (
     Replay,
 )
@@ -39,6 +40,7 @@ class ClassicGroups:
         self,
         groups: MutableMapping[str, Group],
         timers: Timers,
+        counts: GroupCounts,
         *,
         initial_rebalance_delay_ms: int,
         max_size: int,
@@ -50,7 +52,7 @@ class ClassicGroups:
         """The last record of each group; None after the load."""
         self._rebalances = Rebalances(groups, timers, initial_rebalance_delay_ms=initial_rebalance_delay_ms)
         joins = Joins(groups, timers, self._rebalances, max_size=max_size)
-        self._syncs = Syncs(groups, self._rebalances)
+        self._syncs = Syncs(groups, self._rebalances, counts)
         self.join_group = joins.join
         self.sync_group = self._syncs.sync
         self.heartbeat = self._syncs.heartbeat

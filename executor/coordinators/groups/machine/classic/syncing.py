@@ -15,6 +15,7 @@ from executor.coordinators.groups.machine.classic.group import ClassicGroup, Cla
 from executor.coordinators.groups.machine.classic.rebalance import Rebalances, sync_response
 from executor.coordinators.groups.machine.classic.records import assigned_generation
 from executor.coordinators.groups.machine.group import Group
+from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.groups.machine.membership import (
     Heartbeat,
     LeaveGroup,
@@ -61,7 +62,8 @@ def leave_response(members: tuple[LeavingMember, ...], error_code: ErrorCode) ->
 class Syncs:
     """Serves the members of the classic groups of a shard."""
 
-    def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances) -> None:
+    def __init__(self, groups: Mapping[str, Group], rebalances: Rebalances, counts: GroupCounts) -> None:
+        self._counts = counts
         self._groups = groups
         self._rebalances = rebalances
 
@@ -99,6 +101,7 @@ class Syncs:
         if forgotten:
             logger.warning("%s: its leader assigns nothing to %s", group, ", ".join(forgotten))
         out.records.append(assigned_generation(group, assignments))
+        self._counts.completed_rebalances += 1
         for member in group.members.values():
             response = sync_response(ErrorCode.none, group, assignments.get(member.member_id, b""))
             self._rebalances.answer_sync(group, member, response, now, out)

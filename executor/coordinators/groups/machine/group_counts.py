@@ -1,0 +1,19 @@
+"""What has become of groups and their offsets: for metrics, nothing depends on it.
+
+Source: Kafka's GroupCoordinatorMetricsShard.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["GroupCounts"]
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """What a broker's shards have done since it started."""
+
+    offset_commits: int = 0
+    offset_expirations: int = 0
+    offset_deletions: int = 0
+    completed_rebalances: int = 0
+    consumer_rebalances: int = 0
