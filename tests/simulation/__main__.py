@@ -30,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds to run")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
+    parser.add_argument("--step", type=int, default=1, help="how far apart they are")
     parser.add_argument("--seed", type=int, help="run only this one")
     parser.add_argument("--trace", action="store_true", help="with --seed: print the whole story")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="with this bug planted")
@@ -40,9 +41,8 @@ def main() -> int:
         return _find_planted(arguments.workers)
     if arguments.seed is not None:
         return _one(arguments.seed, arguments.plant, trace=arguments.trace)
-    return _many(
-        range(arguments.first, arguments.first + arguments.seeds), arguments.plant, arguments.workers
-    )
+    last = arguments.first + arguments.seeds * arguments.step
+    return _many(range(arguments.first, last, arguments.step), arguments.plant, arguments.workers)
 
 
 def _find_planted(workers: int) -> int:
@@ -91,7 +91,7 @@ def _run(task: tuple[int, str | None]) -> Outcome:
 
 def _many(seeds: range, plant: str | None, workers: int) -> int:
     started_s = time.monotonic()
-    events = committed = elections = losses = faults = 0
+    events = committed = elections = losses = faults = transactions = 0
     failed: list[int] = []
     console = Console()
     with Pool(workers) as pool, Progress(*_COLUMNS, console=console) as progress:
@@ -102,6 +102,7 @@ def _many(seeds: range, plant: str | None, workers: int) -> int:
             elections += outcome.elections
             losses += outcome.losses
             faults += outcome.faults
+            transactions += outcome.transactions
             a_second = events / (time.monotonic() - started_s)
             progress.update(task, advance=1, events=f"{a_second:,.0f} events/s, {len(failed)} failed")
             if outcome.violation is not None:
@@ -114,7 +115,8 @@ def _many(seeds: range, plant: str | None, workers: int) -> int:
     print(
         f"{len(seeds):,} seeds, {events:,} events in {seconds:.1f} s ({events / seconds:,.0f} events/s): "
         f"{faults:,} faults, {elections:,} elections, {committed:,} batches committed, {losses:,} lost with "
-        f"all that had them, {len(failed)} seeds failed {sorted(failed)[:20] if failed else ''}"
+        f"all that had them, {transactions:,} transactions, {len(failed)} seeds failed "
+        f"{sorted(failed)[:20] if failed else ''}"
     )
     return 1 if failed else 0
 

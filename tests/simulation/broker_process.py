@@ -5,6 +5,7 @@ what it does with the metadata is `executor.partitions.roles` itself, over the l
 mirrors the shell `executor.metadata.follower`: the same steps in the same order, without asyncio.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from executor.control.machine.broker_lifecycle import (
     Leave,
     Wait,
 )
+from executor.coordinators.transactions.marker_sender import MarkerSender
 from executor.logs.machine.upkeep_schedule import UpkeepSchedule
 from executor.partitions.isr_checks import IsrChecks
 from executor.partitions.lease import Lease
@@ -37,7 +39,8 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
-from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.types import BrokerEpoch, BrokerId, ProducerId
+from tests.simulation.async_loop import AsyncLoop
 from tests.simulation.cleaning import Cleaner
 from tests.simulation.coordinating import AskCoordinator, Coordinating
 from tests.simulation.disk import Disk
@@ -48,6 +51,7 @@ from tests.simulation.network import Connection, Link, Process, Reply
 from tests.simulation.proposals import Proposals
 from tests.simulation.publishing import Publishing
 from tests.simulation.quorum_messages import AskLogEnds
+from tests.simulation.serving import ApiRequest, BrokerLinks, Serving, transaction_verifier
 from tests.simulation.voting import Voting
 
 if TYPE_CHECKING:
@@ -60,6 +64,8 @@ LOADING_MS: Final = 300
 CHECKPOINT_TICKS: Final = 12
 RETRY_MS: Final = 100
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 5_000
+_PRODUCER_ID_MS: Final = 20
+"""How long it may take to be given one, at most."""
 
 
 class DescribeTopics:
@@ -97,7 +103,15 @@ class BrokerProcess(Process):
         self.lifecycle: BrokerLifecycle | None = None
         """None until it belongs to a cluster and knows a leader."""
         self._link = Link(self, self.controller_host)
-        self._leading = Leading(self)
+        self.loop = AsyncLoop(self)
+        self.marker_sender = MarkerSender(
+            BrokerLinks(self, config.request_timeout_ms),  # type: ignore[arg-type]
+            lambda: self.image,
+            self.obey_lease,
+            lambda: self.now_ms,
+        )
+        verifier = transaction_verifier(self, config)
+        self._leading = Leading(self, verifier)
         self._loops = FetchLoops(self)
         self._asking = False
         self._live_due_ms: int | None = None
@@ -109,12 +123,15 @@ class BrokerProcess(Process):
         )
         coordinators = () if not world.coordinates else (Coordinating(self),)
         self._coordinators: tuple[Coordinating, ...] = coordinators
+        self._serving = [
+            Serving(self, config, self._leading, coordinating, verifier) for coordinating in coordinators
+        ]
         host = ReplicaHost(
             broker_id=broker_id,
             broker_epoch=lambda: self.broker_epoch,
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
             now_ms=lambda: self.now_ms,
-            listeners=(self._loops, self._isr_checks, _Watch(self), *self._coordinators),
+            listeners=(self._loops, self._isr_checks, _Watch(self), *self._coordinators, self.marker_sender),
             propose_isr=self._isr_checks.propose,
             load_producers=self._begin_loading,
             log_failed=self._log_failed,
@@ -177,6 +194,19 @@ class BrokerProcess(Process):
         assert self.lifecycle is not None, "it has joined"
         return self.lifecycle
 
+    def run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.loop.run(super().run, action, arguments)
+
+    def end(self, *, silently: bool) -> None:
+        super().end(silently=silently)
+        self.loop.close()
+
+    async def new_producer_id(self, timeout_ms: int) -> ProducerId:
+        """Return an id that nobody has had."""
+        await asyncio.sleep(self.scheduler.random.randrange(_PRODUCER_ID_MS) / 1000)
+        self.world.next_producer_id += 1
+        return self.world.next_producer_id
+
     def touched(self) -> None:
         if self.alive:
             self.world.broker_acted(self)
@@ -195,7 +225,7 @@ class BrokerProcess(Process):
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
         match message:
-            case Produce() | FetchRequest() | ConsumerFetch() | AskCoordinator():
+            case Produce() | FetchRequest() | ConsumerFetch() | AskCoordinator() | ApiRequest():
                 self.obey_lease()
         match message:
             case Produce():
@@ -207,6 +237,9 @@ class BrokerProcess(Process):
             case AskCoordinator():
                 for coordinating in self._coordinators:
                     coordinating.ask(message, reply)
+            case ApiRequest():
+                for serving in self._serving:
+                    serving.ask(connection, message, reply)
             case DescribeTopics():
                 reply(self.image)
             case AskLogEnds(question):
@@ -325,6 +358,7 @@ class BrokerProcess(Process):
         self.applied_image = image
         for coordinating in self._coordinators:
             coordinating.apply(image, delta)
+            at_once(self.marker_sender.apply(image, delta))
         # Before another image has a role forget what this leader has committed.
         self.touched()
         registration = image.brokers.get(self.broker_id)

@@ -5,7 +5,9 @@ process has ended: then nothing of it is there. How files and checkpoints come t
 tested on real files.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,10 +22,12 @@ from sparklog.storage.cleaning.record_filter import RecordFilter, Round
 from sparklog.storage.cleaning.request import LastBatch
 from sparklog.storage.machine.cleaned_transactions import CleanedTransactions
 from sparklog.storage.machine.segment_groups import SealedSegment, group_segments
+from sparklog.storage.transaction_index import AbortedTransactionEntry
 from sparklog.types import Offset, TimestampMs
 from tests.simulation.committed_table import DELETE_RETENTION_MS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.leading import START_MS
+from tests.simulation.segments import MemorySegment
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -38,7 +42,7 @@ class CleanedPart(NamedTuple):
 
     segments_end: Offset
     """Where they ended."""
-    segment_starts: list[Offset]
+    segments: list[MemorySegment]
     batches: list[bytes]
     headers: list[BatchHeader]
     cleaned_up_to: Offset
@@ -67,7 +71,7 @@ class Cleaner:
             for replica in broker.replicas
             if not replica.offline
             and replica.log.loading is None
-            and len(broker.disk.logs[replica.key].segment_starts) > 1
+            and len(broker.disk.logs[replica.key].segments.all) > 1
         }
         facts = [self._facts(replica) for replica in logs.values()]
         part = self._schedule.choose(facts, self._wall_ms, broker.now_ms)
@@ -86,7 +90,7 @@ class Cleaner:
         log = broker.disk.logs.get(replica.key)
         if replica in broker.replicas and log is not None and log.truncations == truncations:
             broker.world.outcome.cleaned += log.count_below(cleaned.segments_end) - len(cleaned.batches)
-            log.replace_start(cleaned.segments_end, cleaned.segment_starts, cleaned.batches, cleaned.headers)
+            log.replace_start(cleaned.segments_end, cleaned.segments, cleaned.batches, cleaned.headers)
             log.cleaned_offset = cleaned.cleaned_up_to
             broker.world.tell(replica.key, f"{broker.name} has cleaned up to {cleaned.cleaned_up_to}")
         self._look_later()
@@ -97,14 +101,14 @@ class Cleaner:
 
     def _facts(self, replica: Replica) -> LogFacts:
         log = self._broker.disk.logs[replica.key]
-        ends = log.segment_starts[1:]
+        starts = log.segments.starts
         return LogFacts(
             replica.topic_partition,
             [
                 SegmentFacts(start, sum(map(len, log.batches_in(start, end))), None, 0)
-                for start, end in zip(log.segment_starts, ends, strict=False)
+                for start, end in pairwise(starts)
             ],
-            log.segment_starts[-1],
+            starts[-1],
             log.log_start_offset,
             log.log_end_offset,
             log.last_stable_offset(replica.high_watermark),
@@ -119,10 +123,13 @@ class Cleaner:
         hashes = KeyHashes()
         first, end = part.first_dirty_offset, part.end_offset
         offset_map = OffsetMap((self._room + 2) * SLOT_BYTES, 0.9, max(end - first, 1))
-        mapping = KeyMapping(offset_map, hashes, [], first, end, _MAX_DECOMPRESSED_BYTES)
+        mapping = KeyMapping(
+            offset_map, hashes, _aborted_from(log, first), first, end, _MAX_DECOMPRESSED_BYTES
+        )
         known_up_to = end
-        starts = [start for start in log.segment_starts if start < end]
-        ends = log.segment_starts[1 : len(starts) + 1]
+        bases = log.segments.starts
+        starts = [start for start in bases if start < end]
+        ends = bases[1 : len(starts) + 1]
         for window in _windows(log, starts, ends):
             full_at = mapping.take(window)
             if full_at is not None:
@@ -143,8 +150,9 @@ class Cleaner:
             DELETE_RETENTION_MS,
             _MAX_DECOMPRESSED_BYTES,
         )
+        aborted: list[AbortedTransactionEntry] = []
         record_filter = RecordFilter(
-            offset_map, hashes, CleanedTransactions([]), lambda entry: None, of_round
+            offset_map, hashes, CleanedTransactions(_aborted_from(log, 0)), aborted.append, of_round
         )
         batches: list[bytes] = []
         headers: list[BatchHeader] = []
@@ -156,11 +164,19 @@ class Cleaner:
             for position, header in iterate_headers(content):
                 batches.append(content[position : position + header.size_bytes])
                 headers.append(header)
-        segments_end = ends[-1] if ends else log.segment_starts[0]
+        segments_end = ends[-1] if ends else bases[0]
         groups = group_segments(sealed, segments_end, segment_bytes=_SEGMENT_BYTES, segment_index_bytes=1)
-        return CleanedPart(
-            segments_end, [group[0].base_offset for group in groups], batches, headers, known_up_to
-        )
+        segments = [MemorySegment.at(group[0].base_offset) for group in groups]
+        for entry in aborted:
+            number = bisect_right([segment.base_offset for segment in segments], entry.last_offset) - 1
+            segments[number].transaction_index.append(entry)
+        return CleanedPart(segments_end, segments, batches, headers, known_up_to)
+
+
+def _aborted_from(log: MemoryLog, offset: Offset) -> list[AbortedTransactionEntry]:
+    """Return the aborted transactions whose markers lie at `offset` or above."""
+    found = (segment.transaction_index.overlapping(offset, 2**63 - 1)[0] for segment in log.segments.all)
+    return [entry for entries in found for entry in entries]
 
 
 def _windows(log: MemoryLog, starts: list[Offset], ends: list[Offset]) -> Iterator[Window]:

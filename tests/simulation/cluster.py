@@ -13,14 +13,17 @@ from uuid import UUID
 
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from sparklog.types import BrokerId, TopicIdPartition
+from sparklog.types import BrokerId, TopicIdPartition, TopicPartition
+from tests.simulation.async_client import AsyncClient
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
+from tests.simulation.committed_readers import CommittedReader
 from tests.simulation.controller_process import ControllerProcess
-from tests.simulation.coordinating import coordinates, has_transactions
+from tests.simulation.coordinating import cleans_transactions, coordinates, has_transactions
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
+from tests.simulation.few_epochs import few_epochs
 from tests.simulation.group_clients import GroupClient
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import LIVENESS, NO_CRASH
@@ -30,16 +33,19 @@ from tests.simulation.network import Link, Network
 from tests.simulation.observer import Observer, Outcome
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.topics import (
+    UNCLEAN_ELECTION,
     TopicPlan,
     configuration,
     deletion,
     growth,
     unclean_election,
 )
-from tests.simulation.transaction_clients import TransactionClient
+from tests.simulation.transaction_clients import Copier, TransactionalClient, Writer
 
 LIVENESS_BOUND_MS: Final = 20_000
 FORMING_MS: Final = 1_500
+_BEGINNING_MS: Final = 1_500
+"""How long transactions are left alone at first."""
 _ZOMBIE_MS: Final = (3_000, 3_000, 8_000)
 """For up to how long Spark lets the brokers of an application run that is gone; longer if it hangs."""
 _ADMIN_TIMEOUT_MS: Final = 2_000
@@ -71,8 +77,11 @@ class World(Observer):
             retention_ms=None,
         )
         """Counted in records here."""
-        self.compacts = seed % CLEANED_IN_ONE_SEED_OF == CLEANED_IN_ONE_SEED_OF - 1
+        self.compacts = seed % CLEANED_IN_ONE_SEED_OF == CLEANED_IN_ONE_SEED_OF - 1 or cleans_transactions(
+            seed
+        )
         self.coordinates = coordinates(seed)
+        self.transacts = has_transactions(seed)
         self._applications = 0
         self._driver_count = 0
         self._next_topic_id = 1_000
@@ -93,6 +102,21 @@ class World(Observer):
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.topics: dict[str, TopicPlan] = {}
+        self.group_clients: list[GroupClient] = []
+        self.transaction_clients: list[TransactionalClient] = []
+        self.committed_readers: list[CommittedReader] = []
+        if self.transacts:
+            self._add_transactions()
+        else:
+            self._add_topics()
+            if self.coordinates:
+                self._add_groups()
+        for name in self.topics:
+            self.scheduler.after(FORMING_MS // 2, self.create_topic, name)
+
+    def _add_topics(self) -> None:
+        """Have there be topics, and clients that write and read."""
+        random = self.scheduler.random
         for number in range(random.randint(1, 2)):
             name = f"topic{number}"
             self.topics[name] = plan = TopicPlan(
@@ -107,26 +131,37 @@ class World(Observer):
                 self.consumers.append(Consumer(self.client, name, partition))
                 if random.random() < 0.3:
                     self.producers.append(Producer(self.client, name, partition, all_acks=False))
-        self.group_clients: list[GroupClient] = []
-        self.transaction_clients: list[TransactionClient] = []
-        if self.coordinates:
-            self._add_coordinators()
-        for name in self.topics:
-            self.scheduler.after(FORMING_MS // 2, self.create_topic, name)
 
-    def _add_coordinators(self) -> None:
-        """Have there be coordinators' topics, and clients of theirs."""
+    def _add_groups(self) -> None:
+        """Have there be coordinators of groups, and clients of theirs."""
         random = self.scheduler.random
         name = CONSUMER_OFFSETS_TOPIC
         self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
         for number in range(random.randint(2, 5)):
             self.group_clients.append(GroupClient(self.client, f"group{number}", "topic0"))
-        if has_transactions(self.outcome.seed):
-            name = TRANSACTION_STATE_TOPIC
-            self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
-            for number in range(4):
-                client = TransactionClient(self.client, f"transactions{number % 2}", f"client {number}")
-                self.transaction_clients.append(client)
+
+    def _add_transactions(self) -> None:
+        """Have there be topics that are written in transactions, with both kinds of coordinators."""
+        random = self.scheduler.random
+        for name in ("topic0", "topic1", CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+            self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, 2, False)
+        self.data_partitions = [
+            TopicPartition(name, partition)
+            for name in ("topic0", "topic1")
+            for partition in range(self.topics[name].partitions)
+        ]
+        self.transaction_clients = [
+            kind(self, transactional_id, f"{transactional_id}{rival}", is_first=rival == "a")
+            for kind, transactional_id in ((Writer, "writer0"), (Writer, "writer1"), (Copier, "copier"))
+            for rival in "ab"
+        ]
+        reader = AsyncClient(self)
+        self.committed_readers = [CommittedReader(reader, where) for where in self.data_partitions]
+
+    @property
+    def writers_have_settled(self) -> bool:
+        """Whether nothing more is written, but for copies."""
+        return all(client.has_settled for client in self.transaction_clients if isinstance(client, Writer))
 
     # --- running --------------------------------------------------------------------------------
 
@@ -150,9 +185,10 @@ class World(Observer):
 
     def _run(self) -> None:
         scheduler = self.scheduler
-        faults_end_ms = FORMING_MS + scheduler.random.choice((2_500, 4_000, 8_000))
-        scheduler.after(FORMING_MS, self.faults.begin, faults_end_ms)
-        scheduler.after(FORMING_MS, self._moves.begin)
+        begin_ms = FORMING_MS + (_BEGINNING_MS if self.transacts else 0)
+        faults_end_ms = begin_ms + scheduler.random.choice((2_500, 4_000, 8_000))
+        scheduler.after(begin_ms, self.faults.begin, faults_end_ms)
+        scheduler.after(begin_ms, self._moves.begin)
         while scheduler.now_ms < faults_end_ms:
             scheduler.step()
         self.faults.end()
@@ -331,11 +367,15 @@ class World(Observer):
         self.ask_controller(growth(name, plan.partitions + 1))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; it is made again, under the same name."""
-        self.ask_controller(deletion(name))
+        """Delete a topic; it is made again, under the same name. What was written in transactions stays."""
+        if not self.transacts:
+            self.ask_controller(deletion(name))
 
     def configure_topic(self, name: str, key: str, value: str) -> None:
         """Change one key of a topic's configuration."""
+        if self.transacts and (key == UNCLEAN_ELECTION or value == "1"):
+            # What is demanded of transactions is so only while nothing is lost.
+            return
         self.ask_controller(configuration(name, key, value))
 
     def elect_uncleanly(self, topic: str, key: TopicIdPartition) -> None:
@@ -358,7 +398,8 @@ def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcom
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        return World(seed, on_story).run()
+        with few_epochs(seed):
+            return World(seed, on_story).run()
     finally:
         logging.disable(disabled)
 
@@ -369,6 +410,7 @@ def _config(*, replica_lag_time_max_ms: int, request_timeout_ms: int, balance_se
         {
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
             "controller.quorum.request.timeout.ms": str(request_timeout_ms),
+            "request.timeout.ms": "1500",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "leader.imbalance.check.interval.seconds": str(balance_seconds),
         }

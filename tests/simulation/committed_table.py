@@ -2,14 +2,17 @@
 
 Kafka's promises (the documentation's "Log compaction"): the last record of every key stays; one that was
 replaced may go; a tombstone may go after `delete.retention.ms`, and not before what it stands against; what
-stays keeps its offset. Records without a key never go here: nothing writes them to a compacted topic.
+stays keeps its offset. What was written in a transaction counts when that is committed, and goes at any time
+when it is aborted; markers go when nothing of their transaction is left. Records without a key never go here:
+nothing writes them to a compacted topic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, read_records
-from sparklog.types import Offset
+from sparklog.storage.transaction_markers import read_marker
+from sparklog.types import Offset, ProducerId
 
 DELETE_RETENTION_MS = 200
 _KEPT_FIELDS = (
@@ -31,15 +34,33 @@ class CommittedTable:
         self._committed_ms: dict[Offset, int] = {}
         """Of the batch with that base offset."""
         self._value: dict[bytes, bytes | None] = {}
+        self._open: dict[ProducerId, list[SimpleRecord]] = {}
+        self._aborted: set[Offset] = set()
         self._has_lost = False
 
     def take(self, batch: bytes) -> None:
         """Take in a batch that is committed now."""
         header = read_header(batch)
         self._committed_ms[header.base_offset] = self._now_ms()
-        for record in read_records(batch, header):
-            if record.key is not None and record.offset is not None:
-                self._last[record.key] = max(record.offset, self._last.get(record.key, -1))
+        if header.is_control:
+            marker = read_marker(header, batch)
+            assert marker is not None
+            records = self._open.pop(header.producer_id, [])
+            if marker.aborted:
+                self._aborted.update(record.offset for record in records if record.offset is not None)
+            else:
+                self._count(records)
+        elif header.is_transactional:
+            self._open.setdefault(header.producer_id, []).extend(read_records(batch, header))
+        else:
+            self._count(read_records(batch, header))
+
+    def _count(self, records: Iterable[SimpleRecord]) -> None:
+        for record in records:
+            assert record.key is not None
+            assert record.offset is not None
+            if record.offset > self._last.get(record.key, -1):
+                self._last[record.key] = record.offset
                 self._value[record.key] = record.value
 
     def allow_loss(self) -> None:
@@ -59,7 +80,7 @@ class CommittedTable:
         for record in read_records(original, before):
             stays = kept.pop(record.offset, None)
             if stays is None:
-                if not self._may_go(record, self._committed_ms[before.base_offset]):
+                if not before.is_control and not self._may_go(record, self._committed_ms[before.base_offset]):
                     return f"the record at offset {record.offset} is gone"
             elif stays != record:
                 return f"the record at offset {record.offset} is another one"
@@ -68,7 +89,7 @@ class CommittedTable:
     def _may_go(self, record: SimpleRecord, committed_ms: int) -> bool:
         if record.key is None or record.offset is None:
             return False
-        if self._has_lost or self._last.get(record.key, -1) > record.offset:
+        if self._has_lost or record.offset in self._aborted or self._last.get(record.key, -1) > record.offset:
             return True
         return record.value is None and self._now_ms() >= committed_ms + DELETE_RETENTION_MS
 
@@ -78,8 +99,9 @@ class CommittedTable:
             return None
         made: dict[bytes, bytes] = {}
         for batch in batches:
-            for record in read_records(batch, read_header(batch)):
-                if record.key is not None:
+            header = read_header(batch)
+            for record in () if header.is_control else read_records(batch, header):
+                if record.key is not None and record.offset not in self._aborted:
                     if record.value is None:
                         made.pop(record.key, None)
                     else:

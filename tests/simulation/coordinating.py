@@ -5,23 +5,26 @@ is loaded some batches at a time, and roles change meanwhile. Whoever asks sends
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from executor.coordinators.groups.kind import group_coordinator
 from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.kind import CoordinatorKind
 from executor.coordinators.loading import Loading, read_batches, replay_batch
-from executor.coordinators.machine.decision import Decision, Now, Reply, Token
+from executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
 from executor.coordinators.machine.shard import Shard, ShardState
 from executor.coordinators.shard_log import ShardLog
 from executor.coordinators.transactions.kind import transaction_coordinator
-from executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
+from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.partitions.replica import Replica
 from executor.partitions.role_listener import RoleListener
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.batch import iterate_headers
+from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import LeaderEpoch, Offset
 from tests.simulation.leading import START_MS
 from tests.simulation.network import Reply as Answer
@@ -32,16 +35,16 @@ if TYPE_CHECKING:
 IN_SEEDS: Final = (8, 11)
 """Of sixteen: those in which there are coordinators."""
 _OF_SEEDS: Final = 16
-_WITH_TRANSACTIONS: Final = (27, 32)
-"""Which of how many seeds have transaction coordinators, too."""
-_MARKERS_MS: Final = 300
-"""How long it takes at most until every partition has its marker."""
+TRANSACTION_SEEDS: Final = range(27, 27 + 32 * 1_000, 32)
+"""The first of those in which there are transactions, too."""
+_CLEANED_IN_ONE_OF: Final = 3
 _READ_BYTES: Final = 300
+_MANY_BYTES: Final = 3_000
+"""Where coordinators write much."""
 _READ_MS: Final = 40
 """How long a read of a load takes at most."""
 _NO_EXECUTOR: Any = None
-_NOBODY: Any = None
-"""Sends markers and obtains producer ids in production; here partitions are taken to have written them."""
+_NO_REQUEST: Any = None
 
 
 def coordinates(seed: int) -> bool:
@@ -50,9 +53,13 @@ def coordinates(seed: int) -> bool:
 
 
 def has_transactions(seed: int) -> bool:
-    """Whether there are transaction coordinators in a seed that has coordinators."""
-    number, of = _WITH_TRANSACTIONS
-    return seed % of == number
+    """Whether there are transactions in a seed."""
+    return seed % TRANSACTION_SEEDS.step == TRANSACTION_SEEDS.start
+
+
+def cleans_transactions(seed: int) -> bool:
+    """Whether logs are cleaned in a seed with transactions."""
+    return has_transactions(seed) and seed // TRANSACTION_SEEDS.step % _CLEANED_IN_ONE_OF == 1
 
 
 class AskCoordinator(NamedTuple):
@@ -82,17 +89,35 @@ class Coordinating(RoleListener[Replica]):
     def __init__(self, broker: "BrokerProcess") -> None:
         self._broker = broker
         config = broker.world.config
-        kinds = (group_coordinator(config, GroupCounts()), transaction_coordinator(config, _NOBODY, _NOBODY))
+        kinds = (
+            group_coordinator(config, GroupCounts()),
+            transaction_coordinator(config, broker.marker_sender, broker.new_producer_id),
+        )
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
         self._coordinators: dict[tuple[str, int], Coordinator] = {}
 
     def ask(self, message: AskCoordinator, answer: Answer) -> None:
         """Have a coordinator decide."""
-        coordinator = self._coordinators.get((message.topic, message.partition))
+        self.submit(Asked(message, answer))
+
+    def submit(self, asked: "Asked") -> Callable[[], None]:
+        """Have a coordinator decide; return how to say that nobody waits for the answer any more."""
+        coordinator = self._coordinators.get((asked.message.topic, asked.message.partition))
         if coordinator is None:
-            answer(Coordinated(ErrorCode.not_coordinator, None, -1))
+            asked.answer(Coordinated(ErrorCode.not_coordinator, None, -1))
+            return lambda: None
+        coordinator.submit(asked)
+        return partial(coordinator.shard.abandon, asked)
+
+    def complete_group_transaction(
+        self, partition: int, end: EndTransaction, answer: Callable[[ErrorCode], None]
+    ) -> None:
+        """End a producer's transaction in a partition of offsets, as `CoordinatorRuntime` does."""
+        coordinator = self._coordinators.get((CONSUMER_OFFSETS_TOPIC, partition))
+        if coordinator is None:
+            answer(ErrorCode.not_coordinator)
         else:
-            coordinator.submit(Asked(message, answer))
+            coordinator.complete_transaction(end, lambda told: answer(told.error_code))
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Tell the machines that the cluster is another one."""
@@ -169,6 +194,38 @@ class Coordinator:
         )
         self.schedule()
 
+    @property
+    def partition(self) -> int:
+        """The partition of the internal topic."""
+        return self.replica.topic_partition.partition
+
+    def decide(self, decide: Callable[[Any, Now], Decision | None]) -> None:
+        """Have the machine decide about what an effect led to; nothing happens if the shard is no more."""
+        self.broker.obey_lease()
+        now = self.now()
+
+        def decisions(machine: Any) -> list[Decision]:
+            decision = decide(machine, now)
+            return [] if decision is None else [decision]
+
+        self.shard.decide(decisions, now)
+        self.schedule()
+
+    def complete_transaction(self, end: EndTransaction, answer: Answer) -> None:
+        """Append a marker, and have it obeyed."""
+        now = self.now()
+        asked = Asked(
+            AskCoordinator(self.replica.topic_partition.topic, self.partition, end, _NO_REQUEST), answer
+        )
+        producer = ProducerStamp(end.producer_id, end.producer_epoch)
+        append = partial(self._append_marker, asked, end, now)
+        self.shard.append_marker(producer, end.committed, append, asked, now)
+        self.schedule()
+
+    def _append_marker(self, asked: "Asked", end: EndTransaction, now: Now) -> Offset:
+        asked.end_offset, asked.wrote = self._log.append_marker(end, now), True
+        return asked.end_offset
+
     # --- the load -------------------------------------------------------------------------------
 
     def _read_later(self, offset: Offset) -> None:
@@ -179,7 +236,11 @@ class Coordinator:
             return
         log: Any = self.replica.log
         loading = Loading(
-            log, self._kind.records, self._kind.skips_unknown_versions, _READ_BYTES, _NO_EXECUTOR
+            log,
+            self._kind.records,
+            self._kind.skips_unknown_versions,
+            _MANY_BYTES if self.broker.world.transacts else _READ_BYTES,
+            _NO_EXECUTOR,
         )
         if offset < log.log_end_offset:
             data = read_batches(loading, offset, log.log_end_offset)
@@ -219,17 +280,10 @@ class Coordinator:
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants done."""
-        assert isinstance(effect, SendMarkers), effect
-        broker = self.broker
-        broker.world.markers_sent(broker, self.replica, self.leader_epoch, effect)
-        broker.after(broker.scheduler.random.randint(1, _MARKERS_MS), self._markers_written, effect)
-
-    def _markers_written(self, markers: SendMarkers) -> None:
-        self.broker.obey_lease()
-        now = self.now()
-        event = MarkersWritten(markers.transactional_id, markers.producer)
-        self.shard.decide(lambda machine: [machine.markers_written(event, now)], now)
-        self.schedule()
+        if isinstance(effect, SendMarkers):
+            self.broker.touched()
+            self.broker.world.markers_sent(self.broker, self.replica, self.leader_epoch, effect)
+        self._kind.carry_out(effect, self)
 
     def broken(self) -> None:
         """The shard could not go on, which nothing that happens here is a reason for."""

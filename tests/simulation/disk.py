@@ -19,14 +19,17 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import STAMP, STAMP_BYTES, BatchHeader, CorruptBatchError, iterate_headers
 from sparklog.storage.batch_walk import walk_with_crc
 from sparklog.storage.log_config import LogConfig
+from sparklog.storage.log_reads import LogReads
 from sparklog.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.storage.machine.producer_states import Duplicate, ProducerStates
 from sparklog.storage.machine.recovery_rules import PreviousStop, SoundPrefix
 from sparklog.storage.machine.verification import Verification
+from sparklog.storage.producer_replay import apply_batch
 from sparklog.storage.results import AppendInfo, ReadResult
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.types import BrokerEpoch, LeaderEpoch, Offset, TimestampMs, TopicIdPartition, TopicPartition
 from tests.simulation.metadata_copy import MetadataCopy
+from tests.simulation.segments import MemorySegment, MemorySegments
 
 _SEGMENT_BATCHES = 4
 _BASE_OFFSET = range(8)
@@ -52,8 +55,8 @@ class MemoryLog:
         """Set while the producers are not what the batches say; see `sparklog.storage.Log`."""
         self.log_start_offset: Offset = 0
         self.log_end_offset: Offset = 0
-        self.segment_starts: list[Offset] = [0]
-        """Where segments begin, the active one last."""
+        self.config = LogConfig()
+        self.segments = MemorySegments(0)
         self.cleaned_offset: Offset | None = None
         self.truncations = 0
         self.written_back = 0
@@ -68,6 +71,10 @@ class MemoryLog:
         """What the invariants saw of the replica when they looked last."""
         self.seen_leader: object = None
         self._disk = disk
+        state: Any = self
+        reads = LogReads(state)
+        self.last_stable_offset = reads.last_stable_offset
+        self.aborted_transactions = reads.aborted_transactions
 
     def append_as_leader(
         self,
@@ -78,8 +85,14 @@ class MemoryLog:
         verification: Verification | None = None,
         marker: EndTransaction | None = None,
     ) -> AppendInfo:
-        assert marker is None, "nobody ends transactions here yet"
-        if header.producer_id >= 0:
+        if marker is not None:
+            self.producers.check_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+            )
+        elif header.producer_id >= 0:
             outcome = self.producers.check(header, verification, verifies=True)
             if type(outcome) is Duplicate:
                 return AppendInfo(
@@ -111,14 +124,21 @@ class MemoryLog:
         epoch = header.partition_leader_epoch
         if self.epochs.latest is None or epoch > self.epochs.latest:
             self.epochs.assign(epoch, header.base_offset)
-        if len(self.headers) - self.count_below(self.segment_starts[-1]) >= _SEGMENT_BATCHES:
-            self.segment_starts.append(header.base_offset)
+        if len(self.headers) - self.count_below(self.segments.all[-1].base_offset) >= _SEGMENT_BATCHES:
+            self.segments.roll(header.base_offset)
         self.batches.append(batch)
         self.headers.append(header)
         self.log_end_offset = header.next_offset
         self.reached = max(self.reached, self.log_end_offset)
         self.end_offsets.append(self.log_end_offset)
-        self.producers.update(header, now_ms)
+        self._apply(self.producers, batch, header, now_ms)
+
+    def _apply(self, producers: ProducerStates, batch: bytes, header: BatchHeader, now_ms: int) -> None:
+        if header.is_control:
+            segment: Any = self.segments.with_offset(header.base_offset)
+            apply_batch(producers, header, batch, segment, now_ms)
+        else:
+            producers.update(header, now_ms)
 
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
@@ -141,15 +161,13 @@ class MemoryLog:
         self.keep(0)
         self.epochs.clear()
         self.log_start_offset = self.log_end_offset = offset
-        self.segment_starts = [offset]
+        self.segments = MemorySegments(offset)
 
     def keep(self, count: int) -> None:
         """Keep the first `count` batches."""
         del self.batches[count:], self.headers[count:], self.end_offsets[count:]
         self.log_end_offset = self.end_offsets[-1] if count else self.log_start_offset
-        self.segment_starts = self.segment_starts[:1] + [
-            start for start in self.segment_starts[1:] if start < self.log_end_offset
-        ]
+        self.segments.cut(self.log_end_offset)
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.written_back = min(self.written_back, count)
@@ -165,7 +183,7 @@ class MemoryLog:
     def replace_start(
         self,
         segments_end: Offset,
-        segment_starts: list[Offset],
+        segments: list[MemorySegment],
         batches: list[bytes],
         headers: list[BatchHeader],
     ) -> None:
@@ -173,7 +191,7 @@ class MemoryLog:
         count = self.count_below(segments_end)
         self.batches[:count], self.headers[:count] = batches, headers
         self.end_offsets = [header.next_offset for header in self.headers]
-        self.segment_starts[: self.segment_starts.index(segments_end)] = segment_starts
+        self.segments.replace_start(segments_end, segments)
         self.written_back = len(batches) + max(self.written_back - count, 0)
         self.verified = 0
 
@@ -185,8 +203,8 @@ class MemoryLog:
     def loaded_producers(self) -> ProducerStates:
         """Return the producers' states as the batches make them."""
         producers = ProducerStates()
-        for header in self.headers:
-            producers.update(header, 0)
+        for batch, header in zip(self.batches, self.headers, strict=True):
+            self._apply(producers, batch, header, 0)
         return producers
 
     def lose_unwritten(self, random: Random) -> bool:
@@ -231,6 +249,7 @@ class MemoryLog:
         self.batches, self.headers = found, headers
         self.end_offsets = [header.next_offset for header in headers]
         self.verified = min(self.verified, sound)
+        self.segments.forget_indexes()
         self.keep(len(found))
 
     def advance_log_start_offset(self, offset: Offset) -> bool:
@@ -242,11 +261,8 @@ class MemoryLog:
             return None
         return self.epochs.end_offset_for(min(leader_epoch, latest), self.log_end_offset)
 
-    def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        return high_watermark
-
     def reconfigure(self, config: LogConfig) -> None:
-        pass
+        self.config = config
 
     def count_below(self, offset: Offset) -> int:
         """Return how many batches end at or below `offset`."""

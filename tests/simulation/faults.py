@@ -88,11 +88,21 @@ class Faults:
             rivals,
             [*brokers, *network, *disasters, *drivers, *administration],
         )
+        if world.transacts:
+            # Seldom do all lose something: nothing is demanded of transactions then.
+            themes = (
+                *3 * ([*brokers[:9], *network, self._kill_later, self._elect_preferred],),
+                *2 * ([*brokers[:6], *network, *2 * [self._kill_later]],),
+                [*drivers[:5], *network, self._kill_broker, self._stop_broker],
+                [*brokers, *disasters, *administration],
+                slow,
+            )
         kinds = random.choice(themes)
         self._kinds = random.sample(kinds, min(len(kinds), random.randint(2, 7)))
         world.network.clocks_stop = self._freeze_broker in self._kinds
-        # A new driver needs a while before anything can happen to it.
-        self._pause_ms = random.choice((400, 900, 1_800) if kinds is rivals else (80, 200, 600))
+        # A new driver needs a while before anything can happen to it, and so do transactions.
+        needs_time = kinds is rivals or world.transacts
+        self._pause_ms = random.choice((400, 900, 1_800) if needs_time else (80, 200, 600))
 
     def begin(self, end_ms: int) -> None:
         """Let faults happen from now on."""
@@ -151,6 +161,21 @@ class Faults:
 
     def _kill_broker(self) -> None:
         if (broker := self._some_broker()) is not None:
+            self._kill([broker])
+
+    def _kill_later(self) -> None:
+        """What a broker says before it is killed comes late."""
+        broker = self._some_broker()
+        if broker is not None:
+            late_ms = self._random.randint(500, 3_000)
+            self._world.tell(None, f"what {broker.name} says comes {late_ms} ms late")
+            for connection in broker.connections:
+                if connection.client is broker:
+                    connection.stall(late_ms)
+            self._scheduler.after(self._random.randrange(300), self._kill_if_alive, broker)
+
+    def _kill_if_alive(self, broker: "BrokerProcess") -> None:
+        if broker.alive and not self._is_over:
             self._kill([broker])
 
     def _kill_rack(self) -> None:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from tests.simulation.cluster import run_seed
 from tests.simulation.planted import PLANTED
 
-SEEDS_LOOKED_AT: Final = 2_000
 _FOUND: Final = Path(__file__).with_name("found.json")
 _DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "simulation.md"
 _BEGIN: Final = "<!-- planted bugs: written by --find-planted -->\n"
@@ -47,7 +46,7 @@ def find_all(workers: int) -> Iterator[tuple[str, Found | None]]:
     with Pool(workers) as pool:
         for name in PLANTED:
             seeds = [known[name].seed] if name in known else []
-            tasks = [(name, seed) for seed in (*seeds, *range(SEEDS_LOOKED_AT))]
+            tasks = [(name, seed) for seed in (*seeds, *PLANTED[name].seeds)]
             # In the order of the seeds, not of time.
             for number in range(0, len(tasks), 8 * workers):
                 hits = [found for found in pool.map(_try, tasks[number : number + 8 * workers], 1) if found]

@@ -6,6 +6,7 @@ A check raises `Violation`; it costs what has changed, not what there is.
 from typing import TYPE_CHECKING, Any
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
+from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
@@ -95,6 +96,16 @@ class Invariant:
         self, broker: "BrokerProcess", leader_epoch: LeaderEpoch, markers: SendMarkers, ledger: Ledger
     ) -> None:
         """A coordinator has decided how a transaction ends, and says so to its partitions."""
+
+    def producer_given(
+        self, transactional_id: str, producer: ProducerStamp, asker: str, *, is_new: bool
+    ) -> None:
+        """A producer was told its id and epoch; `is_new` if all before it are fenced."""
+
+    def read_committed(
+        self, offset: Offset, next_offset: Offset, shown: list[Offset], ledger: Ledger
+    ) -> None:
+        """A reader of committed records has read up to an offset, and seen the batches at some."""
 
     def offset_read(
         self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition

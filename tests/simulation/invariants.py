@@ -320,16 +320,17 @@ class IdempotentOnce(Invariant):
     def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
         for batch in batches:
             header = read_header(batch)
-            if header.producer_id <= ledger.producers_before_loss:
+            if header.producer_id <= ledger.producers_before_loss or header.base_sequence < 0:
                 continue
-            last_sequence = ledger.sequences.get(header.producer_id, -1)
+            producer = (header.producer_id, header.producer_epoch)
+            last_sequence = ledger.sequences.get(producer, -1)
             if header.base_sequence != last_sequence + 1:
                 self.fail(
                     f"producer {header.producer_id}'s sequence {header.base_sequence} follows "
                     f"{last_sequence} at offset {header.base_offset}",
                     ledger.key,
                 )
-            ledger.sequences[header.producer_id] = header.last_sequence
+            ledger.sequences[producer] = header.last_sequence
 
 
 class ConsumersReadCommitted(Invariant):
@@ -447,6 +448,8 @@ class Invariants:
         self.out_of_range = those_with("out_of_range")
         self.coordinated = those_with("coordinated")
         self.markers_sent = those_with("markers_sent")
+        self.producer_given = those_with("producer_given")
+        self.read_committed = those_with("read_committed")
         self.offset_read = those_with("offset_read")
         self.settled = those_with("settled")
         self.snapshot_loaded = those_with("snapshot_loaded")

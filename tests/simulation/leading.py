@@ -38,8 +38,6 @@ SESSION_SLOTS: Final = 3
 _ANY_BYTES: Final = 1 << 20
 _NO_EXECUTOR: Any = None
 """Nothing is looked into by a thread here, nor on a disk that is waited for."""
-_NO_VERIFIER: Any = None
-"""Nobody writes in transactions yet."""
 
 
 class Produce(NamedTuple):
@@ -79,19 +77,20 @@ class Fetched(NamedTuple):
 class Leading:
     """The request handlers of one broker's process."""
 
-    def __init__(self, broker: "BrokerProcess") -> None:
+    def __init__(self, broker: "BrokerProcess", verifier: Any) -> None:
+        """`verifier` is None where nobody writes in transactions."""
         self._broker = broker
         random = broker.scheduler.random
         delayed = DelayedOperations(ProcessLoop(broker))
-        self._produce = ProduceHandler(
+        self.produce_handler: Final = ProduceHandler(
             broker.replicas,
             delayed,
             _NO_EXECUTOR,
-            _NO_VERIFIER,
+            verifier,
             max_decompressed_bytes=_ANY_BYTES,
             wall_ms=lambda: START_MS + broker.scheduler.now_ms,
         )
-        self._fetch = FetchHandler(
+        self.fetch_handler: Final = FetchHandler(
             broker.replicas,
             delayed,
             FetchSessions(lambda: random.randint(1, LARGEST), slots=SESSION_SLOTS),
@@ -122,13 +121,13 @@ class Leading:
             timeout=timedelta(milliseconds=message.timeout_ms),
             topic_data=(TopicProduceData(topic_id=key.topic_id, partition_data=(data,)),),
         )
-        self._handle(connection, ApiKey.PRODUCE, 13, request, self._produce.handle, answered)
+        self._handle(connection, ApiKey.PRODUCE, 13, request, self.produce_handler.handle, answered)
         if replica is not None and replica.log.log_end_offset > before:
             broker.world.appended(broker, replica, before)
 
     def fetch(self, connection: Connection, request: FetchRequest, reply: Reply) -> None:
         """Answer a follower, or hold the request."""
-        self._handle(connection, ApiKey.FETCH, 17, request, self._fetch.handle, reply)
+        self._handle(connection, ApiKey.FETCH, 17, request, self.fetch_handler.handle, reply)
 
     def consumer_fetch(self, connection: Connection, message: ConsumerFetch, reply: Reply) -> None:
         """Answer with committed records, or hold the request."""
@@ -158,7 +157,7 @@ class Leading:
             topics=(FetchTopic(topic_id=key.topic_id, partitions=(partition,)),),
             forgotten_topics_data=(),
         )
-        self._handle(connection, ApiKey.FETCH, 17, request, self._fetch.handle, answered)
+        self._handle(connection, ApiKey.FETCH, 17, request, self.fetch_handler.handle, answered)
 
     def _handle(
         self,

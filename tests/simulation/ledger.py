@@ -27,8 +27,8 @@ class Ledger:
     end_offsets: list[Offset] = field(default_factory=list)
     leaders: dict[LeaderEpoch, tuple[BrokerId, BrokerEpoch | None]] = field(default_factory=dict)
     """Who led in which leader epoch."""
-    sequences: dict[int, int] = field(default_factory=dict)
-    """The last committed sequence number of each producer."""
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The last committed sequence number of each producer, in each of its epochs."""
     since_epoch: LeaderEpoch = 0
     """Leaders of earlier epochs do not count any more."""
     losing: bool = False
@@ -76,7 +76,7 @@ class Ledger:
         self.sequences.clear()
         for batch in self.batches:
             header = read_header(batch)
-            self.sequences[header.producer_id] = header.last_sequence
+            self.sequences[header.producer_id, header.producer_epoch] = header.last_sequence
         return struck
 
     def extend(self, log: MemoryLog, count: int) -> list[bytes]:

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from sparklog.metadata.image import PartitionRegistration
-from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import TopicIdPartition
 from tests.simulation.clients import Consumer, Producer
 
@@ -60,11 +59,23 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         coordinator = None if group.key is None else image.topics.partition(*group.key)
         if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
             return f"{group.group_id} has not read what it committed", group.key
-    for producer in world.transaction_clients:
-        state_topic = image.topics.by_name[TRANSACTION_STATE_TOPIC]
-        is_gone = any(_is_gone(world, each) for each in state_topic.partitions.values())
-        if not producer.has_settled and not is_gone:
-            return f"{producer.transactional_id} may have a transaction that is open", None
+    return _unsettled_transactions(world)
+
+
+def _unsettled_transactions(world: "World") -> tuple[str, TopicIdPartition | None] | None:
+    """Say whose transaction may be open, or is not read; nothing if a coordinator may have lost it."""
+    if world.has_lost:
+        return None
+    for client in world.transaction_clients:
+        if not client.has_settled:
+            return f"a client of {client.transactional_id} is not done", None
+    for reader in world.committed_readers:
+        registration = world.decided(reader.key)
+        assert registration is not None
+        assert registration.leader is not None
+        end_offset = world.replica(registration.leader, reader.key).log.log_end_offset
+        if reader.position < end_offset:
+            return f"a reader of what is committed has read up to {reader.position}", reader.key
     return None
 
 

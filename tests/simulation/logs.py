@@ -34,8 +34,8 @@ class DiskLogs:
         log = disk.logs.get(key)
         if log is None:
             log = disk.logs[key] = MemoryLog(disk, topic_partition, topic_id)
-        elif log.loading is not None:
-            # The process before this one was still at it.
+        else:
+            # All that the process before this one knew beside the batches is gone.
             log.reload()
         self._opened.add(key)
         return log, disk.high_watermarks.get(key, 0)

@@ -55,7 +55,11 @@ class Moves:
         target: tuple[BrokerId, ...] | None = None
         if random.random() >= _CANCELLED:
             brokers = list(world.disks)
-            target = tuple(random.sample(brokers, min(len(brokers), random.choice((1, 2, 2, 3, 3)))))
+            count = random.choice((1, 2, 2, 3, 3))
+            if world.transacts:
+                # One replica alone would lose too much that transactions rest on.
+                count = max(count, 2)
+            target = tuple(random.sample(brokers, min(len(brokers), count)))
         world.tell(None, f"{topic.name}-{number} is to be moved to {target}")
         world.ask_controller(reassignment(topic.name, number, target))
         world.scheduler.after(1 + random.randrange(2 * self._pause_ms), self._move)

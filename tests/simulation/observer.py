@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
 from driver.controller.quorum.machine.leader import QuorumLeader
+from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
-from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition
+from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicIdPartition, TopicPartition
 from tests.simulation.active_controller import ActiveController
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.committed_table import CommittedTable
@@ -33,6 +34,8 @@ from tests.simulation.topics import (
     MIN_INSYNC_REPLICAS,
     UNCLEAN_ELECTION,
 )
+from tests.simulation.transaction_book import TransactionBook
+from tests.simulation.transaction_logs import TransactionLogs
 
 STORY_LENGTH: Final = 3_000
 STORY_SHOWN: Final = 40
@@ -95,6 +98,16 @@ class Observer:
         """Where an administrator has preferred a loss to waiting."""
         self.coordinates = False
         """Whether there are coordinators."""
+        self.transacts = False
+        """Whether there are transactions,"""
+        self.has_lost = False
+        """whether anything committed may be lost, after which nothing is demanded of them,"""
+        self.transactions = TransactionBook()
+        """what their clients know of them,"""
+        self.transaction_logs = TransactionLogs()
+        """what is committed of them,"""
+        self.copied = (TopicPartition("topic0", 0), TopicPartition("topic1", 0))
+        """and from where to where some copy."""
         self.compacts = False
         """Whether topics are compacted."""
         self.outcome = Outcome(seed)
@@ -117,6 +130,14 @@ class Observer:
     def decided(self, key: TopicIdPartition) -> PartitionRegistration | None:
         """Return a partition as it is committed."""
         return self.metadata.image.topics.partition(key.topic_id, key.partition)
+
+    def has_topic(self, name: str) -> bool:
+        """Whether a topic is there."""
+        return name in self.metadata.image.topics.by_name
+
+    def key_of(self, topic: str, partition: int) -> TopicIdPartition:
+        """Return the key of a partition of a topic that is there."""
+        return TopicIdPartition(self.metadata.image.topics.by_name[topic].topic_id, partition)
 
     def replica(self, broker_id: BrokerId, key: TopicIdPartition) -> Replica:
         """Return the replica that a broker has of a partition."""
@@ -215,6 +236,7 @@ class Observer:
             allowed = allowed or all(key in self.disks[broker_id].damaged for broker_id in in_sync)
         if allowed:
             self.tell(key, f"broker {after.leader} may miss records: nobody who has them may lead")
+            self.has_lost = True
             self.ledger(key).allow_loss(after.leader_epoch, self.next_producer_id)
 
     def _forgive(self) -> None:
@@ -381,6 +403,21 @@ class Observer:
         self.tell(replica.key, f"{broker.name} sends markers of {markers.producer}: {markers.committed}")
         for check in self.invariants.markers_sent:
             check(broker, leader_epoch, markers, self.ledger(replica.key))
+
+    def producer_given(
+        self, transactional_id: str, producer: ProducerStamp, asker: str, *, is_new: bool
+    ) -> None:
+        """A producer was told its id and epoch."""
+        self.tell(None, f"{asker} of {transactional_id} is {producer}{' anew' if is_new else ''}")
+        for check in self.invariants.producer_given:
+            check(transactional_id, producer, asker, is_new=is_new)
+
+    def read_committed(
+        self, key: TopicIdPartition, offset: Offset, next_offset: Offset, shown: list[Offset]
+    ) -> None:
+        """A reader of committed records was answered."""
+        for check in self.invariants.read_committed:
+            check(offset, next_offset, shown, self.ledger(key))
 
     def offset_read(
         self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition

@@ -35,6 +35,7 @@ from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_coordinators import COORDINATOR_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
+from tests.simulation.planted_transaction_logs import TRANSACTION_LOG_BUGS
 from tests.simulation.planted_transactions import TRANSACTION_BUGS
 from tests.simulation.voting import Voting
 
@@ -437,5 +438,6 @@ PLANTED = {
     **CLEANING_BUGS,
     **COORDINATOR_BUGS,
     **TRANSACTION_BUGS,
+    **TRANSACTION_LOG_BUGS,
 }
 """By name."""

@@ -10,6 +10,7 @@ from executor.coordinators.transactions.machine.metadata import TransactionMetad
 from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.metadata.image import MetadataImage
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
+from tests.simulation.coordinating import TRANSACTION_SEEDS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
 
@@ -55,12 +56,18 @@ def _zombie_ends_the_next() -> Sequence[Replacement]:
 
 
 TRANSACTION_BUGS: Final = {
-    "epoch-given-twice": PlantedBug("a producer is given the epoch that another one has", _epoch_kept),
-    "markers-forgotten": PlantedBug(
-        "a coordinator does not go on with the markers of the one before it", _markers_forgotten
+    "epoch-given-twice": PlantedBug(
+        "a producer is given the epoch that another one has", _epoch_kept, TRANSACTION_SEEDS
     ),
-    "open-for-ever": PlantedBug("transactions do not time out", _open_for_ever),
+    "markers-forgotten": PlantedBug(
+        "a coordinator does not go on with the markers of the one before it",
+        _markers_forgotten,
+        TRANSACTION_SEEDS,
+    ),
+    "open-for-ever": PlantedBug("transactions do not time out", _open_for_ever, TRANSACTION_SEEDS),
     "zombie-ends-the-next": PlantedBug(
-        "a producer ends the transaction that is open now, not its own", _zombie_ends_the_next
+        "a producer ends the transaction that is open now, not its own",
+        _zombie_ends_the_next,
+        TRANSACTION_SEEDS,
     ),
 }

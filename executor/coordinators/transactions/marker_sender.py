@@ -42,6 +42,7 @@ class MarkerSender(RoleListener[Replica]):
         connections: BrokerConnections,
         image: Callable[[], MetadataImage],
         obey_lease: Callable[[], None],
+        now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         """`image` is the one by which this broker leads, at least; who only subscribes may hear of it later.
 
@@ -50,6 +51,7 @@ class MarkerSender(RoleListener[Replica]):
         self._connections = connections
         self._image = image
         self._obey_lease = obey_lease
+        self._now_ms = now_ms
         self._outstanding = OutstandingMarkers()
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -70,14 +72,14 @@ class MarkerSender(RoleListener[Replica]):
         A partition that the image does not have is deleted: it was there when it became part of the
         transaction, and the coordinator leads by an image that is no older.
         """
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         self._outstanding.metadata_changed(self._image(), now_ms)
         self._outstanding.add(coordinator, markers, now_ms)
         self._go_on()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Follow the leaders of partitions."""
-        self._outstanding.metadata_changed(image, monotonic_ms())
+        self._outstanding.metadata_changed(image, self._now_ms())
         self._go_on()
 
     def became_leader(self, replica: Replica) -> None:
@@ -134,12 +136,12 @@ class MarkerSender(RoleListener[Replica]):
             self._timer.cancel()
             self._timer = None
         if due_ms is not None:
-            delay_s = max(due_ms - monotonic_ms(), 0) / 1000
+            delay_s = max(due_ms - self._now_ms(), 0) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        self._outstanding.wake(monotonic_ms() + 1)  # a timer may be early by what its clock is rounded
+        self._outstanding.wake(self._now_ms() + 1)  # a timer may be early by what its clock is rounded
         self._go_on()
 
     async def _send(self, broker_id: BrokerId, request: WriteTxnMarkersRequest) -> None:
@@ -148,7 +150,7 @@ class MarkerSender(RoleListener[Replica]):
             response = await self._connections.request(broker_id, request)
         except KafkaError as error:
             logger.info("Transaction markers may not have reached broker %d: %s", broker_id, error)
-        self._outstanding.answered(broker_id, response, monotonic_ms())
+        self._outstanding.answered(broker_id, response, self._now_ms())
         self._go_on()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

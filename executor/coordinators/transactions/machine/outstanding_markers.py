@@ -122,7 +122,7 @@ class OutstandingMarkers:
         """Have markers sent; if it was decided about the id before, that is out of date."""
         transaction = _Transaction(coordinator, markers)
         self._transactions[transaction.key] = transaction
-        self._queue(transaction, list(transaction.missing), now_ms)
+        self._queue(transaction, sorted(transaction.missing), now_ms)
         self._settle(transaction)
 
     def forget(self, partition: int) -> None:
@@ -139,7 +139,7 @@ class OutstandingMarkers:
             (broker_id, transaction, partition)
             for broker_id, waiting in self._waiting.items()
             for transaction, partitions in waiting.items()
-            for partition in partitions
+            for partition in sorted(partitions)
         ]
         moved = [each for each in queued if self._leader(each[2]) != each[0]]
         for broker_id, transaction, partition in moved:
