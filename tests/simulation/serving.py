@@ -26,6 +26,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.metrics.registry import MetricRegistry
 from sparklog.records.batch import read_header
 from sparklog.types import BrokerId, TopicIdPartition
 from sparklog.wire.apis import ApiKey
@@ -91,7 +92,7 @@ def transaction_verifier(broker: "BrokerProcess", config: BrokerConfig) -> Trans
     """Return what has transactions verified, as `executor.replicas` makes it."""
     links: Any = BrokerLinks(broker, config.request_timeout_ms)
     return TransactionVerifier(
-        AddPartitionsSender(links, lambda: broker.image),
+        AddPartitionsSender(links, lambda: broker.image, MetricRegistry()),
         lambda: START_MS + broker.scheduler.now_ms,
         retry_backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
         retry_timeout_ms=min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms),
