@@ -20,6 +20,7 @@ from driver.ui.spark_tab import AskedPage
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.groups import CONSUMER_TYPE, committed_offsets, describe_groups, list_groups
 from sparklog.client.offsets import high_watermarks
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.types import Offset, TopicPartition
@@ -120,7 +121,9 @@ def _look_at(client: ClusterClient, image: MetadataImage, group_id: str) -> Grou
     """
     coordinator = coordinator_of(image, CONSUMER_OFFSETS_TOPIC, group_id)
     if coordinator is None:
-        return None
+        if CONSUMER_OFFSETS_TOPIC not in image.topics.by_name:
+            return None
+        raise KafkaError(ErrorCode.coordinator_not_available, "nobody leads the partition of its coordinator")
     of_either_type = {group_id: coordinator}
     described = describe_groups(client, of_either_type, of_either_type)
     description = described.groups.get(group_id)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from driver.monitoring.broker_metrics import ReceivedMetrics
 from driver.ui.machine.status import BrokerFigures, RequestFigures
+from sparklog.metrics import coordinators
 from sparklog.metrics.names import COUNT, MEAN, QUANTILES, MetricName
 from sparklog.types import BrokerId, TimestampMs
 
@@ -16,6 +17,11 @@ __all__ = ["FigureReader"]
 
 MAX_AGE_MS: Final = 60_000
 _P99: Final = QUANTILES[0.99]
+_GROUPS: Final = tuple(coordinators.GROUP_COUNT.of(protocol=each) for each in ("classic", "consumer"))
+_MOVING_GROUPS: Final = (
+    *(coordinators.CLASSIC_STATES[each].of() for each in ("PreparingRebalance", "CompletingRebalance")),
+    *(coordinators.CONSUMER_GROUP_COUNT.of(state=each) for each in ("assigning", "reconciling")),
+)
 
 
 class _Reports(NamedTuple):
@@ -80,6 +86,8 @@ def _figures(before: ReceivedMetrics | None, now: ReceivedMetrics) -> BrokerFigu
         log_size_bytes=_total(directory_bytes.get("LogBytes")),
         free_bytes=_total(directory_bytes.get("FreeBytes")),
         loop_lag_ms=values.get(MetricName("sparklog", "EventLoop", "MaxLagMs")),
+        groups=_total([values[name] for name in _GROUPS if name in values]),
+        groups_moving=_total([values[name] for name in _MOVING_GROUPS if name in values]),
     )
 
 

@@ -110,6 +110,10 @@ class BrokerFigures:
     log_size_bytes: int | None = None
     free_bytes: int | None = None
     loop_lag_ms: float | None = None
+    groups: int | None = None
+    """That it coordinates, by its last count."""
+    groups_moving: int | None = None
+    """Of these, those in between two assignments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class TransactionCoordination:
             ApiKey.ADD_PARTITIONS_TO_TXN: AddPartitionsToTxnHandler(runtime).handle,
             ApiKey.ADD_OFFSETS_TO_TXN: AddOffsetsToTxnHandler(runtime, self._offsets_partition_for).handle,
             ApiKey.END_TXN: EndTxnHandler(runtime, new_producer_id).handle,
-            ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsHandler(runtime).handle,
+            ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsHandler(runtime, self.sender.missing).handle,
             ApiKey.LIST_TRANSACTIONS: ListTransactionsHandler(runtime).handle,
         }
 

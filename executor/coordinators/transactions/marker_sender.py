@@ -11,7 +11,7 @@ Source: Kafka's TransactionMarkerChannelManager.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from typing import Any
 
 from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
@@ -26,8 +26,9 @@ from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.partition_for import coordinator_partition
 from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
-from sparklog.types import BrokerId
+from sparklog.types import BrokerId, TopicPartition
 
 __all__ = ["MarkerSender"]
 
@@ -65,6 +66,11 @@ class MarkerSender(RoleListener[Replica]):
     def leaderless_count(self) -> int:
         """How many markers wait for their partition to be led."""
         return self._outstanding.leaderless_count
+
+    def missing(self, transactional_id: str) -> Set[TopicPartition] | None:
+        """Return which partitions lack the marker of what was decided about an id; None if none is sent."""
+        found = coordinator_partition(self._image(), TRANSACTION_STATE_TOPIC, transactional_id)
+        return None if found is None else self._outstanding.missing(found[0], transactional_id)
 
     def send(self, markers: SendMarkers, coordinator: EffectOrigin) -> None:
         """Send markers until every partition has one, then tell the coordinator.

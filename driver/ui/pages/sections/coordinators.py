@@ -1,5 +1,8 @@
-"""The way to what coordinators know; they are asked only by who looks there."""
+"""How many groups there are, and the ways to what coordinators know, who are asked only there."""
 
+from typing import NamedTuple
+
+from driver.ui.pages.figures import count
 from driver.ui.pages.html import Html, element, link_to, log_page
 from driver.ui.pages.sections.section import Section, Shown
 from driver.ui.pages.tables import section
@@ -7,16 +10,27 @@ from driver.ui.pages.tables import section
 __all__ = ["COORDINATORS"]
 
 
-def _shows(shown: Shown) -> None:
-    return None
+class _Groups(NamedTuple):
+    """Of all brokers together; None is what none of them has told."""
+
+    number: int | None
+    moving: int
 
 
-def _render(shows: None) -> Html:
+def _shows(shown: Shown) -> _Groups:
+    told = [broker.figures for broker in shown.status.brokers if broker.figures is not None]
+    numbers = [figures.groups for figures in told if figures.groups is not None]
+    return _Groups(sum(numbers) if numbers else None, sum(figures.groups_moving or 0 for figures in told))
+
+
+def _render(groups: _Groups) -> Html:
+    moving = f", {count(groups.moving)} of them in between two assignments" if groups.moving else ""
     return section(
         "Groups and transactions",
         element(
             "p",
             link_to(log_page("groups"), "Groups with their lag"),
+            None if groups.number is None else f" ({count(groups.number)}{moving}, as of the last minute)",
             " \N{MIDDLE DOT} ",
             link_to(log_page("transactions"), "Open transactions"),
         ),

@@ -1,9 +1,13 @@
 """DescribeTransactions 0: where the transactions of these ids stand (KIP-664).
 
+Of one that is decided only the partitions are told that have no marker yet: these are what it waits for.
+
 Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Set
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -19,7 +23,7 @@ from executor.coordinators.transactions.machine.events import Describe
 from executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
-from sparklog.types import or_minus_one
+from sparklog.types import TopicPartition, or_minus_one
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 
@@ -31,8 +35,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class DescribeTransactionsHandler:
     """Answers whoever looks after transactions."""
 
-    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+    def __init__(
+        self,
+        coordinators: CoordinatorRuntime,
+        missing: Callable[[str], Set[TopicPartition] | None],
+    ) -> None:
+        """`missing` says which partitions lack the marker of what was decided; None if none is to be sent."""
         self._coordinators = coordinators
+        self._missing = missing
 
     def handle(self, request: Request) -> Steps:
         """Ask the coordinators side by side, and return what those here know of each id."""
@@ -45,21 +55,26 @@ class DescribeTransactionsHandler:
                 event = Describe(transactional_id)
                 answer = ask(self._coordinators, TransactionShard.describe, event, lambda refused: refused)
             asked.append((transactional_id, answer))
-        return _answered(asked)
+        return self._answered(asked)
 
+    async def _answered(self, asked: list[tuple[str, Deferred | ErrorCode]]) -> Steps:
+        """Return the steps to a response, when all coordinators have answered."""
+        known = await outcomes_of([answer for _, answer in asked])
+        return self._response([transactional_id for transactional_id, _ in asked], known)
 
-async def _answered(asked: list[tuple[str, Deferred | ErrorCode]]) -> Steps:
-    """Return the steps to a response, when all coordinators have answered."""
-    known = await outcomes_of([answer for _, answer in asked])
-    return _response([transactional_id for transactional_id, _ in asked], known)
+    def _response(self, transactional_ids: list[str], known: list[Any]) -> Steps:
+        states = []
+        for transactional_id, each in zip(transactional_ids, known, strict=True):
+            yield
+            states.append(_state(transactional_id, self._without_marker(transactional_id, each)))
+        return unthrottled(DescribeTransactionsResponse, transaction_states=tuple(states))
 
-
-def _response(transactional_ids: list[str], known: list[Any]) -> Steps:
-    states = []
-    for transactional_id, each in zip(transactional_ids, known, strict=True):
-        yield
-        states.append(_state(transactional_id, each))
-    return unthrottled(DescribeTransactionsResponse, transaction_states=tuple(states))
+    def _without_marker(self, transactional_id: str, known: Any) -> Any:
+        """Return what is known of an id; of a decided transaction only partitions that lack their marker."""
+        if not isinstance(known, TransactionMetadata) or not known.state.is_prepared:
+            return known
+        missing = self._missing(transactional_id)
+        return known if missing is None else replace(known, partitions=frozenset(missing))
 
 
 def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None) -> TransactionState:

@@ -20,7 +20,7 @@ Pure. Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerReque
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.write_txn_markers.v2.request import (
@@ -105,6 +105,14 @@ class OutstandingMarkers:
     def leaderless_count(self) -> int:
         """How many markers rest because nobody led their partition."""
         return sum(resting.asked is None for resting in self._resting)
+
+    def missing(self, partition: int, transactional_id: str) -> Set[TopicPartition] | None:
+        """Return which partitions lack the marker of what was decided about an id by that coordinator.
+
+        None if none is to be sent: the decision is only just being told, or all have theirs.
+        """
+        transaction = self._transactions.get((partition, transactional_id))
+        return None if transaction is None else frozenset(transaction.missing)
 
     @property
     def ready_brokers(self) -> Iterator[BrokerId]:

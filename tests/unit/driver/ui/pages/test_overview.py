@@ -9,7 +9,7 @@ from driver.ui.machine.samples import chart_figures
 from driver.ui.machine.status import PartitionsStatus, as_json
 from driver.ui.pages.overview import Overview
 from driver.ui.pages.sections import SECTIONS, Shown
-from tests.unit.driver.ui.pages.statuses import EVIL, STATUS
+from tests.unit.driver.ui.pages.statuses import EVIL, FIGURES, STATUS
 
 
 def shown() -> Shown:
@@ -105,3 +105,15 @@ def test_many_partitions_in_trouble_leave_room_for_the_brokers() -> None:
     section = page[page.index('id="sl-partitions"') : page.index('id="sl-brokers"')]
     assert section.count("<tr>") == 1 + 20
     assert "and 4,981 more" in section
+
+
+def test_groups_of_all_brokers_are_counted_and_unknown_is_not_none() -> None:
+    """Brokers count once a minute; before that nobody knows, and a dead broker's groups are another's."""
+    counted = replace(FIGURES, groups=1_000, groups_moving=2)
+    brokers = tuple(replace(each, figures=each.figures and counted) for each in STATUS.brokers)
+    page = Elements(Overview().render(Shown(replace(STATUS, brokers=brokers), {})))
+    assert (
+        "Groups with their lag (2,000, 4 of them in between two assignments, as of the last minute)"
+        in page.text
+    )
+    assert "Groups with their lag \N{MIDDLE DOT}" in Elements(Overview().render(shown())).text

@@ -291,6 +291,28 @@ async def test_next_coordinator_sends_the_markers_of_what_was_decided(brokers: B
     assert await end(successor, producer) == (NONE, bumped)
 
 
+@with_brokers(count=3, config=CONFIG)
+async def test_decided_transaction_is_described_with_the_partitions_that_lack_its_marker(
+    brokers: Brokers,
+) -> None:
+    """Of a hundred partitions one holds it up, and an operator has to know which."""
+    state_id, topic_id = await begin(brokers, [(0,), (2,)])
+    coordinator = await loaded(brokers)
+    _, producer = await init(coordinator)
+    assert await add3(coordinator, producer, "t", 0, 1) == [NONE, NONE]
+    await brokers.stop(2)
+    await brokers.elect(state_id, 0, 0, [0, 1])
+    coordinator = await loaded(brokers)
+    assert await end(coordinator, producer, request_type=EndTxn4) == (NONE, None)
+    await until(lambda: state_of(brokers, 0, topic_id) == (1, 1), "the marker written where it can be")
+    request = DescribeTransactionsRequest(transactional_ids=("a",))
+    topics = None
+    while topics != (TopicData(topic="t", partitions=(1,)),):  # it hears of the first marker in a moment
+        (state,) = (await coordinator.request(request)).transaction_states
+        topics = state.topics
+    assert state.transaction_state == "PrepareCommit"
+
+
 @with_brokers()
 async def test_offsets_partition_is_added_and_a_broker_that_does_not_coordinate_says_so(
     brokers: Brokers,

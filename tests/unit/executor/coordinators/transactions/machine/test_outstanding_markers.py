@@ -138,6 +138,17 @@ def test_markers_go_to_the_leaders_together_and_complete_when_all_are_written(
     assert len(outstanding) == 0
 
 
+def test_partitions_without_a_marker_are_told_while_it_is_sent(outstanding: OutstandingMarkers) -> None:
+    """An operator looks for the one partition of many that holds a decided transaction up."""
+    outstanding.add(COORDINATOR, markers_of("a", 10, P0, P1, P2), 0)
+    assert outstanding.missing(COORDINATOR.partition, "a") == {P0, P1, P2}
+    request = outstanding.next_request(1)
+    outstanding.answered(1, answer(request, {P1: ErrorCode.not_enough_replicas}), 0)
+    assert outstanding.missing(COORDINATOR.partition, "a") == {P1, P2}
+    assert outstanding.missing(COORDINATOR.partition, "b") is None
+    assert outstanding.missing(COORDINATOR.partition + 1, "a") is None
+
+
 def test_markers_behind_many_that_are_forgotten_go_with_the_next_request(
     outstanding: OutstandingMarkers,
 ) -> None:
