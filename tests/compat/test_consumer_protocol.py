@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupType, TopicPartition  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, ConsumerGroupType, KafkaException, TopicPartition  # type: ignore[attr-defined]
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import admin_client, create_topic, produce
@@ -280,6 +281,36 @@ def test_rolling_restart_of_all_brokers_is_no_rebalance_to_groups_of_either_prot
             group.poll_until(lambda group=group: len(group.values) == PARTITIONS, "what is new read")  # type: ignore[misc]
             for member in group.consumers.values():
                 member.commit(asynchronous=False)  # refused in another generation, or epoch
+        assert [(group.shares(), group.rebalances) for group in (classic, consumer)] == before
+
+
+def test_group_of_either_protocol_commits_again_when_its_coordinator_was_killed_and_stays_as_it_is(
+    groups_cluster: LocalCluster, topic: str
+) -> None:
+    """The next coordinator knows its members from the log: whoever had to join anew would stop reading."""
+    with members(groups_cluster) as classic, members(groups_cluster) as consumer:
+        _set_session_timeout(groups_cluster, consumer.group_id, 45_000)
+        classic.join("a", topic, classic=True, **{"session.timeout.ms": 45_000})
+        consumer.join("a", topic)
+        for group in (classic, consumer):
+            group.settle(PARTITIONS)
+        before = [(group.shares(), dict(group.rebalances)) for group in (classic, consumer)]
+        count = len(groups_cluster.image.topics.by_name[CONSUMER_OFFSETS_TOPIC].partitions)
+        killed = groups_cluster.leader(CONSUMER_OFFSETS_TOPIC, partition_for(classic.group_id, count))
+        assert killed is not None
+        groups_cluster.kill(killed)
+        for offset, group in enumerate((classic, consumer)):
+            offsets = [TopicPartition(topic, 0, offset)]
+
+            def commits(group: Members = group, offsets: list[TopicPartition] = offsets) -> bool:
+                try:
+                    group.consumers["a"].commit(offsets=offsets, asynchronous=False)
+                except KafkaException:  # refused for good, to a member that is none any more
+                    return False
+                return True
+
+            group.poll_until(commits, "a commit is taken")
+        groups_cluster.restart(killed)
         assert [(group.shares(), group.rebalances) for group in (classic, consumer)] == before
 
 
