@@ -130,6 +130,33 @@ def test_consumer_that_dies_between_processing_and_commit_leaves_the_earlier_off
     assert groups.fetch() == 5
 
 
+def test_consumer_that_dies_between_commit_and_processing_leaves_the_later_offset() -> None:
+    """At most once: what it had committed and not processed is nobody's any more."""
+    groups = GroupConversation()
+    generation, (member_id,) = groups.settle("a")
+    assert groups.commit("c", 10, member_id=member_id, generation=generation) is ErrorCode.none
+    groups.restart()  # nor does a change of coordinators give it back
+    groups.pass_time(10_000)  # it has processed up to 5, and dies
+    groups.settle("b")
+    assert groups.fetch() == 10
+
+
+def test_consumer_that_dies_inside_a_transaction_leaves_what_its_last_one_has_committed() -> None:
+    """Exactly once: its successor waits for the abort, and does the whole transaction again."""
+    groups = GroupConversation()
+    generation, (member_id,) = groups.settle("a")
+    asked = {"member_id": member_id, "generation": generation, "producer": PRODUCER}
+    groups.commit("first", 5, **asked)
+    groups.end_transaction(PRODUCER, committed=True)
+    groups.commit("second", 10, **asked)
+    groups.restart()
+    groups.pass_time(10_000)  # it dies before it ends the transaction
+    groups.settle("b")
+    assert groups.fetch(require_stable=True) is ErrorCode.unstable_offset_commit
+    groups.end_transaction(PRODUCER, committed=False)  # as when its successor asks for a producer id
+    assert groups.fetch(require_stable=True) == 5
+
+
 def test_offset_of_a_topic_that_was_created_anew_is_not_read_by_the_new_id() -> None:
     """It counts records of another log (KIP-516)."""
     groups = GroupConversation()

@@ -144,6 +144,18 @@ def test_successor_aborts_what_its_predecessor_left_open_and_fences_it() -> None
     assert partition.init(expected=zombie) == FENCED
 
 
+def test_producer_may_do_nothing_under_the_transactional_id_of_another() -> None:
+    """Whoever mistakes an id, or guesses one, must not end what others have begun."""
+    partition = Partition()
+    owner, stranger = partition.given("a"), partition.given("b")
+    partition.add(owner, P0)
+    written = list(partition.log)
+    assert partition.add(stranger, P1) is ErrorCode.invalid_producer_id_mapping
+    assert partition.end(stranger) == partition.end(stranger, committed=False) == NO_MAPPING
+    assert partition.init(expected=stranger) == FENCED
+    assert partition.log == written
+
+
 def test_delayed_request_of_an_older_epoch_aborts_no_transaction() -> None:
     """Kafka would abort what the producer has begun since it sent the request; here it is fenced."""
     partition = Partition()
