@@ -13,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import clients, dataframes, groups, transactions
+from benchmarks import clients, coordinators, dataframes, groups, transactions
 from benchmarks.case import BASELINE, OURS, PARTITIONS, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
@@ -167,6 +167,7 @@ def cases() -> dict[str, Case]:
     named["query-idle"] = query("idle", "idle query's CPU", "ms/s", "<= 0.5")
     named |= groups.CASES
     named |= transactions.CASES
+    named |= coordinators.CASES
     return named
 
 

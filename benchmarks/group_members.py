@@ -19,6 +19,7 @@ from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
+from kio.static.primitive import i8
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.channel import Channel
@@ -210,7 +211,7 @@ async def connections(
     """Return `members` connections to the coordinator of each group."""
     channels: dict[str, list[Channel]] = {}
     try:
-        addresses = await _coordinators(bootstrap_servers, group_ids)
+        addresses = await coordinators(bootstrap_servers, group_ids)
         for group_id in group_ids:
             channels[group_id] = []
             for number in range(members):
@@ -224,13 +225,16 @@ async def connections(
                 channel.close()
 
 
-async def _coordinators(bootstrap_servers: str, group_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+async def coordinators(
+    bootstrap_servers: str, keys: Sequence[str], key_type: int = 0
+) -> dict[str, tuple[str, int]]:
+    """Return where the coordinator of each group is, or with key type 1 of each transactional id."""
     host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
     channel = await Channel.connect(host, int(port), "members")
     try:
         await channel.negotiate()
         while True:
-            request = FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(group_ids))
+            request = FindCoordinatorRequest(key_type=i8(key_type), coordinator_keys=tuple(keys))
             response = await channel.request(request)
             if all(each.error_code is ErrorCode.none for each in response.coordinators):
                 return {each.key: (each.host, each.port) for each in response.coordinators}
