@@ -35,11 +35,11 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 		--conf spark.connect.grpc.binding.address=127.0.0.1 --conf spark.connect.grpc.binding.port=$(CONNECT)) \
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
-# Beside each other: the checks take one processor, and the tests wait often.
-test: quick-start  ## lint, format, types, layers, and every test
+# Beside each other: the checks take one processor, and what is made for quick starts and the tests wait often.
+test:  ## lint, format, types, layers, and every test
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-pytest: $(SPARK_ENVIRONMENT)
+pytest: quick-start
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
