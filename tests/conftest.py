@@ -7,6 +7,7 @@ own, beside one cluster of processes; everything else, which is a unit a file, f
 These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
 """
 
+import gc
 import os
 from pathlib import Path
 from typing import Final
@@ -53,6 +54,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = [APPLICATIONS, SESSIONS, CLUSTERS]
     rank = {group: number for number, group in enumerate(order)}
     items.sort(key=lambda item: rank.get(group_of(item.path), len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """Have garbage looked for in what the tests make, and not in all that was loaded for them.
+
+    Around every test of a cluster what is held is counted, and what nobody holds any more must be gone.
+    Half a second for each, with everything that pytest has collected.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class GroupScheduling(LoadScopeScheduling):

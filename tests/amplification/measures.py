@@ -66,7 +66,6 @@ def traced_memory() -> Iterator[None]:
         yield
     finally:
         tracemalloc.stop()
-        gc.unfreeze()
 
 
 async def peak_memory_bytes(port: int, frame: bytes) -> tuple[Answer, int]:
