@@ -30,6 +30,7 @@ _TIMES: Final[Mapping[int, int]] = {
     ApiKey.OFFSET_COMMIT: 7,
     ApiKey.OFFSET_FETCH: 10,
     ApiKey.PRODUCE: 6,
+    ApiKey.WRITE_TXN_MARKERS: 9,
 }
 """What a request takes at its peak, answer included, in multiples of what its items are counted for."""
 _TIMES_OF_OTHERS: Final = 5

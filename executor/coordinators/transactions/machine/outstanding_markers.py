@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 MOST_MARKERS: Final = 500
 """In one request: what waits behind them on the other side is to have its turn."""
+MOST_PARTITIONS: Final = 10_000
+"""In one request, of all its markers: what names very many is refused, however often it is sent."""
 BACKOFF: Final = ExponentialBackoff(first_ms=20, max_ms=1_000)
 
 _FENCED: Final = (ErrorCode.transaction_coordinator_fenced, ErrorCode.invalid_producer_epoch)
@@ -179,13 +181,18 @@ class OutstandingMarkers:
         """Return what to send to one of `ready_brokers`, which then is ready when it has answered."""
         assert broker_id not in self._under_way, "one request at a time"
         waiting = self._waiting.get(broker_id, {})
-        under_way: dict[_Transaction, Iterable[TopicPartition]] = {}
+        under_way: dict[_Transaction, tuple[TopicPartition, ...]] = {}
+        room = MOST_PARTITIONS
         for transaction in list(waiting):
-            if len(under_way) == MOST_MARKERS:
+            if len(under_way) == MOST_MARKERS or not room:
                 break
             partitions = waiting.pop(transaction)
             if self._is_outstanding(transaction):
-                under_way[transaction] = tuple(sorted(partitions))
+                ordered = sorted(partitions)
+                under_way[transaction] = tuple(ordered[:room])
+                if len(ordered) > room:
+                    waiting[transaction] = set(ordered[room:])
+                room -= len(under_way[transaction])
         if not under_way:
             return None
         self._under_way[broker_id] = under_way

@@ -24,6 +24,7 @@ from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.coordinators.transactions.machine.outstanding_markers import (
     BACKOFF,
     MOST_MARKERS,
+    MOST_PARTITIONS,
     OutstandingMarkers,
 )
 from sparklog.errors import ErrorCode
@@ -147,6 +148,24 @@ def test_partitions_without_a_marker_are_told_while_it_is_sent(outstanding: Outs
     assert outstanding.missing(COORDINATOR.partition, "a") == {P1, P2}
     assert outstanding.missing(COORDINATOR.partition, "b") is None
     assert outstanding.missing(COORDINATOR.partition + 1, "a") is None
+
+
+def test_markers_of_very_many_partitions_go_in_requests_that_brokers_take() -> None:
+    """A request that names too many is refused, and would be sent again for ever, all others behind it."""
+    partitions = [TopicPartition("t", number) for number in range(2 * MOST_PARTITIONS + 1)]
+    outstanding = OutstandingMarkers()
+    outstanding.metadata_changed(image_of(dict.fromkeys(partitions, 1)), 0)
+    large, small = markers_of("large", 10, *partitions), markers_of("small", 11, P0)
+    outstanding.add(COORDINATOR, large, 0)
+    outstanding.add(COORDINATOR, small, 0)
+    sizes = []
+    while list(outstanding.ready_brokers):
+        request = outstanding.next_request(1)
+        assert request is not None
+        sizes.append([len(topic.partition_indexes) for each in request.markers for topic in each.topics])
+        outstanding.answered(1, answer(request), 0)
+    assert sizes == [[MOST_PARTITIONS], [1, MOST_PARTITIONS - 1], [2]]
+    assert outstanding.completed == [(COORDINATOR, small), (COORDINATOR, large)]
 
 
 def test_markers_behind_many_that_are_forgotten_go_with_the_next_request(
