@@ -25,6 +25,7 @@ class MetadataDelta:
     changed_brokers: Set[BrokerId] = frozenset()
     changed_features: Set[str] = frozenset()
     changed_client_quotas: Set[ClientQuotaEntity] = frozenset()
+    changed_acls: Set[UUID] = frozenset()
 
     def reconfigures_broker(self, broker_id: BrokerId) -> bool:
         """Whether the dynamic configuration of a broker may have changed, its own or that of all."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from sparklog.acls.acl import Acl
 from sparklog.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
 from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
@@ -82,6 +83,7 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     client_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: ProducerId = 0
+    acls: Mapping[UUID, Acl] = field(default_factory=dict)
     open_transaction: tuple[MetadataRecord, ...] | None = None
 
     @property

@@ -19,12 +19,15 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from sparklog.acls.acl import Acl
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.acl_records import acl_of_record
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import ClientQuotaEntity, ConfigResource, MetadataImage, TopicImage, TopicsImage
 from sparklog.metadata.registrations import BrokerRegistration, PartitionRegistration
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -39,6 +42,7 @@ from sparklog.metadata.schemas import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
@@ -75,6 +79,14 @@ class UnknownBrokerRecordError(MetadataReplayError):
 
 class StaleBrokerEpochRecordError(MetadataReplayError):
     """The record is about another registration of the broker than the present one."""
+
+
+class UnknownAclRecordError(MetadataReplayError):
+    """The record removes an ACL that does not exist."""
+
+
+class AclExistsRecordError(MetadataReplayError):
+    """The record makes an ACL whose id is taken."""
 
 
 class MalformedRecordError(MetadataReplayError):
@@ -119,6 +131,7 @@ class _Replay:
         self._brokers: dict[BrokerId, BrokerRegistration] | None = None
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._client_quotas: dict[ClientQuotaEntity, Mapping[str, float]] | None = None
+        self._acls: dict[UUID, Acl] | None = None
         self._topics_by_name: dict[str, TopicImage] | None = None
         self._topics_by_id: dict[UUID, TopicImage] | None = None
         self._own_topics: dict[UUID, _OwnTopic] = {}
@@ -129,6 +142,7 @@ class _Replay:
         self._changed_brokers: set[BrokerId] = set()
         self._changed_features: set[str] = set()
         self._changed_client_quotas: set[ClientQuotaEntity] = set()
+        self._changed_acls: set[UUID] = set()
 
     def replay(self, record: MetadataRecord) -> None:
         """Take the record in.
@@ -169,6 +183,7 @@ class _Replay:
             configs=image.configs if self._configs is None else self._configs,
             client_quotas=image.client_quotas if self._client_quotas is None else self._client_quotas,
             next_producer_id=self._next_producer_id,
+            acls=image.acls if self._acls is None else self._acls,
             open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
         )
         delta = MetadataDelta(
@@ -179,6 +194,7 @@ class _Replay:
             changed_brokers=self._changed_brokers,
             changed_features=self._changed_features,
             changed_client_quotas=self._changed_client_quotas,
+            changed_acls=self._changed_acls,
         )
         return new_image, delta
 
@@ -317,7 +333,7 @@ class _Replay:
                     topic.partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
                     topic.changed.add(partition_id)
 
-    # Configuration, quotas, producer ids, features
+    # Configuration, quotas, ACLs, producer ids, features
 
     def _writable_configs(self) -> dict[ConfigResource, Mapping[str, str]]:
         if self._configs is None:
@@ -352,6 +368,23 @@ class _Replay:
             self._client_quotas.pop(entity, None)
         self._changed_client_quotas.add(entity)
 
+    def _writable_acls(self) -> dict[UUID, Acl]:
+        if self._acls is None:
+            self._acls = dict(self._image.acls)
+        return self._acls
+
+    def _create_acl(self, record: AccessControlEntryRecord) -> None:
+        acls = self._writable_acls()
+        if record.id in acls:
+            raise AclExistsRecordError(f"an ACL is created with id {record.id}, which is taken")
+        acls[record.id] = acl_of_record(record)
+        self._changed_acls.add(record.id)
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        if self._writable_acls().pop(record.id, None) is None:
+            raise UnknownAclRecordError(f"record removes ACL {record.id}, which does not exist")
+        self._changed_acls.add(record.id)
+
     def _hand_out_producer_ids(self, record: ProducerIdsRecord) -> None:
         if record.next_producer_id < self._next_producer_id:
             raise ValueError(f"producer ids from {self._next_producer_id} on have not been handed out yet")
@@ -384,6 +417,8 @@ _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] 
         ClearElrRecord: _Replay._clear_elr,
         ConfigRecord: _Replay._set_config,
         ClientQuotaRecord: _Replay._set_client_quota,
+        AccessControlEntryRecord: _Replay._create_acl,
+        RemoveAccessControlEntryRecord: _Replay._remove_acl,
         ProducerIdsRecord: _Replay._hand_out_producer_ids,
         FeatureLevelRecord: _Replay._set_feature,
         NoOpRecord: _Replay._do_nothing,

@@ -277,6 +277,29 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord(MetadataRecord):
+    """There is an ACL from here on; the numbers are those of `sparklog.acls.acl`."""
+
+    __api_key__: ClassVar[int] = 18
+    id: UUID = field(metadata=_UUID)
+    resource_type: int = field(metadata=_INT8)
+    resource_name: str = field(metadata=_STRING)
+    pattern_type: int = field(metadata=_INT8)
+    principal: str = field(metadata=_STRING)
+    host: str = field(metadata=_STRING)
+    operation: int = field(metadata=_INT8)
+    permission_type: int = field(metadata=_INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord(MetadataRecord):
+    """The ACL is no more."""
+
+    __api_key__: ClassVar[int] = 19
+    id: UUID = field(metadata=_UUID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(MetadataRecord):
     """Changes nothing but the offset."""
 
@@ -331,6 +354,8 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             ClientQuotaRecord,
             ProducerIdsRecord,
             BrokerRegistrationChangeRecord,
+            AccessControlEntryRecord,
+            RemoveAccessControlEntryRecord,
             NoOpRecord,
             BeginTransactionRecord,
             EndTransactionRecord,

@@ -7,6 +7,7 @@ from uuid import UUID
 from sparklog.metadata.framing import encode_record
 from sparklog.metadata.schemas import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -24,6 +25,7 @@ from sparklog.metadata.schemas import (
     ProducerIdsRecord,
     QuotaEntityData,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -101,6 +103,17 @@ RECORDS: tuple[MetadataRecord, ...] = (
         entity=(QuotaEntityData(entity_type="user", entity_name=None),), key="producer_byte_rate", value=1e6
     ),
     ProducerIdsRecord(broker_id=3, broker_epoch=12, next_producer_id=2000),
+    AccessControlEntryRecord(
+        id=TOPIC_ID,
+        resource_type=2,
+        resource_name="flights",
+        pattern_type=3,
+        principal="User:ann",
+        host="*",
+        operation=4,
+        permission_type=3,
+    ),
+    RemoveAccessControlEntryRecord(id=TOPIC_ID),
     ClearElrRecord(topic_name="flights"),
     RemoveTopicRecord(topic_id=TOPIC_ID),
     UnregisterBrokerRecord(broker_id=3, broker_epoch=12),

@@ -5,7 +5,7 @@ offset and the leader epoch are no records; they are the snapshot's id.
 
 The order is that of Kafka's image writers: features first, `metadata.version` before any other, because it
 says how to read what follows; then brokers, topics each with its partitions, configurations, quotas, producer
-ids.
+ids, ACLs.
 Within each the order is that of ids and names, so equal images give equal records, whoever writes them.
 
 Source: KIP-630; Kafka's org.apache.kafka.image.
@@ -14,6 +14,7 @@ Source: KIP-630; Kafka's org.apache.kafka.image.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from sparklog.metadata.acl_records import acl_record
 from sparklog.metadata.image import EMPTY_IMAGE, ClientQuotaEntity, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import (
@@ -63,6 +64,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ClientQuotaRecord(entity=parts, key=key, value=quota)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=_NO_BROKER, next_producer_id=image.next_producer_id)
+    for acl_id, acl in sorted(image.acls.items()):
+        yield acl_record(acl_id, acl)
 
 
 def _order_of_quotas(

@@ -4,6 +4,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
 from sparklog.endpoints import Endpoint, SecurityProtocol
 from sparklog.metadata.image import (
     BrokerRegistration,
@@ -26,6 +27,16 @@ _quota_entities = st.dictionaries(
     st.sampled_from(["user", "client-id", "ip"]), st.none() | _names, min_size=1, max_size=2
 ).map(lambda entity: tuple(sorted(entity.items())))
 _quotas = st.dictionaries(_names, st.floats(min_value=0, exclude_min=True), min_size=1, max_size=2)
+_acls = st.builds(
+    Acl,
+    st.sampled_from(AclResourceType),
+    st.sampled_from(PatternType),
+    _names,
+    _names,
+    _names,
+    st.sampled_from(AclOperation),
+    st.sampled_from(AclPermissionType),
+)
 
 
 @st.composite
@@ -93,6 +104,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
         ),
         client_quotas=draw(st.dictionaries(_quota_entities, _quotas, max_size=3)),
         next_producer_id=draw(st.integers(0, 2**63 - 1)),
+        acls=draw(st.dictionaries(_ids, _acls, max_size=3)),
     )
 
 

@@ -12,6 +12,7 @@ from sparklog.metadata.framing import MetadataFrameError, decode_record, encode_
 from sparklog.metadata.schemas import (
     RECORD_TYPES,
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerEndpoint,
     BrokerFeature,
@@ -29,6 +30,7 @@ from sparklog.metadata.schemas import (
     ProducerIdsRecord,
     QuotaEntityData,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnfenceBrokerRecord,
@@ -44,6 +46,25 @@ QUOTA_ENTITY: Final = (
 )
 
 GOLDEN: Final = [
+    pytest.param(
+        AccessControlEntryRecord(
+            id=TOPIC_ID,
+            resource_type=2,
+            resource_name="flights",
+            pattern_type=3,
+            principal="User:ann",
+            host="*",
+            operation=4,
+            permission_type=3,
+        ),
+        "0112000123456789abcdef8899aabbccddeeff0208666c69676874730309557365723a616e6e022a040300",
+        id="acl",
+    ),
+    pytest.param(
+        RemoveAccessControlEntryRecord(id=TOPIC_ID),
+        "0113000123456789abcdef8899aabbccddeeff00",
+        id="acl_removed",
+    ),
     pytest.param(
         ClientQuotaRecord(entity=QUOTA_ENTITY, key="producer_byte_rate", value=1048576.5),
         "010e00030a636c69656e742d6964076c6f6164657200057573657200001370726f64756365725f627974655f"

@@ -9,6 +9,7 @@ from executor.metadata.machine.snapshot_delta import difference
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from sparklog.metadata.schemas import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -61,6 +62,16 @@ def test_difference_is_the_delta_of_the_records_in_between() -> None:
             entity=(QuotaEntityData(entity_type="user", entity_name=None),),
             key="producer_byte_rate",
             value=1.0,
+        ),
+        AccessControlEntryRecord(
+            id=UUID(int=9),
+            resource_type=2,
+            resource_name="flights",
+            pattern_type=3,
+            principal="User:ann",
+            host="*",
+            operation=4,
+            permission_type=3,
         ),
         image=before,
     )

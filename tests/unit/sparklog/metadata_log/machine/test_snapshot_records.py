@@ -9,6 +9,7 @@ from hypothesis import given
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
 from sparklog.metadata.replay import MetadataReplayError, replay_records
 from sparklog.metadata.schemas import (
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -40,6 +41,7 @@ def test_snapshot_says_everything_that_an_image_holds() -> None:
         "configs",
         "client_quotas",
         "next_producer_id",
+        "acls",
         "open_transaction",
     }
 
@@ -55,6 +57,19 @@ def test_snapshot_of_equal_images_is_equal_whatever_order_they_came_in() -> None
         TopicRecord(name="x", topic_id=UUID(int=1)),
         RegisterBrokerRecord(broker_id=1, incarnation_id=None, broker_epoch=1, end_points=(), rack=None),
         ProducerIdsRecord(broker_id=1, next_producer_id=2000),
+        *(
+            AccessControlEntryRecord(
+                id=UUID(int=acl_id),
+                resource_type=2,
+                resource_name="flights",
+                pattern_type=3,
+                principal="User:ann",
+                host="*",
+                operation=4,
+                permission_type=3,
+            )
+            for acl_id in (2, 1)
+        ),
     ]
     image, _ = replay_records(EMPTY_IMAGE, records, 7, 1)
     other, _ = replay_records(EMPTY_IMAGE, records[::-1], 7, 1)
@@ -69,6 +84,8 @@ def test_snapshot_of_equal_images_is_equal_whatever_order_they_came_in() -> None
         "ConfigRecord",
         "ConfigRecord",
         "ProducerIdsRecord",
+        "AccessControlEntryRecord",
+        "AccessControlEntryRecord",
     ]
 
 

@@ -1,0 +1,110 @@
+"""What an ACL says: a principal, from a host, may or may not do an operation to resources of a name.
+
+Kafka's numbers, as they are on the wire and in the metadata log. UNKNOWN, ANY and MATCH stand in requests and
+filters only; an ACL that is there has none of them.
+
+Source: Kafka's org.apache.kafka.common.acl and .resource; StandardAcl.
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = [
+    "CLUSTER_NAME",
+    "WILDCARD",
+    "Acl",
+    "AclOperation",
+    "AclPermissionType",
+    "AclResourceType",
+    "PatternType",
+    "Principal",
+]
+
+WILDCARD: Final = "*"
+"""Every host; every user, as `User:*`; and as a literal name every resource."""
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of type CLUSTER."""
+
+
+class Principal(NamedTuple):
+    """Who asks (Kafka's KafkaPrincipal)."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+class AclResourceType(IntEnum):
+    """What operations are done to."""
+
+    __hash__ = int.__hash__  # decisions are looked up by it, at each request; an enum's own is slow
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """Which resources the name in an ACL stands for."""
+
+    __hash__ = int.__hash__
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What is done."""
+
+    __hash__ = int.__hash__
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(IntEnum):
+    """Whether it may be done."""
+
+    __hash__ = int.__hash__
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class Acl(NamedTuple):
+    """One entry. In the order of the fields they are listed and kept in snapshots."""
+
+    resource_type: AclResourceType
+    pattern_type: PatternType
+    resource_name: str
+    principal: str
+    """`type:name`."""
+    host: str
+    operation: AclOperation
+    permission_type: AclPermissionType
+
+    def is_for(self, principal: Principal, host: str) -> bool:
+        """Whether it says something about a principal that comes from `host`."""
+        return self.host in (WILDCARD, host) and self.principal in (f"User:{WILDCARD}", str(principal))

@@ -1,0 +1,242 @@
+"""Who may do what, by the ACLs of one metadata image.
+
+Rules, which are those of Kafka's StandardAuthorizer:
+- Super users may do anything.
+- An ACL is about a resource if its literal name is the resource's or `*`, or its prefixed one begins it; and
+  about a request if it names the principal or `User:*`, the host or `*`, and the operation or ALL.
+- One DENY outweighs every ALLOW.
+- ALLOW of READ, WRITE, DELETE or ALTER implies DESCRIBE, that of ALTER_CONFIGS implies DESCRIBE_CONFIGS; a
+  DENY implies nothing.
+- Without an ACL about the request it is denied; but where no ACL at all is about the resource, as
+  allow.everyone.if.no.acl.found says.
+
+An authorizer never changes: for other ACLs there is another. So what it has decided once it may keep.
+
+Source: Kafka's StandardAuthorizerData, and Authorizer.authorizeByResourceType (KIP-679).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Set
+from typing import Final, NamedTuple
+
+from sparklog.acls.acl import (
+    WILDCARD,
+    Acl,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    Principal,
+)
+
+__all__ = ["MAX_DECISIONS", "Authorizer", "AuthorizerSettings", "Decisions", "Rule"]
+
+_ALL: Final = AclOperation.ALL
+_DENY: Final = AclPermissionType.DENY
+_IMPLYING: Final = {
+    AclOperation.DESCRIBE: frozenset(
+        {
+            AclOperation.DESCRIBE,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+        }
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}),
+}
+_ANY_NAME: Final = "hardcode"
+"""What Kafka asks about first when the name does not matter."""
+MAX_DECISIONS: Final = 65_536
+"""How many are kept; names are for anybody to choose."""
+
+_Question = tuple[AclOperation, AclResourceType, str]
+
+
+class AuthorizerSettings(NamedTuple):
+    """What the configuration says."""
+
+    super_users: frozenset[Principal] = frozenset()
+    allow_everyone_if_no_acl_found: bool = False
+
+
+class Rule(NamedTuple):
+    """Why something is allowed or denied."""
+
+    allows: bool
+    name: str
+    acl: Acl | None = None
+
+    def __str__(self) -> str:
+        if self.acl is None:
+            return self.name
+        resource = f"{self.acl.resource_type.name}:{self.acl.pattern_type.name}:{self.acl.resource_name}"
+        return (
+            f"{self.name}({self.acl.permission_type.name} {self.acl.operation.name} to {self.acl.principal} "
+            f"from {self.acl.host} on {resource})"
+        )
+
+
+_SUPER_USER: Final = Rule(True, "SuperUser")
+_DEFAULT_DENY: Final = Rule(False, "DefaultDeny")
+_DEFAULT_ALLOW: Final = Rule(True, "DefaultAllow")
+
+
+class _Names:
+    """The ACLs about resources of one type, by the name they have."""
+
+    def __init__(self) -> None:
+        self.literal: defaultdict[str, list[Acl]] = defaultdict(list)
+        self.prefixed: defaultdict[str, list[Acl]] = defaultdict(list)
+        self.prefix_lengths: tuple[int, ...] = ()
+
+    def about(self, name: str) -> Iterator[Acl]:
+        """Yield the ACLs that are about the resource."""
+        yield from self.literal.get(name, ())
+        if name != WILDCARD:
+            yield from self.literal.get(WILDCARD, ())
+        for length in self.prefix_lengths:
+            if length > len(name):
+                break
+            yield from self.prefixed.get(name[:length], ())
+
+
+class Authorizer:
+    """The ACLs of one image, and how they are meant."""
+
+    def __init__(self, acls: Iterable[Acl], settings: AuthorizerSettings) -> None:
+        self._settings = settings
+        self._names: defaultdict[AclResourceType, _Names] = defaultdict(_Names)
+        for acl in acls:
+            names = self._names[acl.resource_type]
+            by_name = names.prefixed if acl.pattern_type is PatternType.PREFIXED else names.literal
+            by_name[acl.resource_name].append(acl)
+        for names in self._names.values():
+            names.prefix_lengths = tuple(sorted(set(map(len, names.prefixed))))
+        self._decisions: dict[tuple[Principal, str], Decisions] = {}
+        self._kept = 0
+
+    def decisions(self, principal: Principal, host: str) -> "Decisions":
+        """Return what is decided for a principal that comes from `host`."""
+        try:
+            return self._decisions[principal, host]
+        except KeyError:
+            self.keep_one_more()
+            decisions = self._decisions[principal, host] = Decisions(self, principal, host)
+            return decisions
+
+    def keep_one_more(self) -> None:
+        """Count what is kept, and forget everything before it is too much."""
+        self._kept += 1
+        if self._kept > MAX_DECISIONS:
+            for decisions in self._decisions.values():
+                decisions.forget()
+            self._decisions.clear()
+            self._kept = 1
+
+    def rule(
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        resource_name: str,
+    ) -> Rule:
+        """Return by what something is allowed or denied."""
+        if principal in self._settings.super_users:
+            return _SUPER_USER
+        allowing: Acl | None = None
+        is_named = False
+        names = self._names.get(resource_type)
+        for acl in () if names is None else names.about(resource_name):
+            is_named = True
+            if not acl.is_for(principal, host) or not _is_about(acl, operation):
+                continue
+            if acl.permission_type is _DENY:
+                return Rule(False, "MatchingAcl", acl)
+            allowing = allowing or acl
+        if allowing is not None:
+            return Rule(True, "MatchingAcl", allowing)
+        if not is_named and self._settings.allow_everyone_if_no_acl_found:
+            return _DEFAULT_ALLOW
+        return _DEFAULT_DENY
+
+    def allows_any(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
+        """Whether there is a name, known or not, of which the operation is allowed (KIP-679).
+
+        What implies the operation does not count.
+        """
+        if self.rule(principal, host, operation, resource_type, _ANY_NAME).allows:
+            return True
+        names = self._names.get(resource_type)
+        if names is None:
+            return False
+
+        def said(by_name: dict[str, list[Acl]]) -> tuple[Set[str], Set[str]]:
+            allowed: set[str] = set()
+            denied: set[str] = set()
+            for name, acls in by_name.items():
+                for acl in acls:
+                    if acl.operation in (_ALL, operation) and acl.is_for(principal, host):
+                        (denied if acl.permission_type is _DENY else allowed).add(name)
+            return allowed, denied
+
+        literal_allowed, literal_denied = said(names.literal)
+        prefixed_allowed, prefixed_denied = said(names.prefixed)
+        if WILDCARD in literal_denied:
+            return False
+        if WILDCARD in literal_allowed:
+            return True
+        return any(
+            not any(name[:length] in prefixed_denied for length in range(1, len(name) + 1))
+            for name in (literal_allowed - literal_denied) | prefixed_allowed
+        )
+
+
+class Decisions:
+    """What one authorizer has decided about one principal at one host."""
+
+    __slots__ = ("_authorizer", "_by_type", "_made", "host", "principal")
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
+        self._authorizer = authorizer
+        self.principal = principal
+        self.host = host
+        self._made: dict[_Question, Rule] = {}
+        self._by_type: dict[tuple[AclOperation, AclResourceType], bool] = {}
+
+    def allows(self, operation: AclOperation, resource_type: AclResourceType, resource_name: str) -> bool:
+        """Whether the operation is allowed."""
+        return self.rule(operation, resource_type, resource_name).allows
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Whether it is allowed for any resource of the type."""
+        question = (operation, resource_type)
+        allowed = self._by_type.get(question)
+        if allowed is None:
+            allowed = self._authorizer.allows_any(self.principal, self.host, *question)
+            self._by_type[question] = allowed
+        return allowed
+
+    def rule(self, operation: AclOperation, resource_type: AclResourceType, resource_name: str) -> Rule:
+        """Return by what it is allowed or denied."""
+        question = (operation, resource_type, resource_name)
+        try:
+            return self._made[question]
+        except KeyError:
+            self._authorizer.keep_one_more()
+            rule = self._made[question] = self._authorizer.rule(self.principal, self.host, *question)
+            return rule
+
+    def forget(self) -> None:
+        """Keep nothing of what was decided."""
+        self._made.clear()
+        self._by_type.clear()
+
+
+def _is_about(acl: Acl, operation: AclOperation) -> bool:
+    if acl.operation in (_ALL, operation):
+        return True
+    return acl.permission_type is not _DENY and acl.operation in _IMPLYING.get(operation, ())

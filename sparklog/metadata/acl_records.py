@@ -1,0 +1,39 @@
+"""From the records of the metadata log to ACLs, and back."""
+
+from uuid import UUID
+
+from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.metadata.schemas import AccessControlEntryRecord
+
+__all__ = ["acl_of_record", "acl_record"]
+
+
+def acl_record(acl_id: UUID, acl: Acl) -> AccessControlEntryRecord:
+    """Return the record that makes the ACL."""
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=int(acl.resource_type),
+        resource_name=acl.resource_name,
+        pattern_type=int(acl.pattern_type),
+        principal=acl.principal,
+        host=acl.host,
+        operation=int(acl.operation),
+        permission_type=int(acl.permission_type),
+    )
+
+
+def acl_of_record(record: AccessControlEntryRecord) -> Acl:
+    """Return the ACL that a record makes.
+
+    Raises:
+        ValueError: it has a number that means nothing here.
+    """
+    return Acl(
+        resource_type=AclResourceType(record.resource_type),
+        pattern_type=PatternType(record.pattern_type),
+        resource_name=record.resource_name,
+        principal=record.principal,
+        host=record.host,
+        operation=AclOperation(record.operation),
+        permission_type=AclPermissionType(record.permission_type),
+    )
