@@ -13,10 +13,14 @@ from kio.schema.alter_client_quotas.v1.response import EntityData, EntryData
 from kio.schema.alter_configs.v2 import AlterConfigsResponse
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse
 from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsResponse
+from kio.schema.create_acls.v3 import CreateAclsResponse
+from kio.schema.create_acls.v3.response import AclCreationResult
 from kio.schema.create_partitions.v3 import CreatePartitionsResponse
 from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
 from kio.schema.create_topics.v7 import CreateTopicsResponse
 from kio.schema.create_topics.v7.response import CreatableTopicResult
+from kio.schema.delete_acls.v3 import DeleteAclsResponse
+from kio.schema.delete_acls.v3.response import DeleteAclsFilterResult
 from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 from kio.schema.delete_topics.v6.response import DeletableTopicResult
 from kio.schema.describe_quorum.v2 import DescribeQuorumResponse
@@ -147,6 +151,16 @@ def _refuse_alter_client_quotas(body: Any, error_code: ErrorCode, message: str) 
     )
 
 
+def _refuse_create_acls(body: Any, error_code: ErrorCode, message: str) -> Any:
+    refused = AclCreationResult(error_code=error_code, error_message=message)
+    return unthrottled(CreateAclsResponse, results=(refused,) * len(body.creations))
+
+
+def _refuse_delete_acls(body: Any, error_code: ErrorCode, message: str) -> Any:
+    refused = DeleteAclsFilterResult(error_code=error_code, error_message=message, matching_acls=())
+    return unthrottled(DeleteAclsResponse, filter_results=(refused,) * len(body.filters))
+
+
 def _refuse_alter_reassignments(body: Any, error_code: ErrorCode, message: str) -> Any:
     return unthrottled(
         AlterPartitionReassignmentsResponse, error_code=error_code, error_message=message, responses=()
@@ -179,6 +193,8 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _refuse_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: _refuse_elect_leaders,
     ApiKey.ALTER_CLIENT_QUOTAS: _refuse_alter_client_quotas,
+    ApiKey.CREATE_ACLS: _refuse_create_acls,
+    ApiKey.DELETE_ACLS: _refuse_delete_acls,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _refuse_alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _refuse_list_reassignments,
     ApiKey.DESCRIBE_QUORUM: _refuse_describe_quorum,

@@ -75,6 +75,7 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe.topic_partitions,
         ApiKey.DESCRIBE_CONFIGS: describe.configs,
         ApiKey.LIST_CONFIG_RESOURCES: describe.config_resources,
+        ApiKey.DESCRIBE_ACLS: describe.acls,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: describe.client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe.user_scram_credentials,
         ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(

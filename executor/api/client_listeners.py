@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from executor.api.apis import BrokerServices, broker_apis
 from executor.api.former_ports import read_former_ports, write_former_ports
@@ -32,6 +32,9 @@ from sparklog.wire.listener import Listener
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
+if TYPE_CHECKING:
+    from sparklog.authorization.authorization import Authorization
+
 __all__ = ["ClientListeners"]
 
 logger = logging.getLogger(__name__)
@@ -47,11 +50,13 @@ class ClientListeners:
         config: BrokerConfig,
         request_quotas: RequestQuotas,
         connection_quotas: ConnectionQuotas,
+        authorization: "Authorization | None",
     ) -> None:
         self._listeners = listeners
         self._started_with = config
         self._request_quotas = request_quotas
         self._connection_quotas = connection_quotas
+        self._authorization = authorization
         self.endpoints = endpoints
         """Where clients are told to connect."""
         self._loading: asyncio.Task[None] | None = None
@@ -83,6 +88,10 @@ class ClientListeners:
         request_quotas = RequestQuotas(config.quota_windows)
         services.monitoring.registry.add_source(request_quotas.samples)
         apis = broker_apis(services, request_quotas)
+        authorization = _authorization(config, services.image)
+        admission = Admission(meter=request_quotas.meter)
+        if authorization is not None:
+            admission = admission._replace(authorize=authorization.admit)
         try:
             for endpoint in config.listeners:
                 start = partial(
@@ -91,7 +100,7 @@ class ClientListeners:
                     apis=apis,
                     name=endpoint.name,
                     features=_features(services.image),
-                    admission=Admission(meter=request_quotas.meter),
+                    admission=admission,
                     settings=config.socket_settings(),
                     metrics=services.monitoring.requests,
                     quotas=connection_quotas,
@@ -109,7 +118,7 @@ class ClientListeners:
             raise
         await asyncio.to_thread(_note_ports, directory, former_ports, listeners)
         endpoints = config.advertised_endpoints(tuple(bound), host_name)
-        return cls(listeners, endpoints, config, request_quotas, connection_quotas)
+        return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """There is something to tell of the cluster: serve from now on."""
@@ -137,6 +146,18 @@ class ClientListeners:
             await end(self._loading)
         for listener in self._listeners:
             await listener.close()
+        if self._authorization is not None:
+            self._authorization.close()
+
+
+def _authorization(config: BrokerConfig, image: Callable[[], MetadataImage]) -> "Authorization | None":
+    """Return what asks for permission, if an authorizer is configured; else nothing of it is loaded."""
+    if config.authorizer is None:
+        return None
+    from sparklog.authorization.authorization import Authorization
+    from sparklog.authorization.guards.table import broker_guards
+
+    return Authorization(config.authorizer, broker_guards(config), image, asyncio.get_running_loop())
 
 
 async def _at_former_port(

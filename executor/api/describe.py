@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from executor.api.metadata import controller_told
+from sparklog.answers.describe_acls import describe_acls_response
 from sparklog.answers.describe_client_quotas import (
     describe_client_quotas_response,
     describe_user_scram_credentials_response,
@@ -56,12 +57,17 @@ class DescribeHandlers:
                 body,
                 request.listener_name,
                 max_partitions=self._config.max_request_partition_size_limit,
+                access=request.access,
             )
         )
 
     def client_quotas(self, request: Request) -> Steps:
         """Answer DescribeClientQuotas."""
         return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
+
+    def acls(self, request: Request) -> Steps:
+        """Answer DescribeAcls."""
+        return describe_acls_response(self._image(), self._config, upgrade(request.body))
 
     def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""

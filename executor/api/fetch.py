@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from executor.api.cold_reads import look_up, warm
+from executor.api.fetch_authorization import MayRead, readable
 from executor.api.fetch_responses import fetch_response
 from executor.api.machine.fetch_context import CachedPartition, FetchContext
 from executor.api.machine.fetch_progress import FetchedPartition, FetchParams, FetchProgress
@@ -48,6 +49,7 @@ class DelayedFetch:
         "_deadline_ms",
         "_deferred",
         "_is_answered",
+        "_may_read",
         "_params",
         "_quota",
         "_services",
@@ -60,6 +62,7 @@ class DelayedFetch:
         context: FetchContext,
         deadline_ms: int,
         quota: RateQuota | None,
+        may_read: MayRead | None,
     ) -> None:
         self._services = services
         self._params = params
@@ -67,6 +70,8 @@ class DelayedFetch:
         self._deadline_ms = deadline_ms
         self._quota = quota
         """What the records count for; None if the reader may have any number."""
+        self._may_read = may_read
+        """Raises what the reader may not read; None if he may read everything."""
         self._deferred: Deferred | None = None
         """What is to be completed; None while it may still be answered at once."""
         self._bucket: int | None = None
@@ -145,6 +150,8 @@ class DelayedFetch:
     def _read_one(self, asked: CachedPartition, progress: FetchProgress) -> None:
         fetched = FetchedPartition(asked)
         try:
+            if self._may_read is not None:
+                self._may_read(asked.key)
             fetched.replica = replica = asked.replica or self._services.table.find(*asked.key)
             if self._context.session_id != NO_SESSION_ID and asked.replica is None:
                 asked.watch(replica)
@@ -294,4 +301,6 @@ class FetchHandler:
         quota = None if context.is_follower else self._consumer_quota(request)
         if quota is not None:
             params.bound(int(quota.most_at_once))
-        return DelayedFetch(services, params, context, now_ms + params.max_wait_ms, quota).begin(now_ms)
+        may_read = None if request.access is None else readable(request.access, context)
+        deadline_ms = now_ms + params.max_wait_ms
+        return DelayedFetch(services, params, context, deadline_ms, quota, may_read).begin(now_ms)

@@ -9,9 +9,10 @@ from ipaddress import ip_address
 from kio.schema.envelope.v0 import EnvelopeRequest
 
 from executor.control.controller_link import ControllerLink
+from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.encoder import encode_varint
-from sparklog.wire.requests import Principal, RawResponse, Request
+from sparklog.wire.requests import RawResponse, Request
 
 __all__ = ["Forwarder", "envelope"]
 

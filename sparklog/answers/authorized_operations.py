@@ -1,13 +1,16 @@
 """Which operations clients are told that they may do (KIP-430).
 
-Without an authorizer everybody may do everything: one bit an AclOperation that the resource has.
+Without an authorizer everybody may do everything that there is to do to a resource.
 """
 
 from typing import Final
 
+from sparklog.acls.access import SUPPORTED_OPERATIONS, operation_bits
+from sparklog.acls.acl import AclResourceType
+
 __all__ = ["CLUSTER_OPERATIONS", "GROUP_OPERATIONS", "OPERATIONS_OMITTED", "TOPIC_OPERATIONS"]
 
 OPERATIONS_OMITTED: Final = -(2**31)
-TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+TOPIC_OPERATIONS: Final = operation_bits(SUPPORTED_OPERATIONS[AclResourceType.TOPIC])
+CLUSTER_OPERATIONS: Final = operation_bits(SUPPORTED_OPERATIONS[AclResourceType.CLUSTER])
+GROUP_OPERATIONS: Final = operation_bits(SUPPORTED_OPERATIONS[AclResourceType.GROUP])

@@ -3,7 +3,7 @@
 Pure functions of an image and a request. Source: Kafka's DescribeTopicPartitionsRequestHandler; KIP-966.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from kio.schema.describe_topic_partitions.v0.response import (
@@ -13,6 +13,8 @@ from kio.schema.describe_topic_partitions.v0.response import (
     DescribeTopicPartitionsResponseTopic,
 )
 
+from sparklog.acls.access import Access
+from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.answers.authorized_operations import TOPIC_OPERATIONS
 from sparklog.answers.metadata import error_for_missing
 from sparklog.answers.reachability import offline_replicas, reachable_leader
@@ -43,13 +45,20 @@ def refuse_topic_partitions(request: Request, error: KafkaError) -> DescribeTopi
 
 
 def describe_topic_partitions_response(
-    image: MetadataImage, request: Any, listener_name: str, *, max_partitions: int
+    image: MetadataImage,
+    request: Any,
+    listener_name: str,
+    *,
+    max_partitions: int,
+    access: Access | None = None,
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """Return one page of the answer to a DescribeTopicPartitionsRequest: topics by name, then partitions.
 
     Yields after each topic and each partition.
 
-    `max_partitions` is max.request.partition.size.limit; the request may ask for fewer a page.
+    `max_partitions` is max.request.partition.size.limit; the request may ask for fewer a page. With `access`
+    topics that may not be described are left out, or refused if they are asked for by name; those are told
+    beside the page's.
 
     Raises:
         KafkaError: INVALID_REQUEST, the cursor is not in the topics asked for, or negative.
@@ -63,6 +72,9 @@ def describe_topic_partitions_response(
             raise KafkaError(ErrorCode.invalid_request, f"the cursor's topic {first_topic} is not asked for")
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.invalid_request, f"the cursor's partition is {cursor.partition_index}")
+    hidden: list[str] = []
+    if access is not None:
+        names, hidden = yield from _seen(names, access)
     left = max(min(max_partitions, request.response_partition_limit), 1)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
@@ -74,7 +86,7 @@ def describe_topic_partitions_response(
         topic = image.topics.by_name.get(name)
         if topic is None:
             if request.topics:
-                described.append(_missing_described_topic(name))
+                described.append(_missing_described_topic(name, _operations(access, name)))
             continue
         first = cursor.partition_index if cursor is not None and name == first_topic else 0
         end = min(len(topic.partitions), first + left)
@@ -89,24 +101,46 @@ def describe_topic_partitions_response(
                 topic_id=topic.topic_id,
                 is_internal=is_internal_topic(name),
                 partitions=tuple(partitions),
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=_operations(access, name),
             )
         )
         left -= len(partitions)
         if end < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=end)
             break
+    if request.topics:
+        described += [
+            DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.topic_authorization_failed, name=name, topic_id=None, partitions=()
+            )
+            for name in hidden
+        ]
     return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(described), next_cursor=next_cursor)
 
 
-def _missing_described_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _seen(names: Iterable[str], access: Access) -> Generator[None, None, tuple[list[str], list[str]]]:
+    """Return the names of topics that may be described, and the others; a step each."""
+    seen: list[str] = []
+    hidden: list[str] = []
+    for name in names:
+        yield
+        is_seen = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
+        (seen if is_seen else hidden).append(name)
+    return seen, hidden
+
+
+def _operations(access: Access | None, topic: str) -> int:
+    return TOPIC_OPERATIONS if access is None else access.operations(AclResourceType.TOPIC, topic)
+
+
+def _missing_described_topic(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=error_for_missing(name),
         name=name,
         topic_id=None,
         is_internal=is_internal_topic(name),
         partitions=(),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

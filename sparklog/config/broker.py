@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has nine parts, each with
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has ten parts, each with
 what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, the
-coordinators' topics, groups, and transactions. The defaults differ from Kafka's where a broker here lives
-differently: it listens on loopback only, it is told to leave and is fenced faster, and its directories are
-given by the application.
+coordinators' topics, groups, transactions, and the authorizer. The defaults differ from Kafka's where a
+broker here lives differently: it listens on loopback only, it is told to leave and is fenced faster, and its
+directories are given by the application.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from sparklog.config.authorizer_keys import AuthorizerKeys
 from sparklog.config.cleaner_keys import CleanerKeys
 from sparklog.config.controller_keys import ControllerKeys
 from sparklog.config.coordinator_keys import CoordinatorKeys
@@ -54,6 +55,7 @@ class BrokerConfig(
     CoordinatorKeys,
     GroupKeys,
     TransactionKeys,
+    AuthorizerKeys,
 ):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
@@ -185,6 +187,7 @@ class BrokerConfig(
         ControllerKeys.__post_init__(self)
         ReplicationKeys.__post_init__(self)
         GroupKeys.__post_init__(self)
+        AuthorizerKeys.__post_init__(self)
 
     def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
         """Return the configuration of one broker."""

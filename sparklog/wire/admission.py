@@ -1,13 +1,15 @@
-"""What stands before every handler: who asks, whether he may, and for how long he is to hold back.
+"""What stands before every handler: who asks, for how long he is to hold back, and whether he may.
 
-The dispatcher asks each of the three of every request, in this order. Those here are for a listener that
-anybody may use for anything, as fast as he can; another one is given others (SASL, ACLs, quotas).
+The dispatcher asks each of the three of every request, in this order: one that is denied has come all the
+same, and counts. Those here are for a listener that anybody may use for anything, as fast as he can; another
+one is given others (SASL, quotas, ACLs).
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from sparklog.wire.requests import ANONYMOUS, Peer, Principal, Request
+from sparklog.acls.acl import Principal
+from sparklog.wire.requests import ANONYMOUS, Handler, Peer, Request
 
 __all__ = ["OPEN", "Admission", "Meter"]
 
@@ -26,8 +28,8 @@ def _anonymous(connection: Peer) -> Principal:
     return ANONYMOUS
 
 
-def _permit_all(request: Request) -> None:
-    return None
+def _permit_all(request: Request, handler: Handler) -> Any:
+    return handler(request)
 
 
 def _unlimited(request: Request) -> Meter | None:
@@ -39,8 +41,8 @@ class Admission(NamedTuple):
 
     authenticate: Callable[[Peer], Principal] = _anonymous
     """Says who is at the other end of a connection."""
-    authorize: Callable[[Request], None] = _permit_all
-    """Raises what a request may not be answered for; it has its principal."""
+    authorize: Callable[[Request, Handler], Any] = _permit_all
+    """Answers a request, which has its principal, by the handler as far as it may be answered."""
     meter: Callable[[Request], Meter | None] = _unlimited
     """Begins to count a request; None if nothing limits its client."""
 

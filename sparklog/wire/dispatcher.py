@@ -1,4 +1,4 @@
-"""The one path of a listener's requests: authenticate, authorise, throttle, handle, measure.
+"""The one path of a listener's requests: authenticate, throttle, authorise, handle, measure.
 
     frame -> header, route, body -> admission -> handler -> answer, at once or later -> bytes -> connection
 
@@ -117,12 +117,11 @@ class Dispatcher:
         if exchange.route.metrics_of is not None:
             exchange.metrics = exchange.route.metrics_of(request.body)
         request.principal = self._authenticate(request.connection)
-        self._authorize(request)
         meter = self._meter(request)
         if meter is not None:
             exchange.meter = meter
             exchange.throttle(meter.throttle_ms)
-        return exchange.route.handler(request)
+        return self._authorize(request, exchange.route.handler)
 
     def _take(self, exchange: Exchange, response: Any, work_until_s: float = 0.0) -> None:
         """Go on with what was returned for a request until that is its answer.

@@ -15,6 +15,8 @@ traceback and closes that connection too.
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from sparklog.acls.access import Access
+from sparklog.acls.acl import Principal
 from sparklog.errors import KafkaError
 from sparklog.wire.apis import ApiKey
 
@@ -145,13 +147,6 @@ class Peer(Protocol):
         """Have `callback` called once when the connection is lost, at once if it already is."""
 
 
-class Principal(NamedTuple):
-    """Who asks (Kafka's KafkaPrincipal)."""
-
-    type: str
-    name: str
-
-
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
@@ -159,6 +154,7 @@ class Request:
     """One request as it was received, and what the dispatcher knows of it (`dispatcher`)."""
 
     __slots__ = (
+        "access",
         "api_key",
         "api_version",
         "body",
@@ -166,6 +162,7 @@ class Request:
         "connection",
         "correlation_id",
         "frame",
+        "host",
         "listener_name",
         "principal",
     )
@@ -193,6 +190,10 @@ class Request:
         self.connection = connection
         self.listener_name = listener_name
         self.principal = ANONYMOUS
+        self.host: str | None = None
+        """Whence a forwarded request came to the broker; None for one that came by `connection` itself."""
+        self.access: Access | None = None
+        """What its principal may do; None where nobody is asked."""
 
 
 Handler: TypeAlias = Callable[[Request], Response | Deferred | Awaitable[Response] | Steps]

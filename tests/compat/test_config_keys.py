@@ -38,11 +38,14 @@ def documented(html: str) -> Mapping[str, Mapping[str, str]]:
 
 
 NOT_DOCUMENTED_BY_KAFKA = {
+    "allow.everyone.if.no.acl.found",
     "group.consumer.regex.refresh.interval.ms",
     "producer.id.expiration.check.interval.ms",
+    "super.users",
     "unclean.leader.election.interval.ms",
 }
-"""Read by Kafka, but left out of what it lists (ProducerStateManagerConfig.java, ReplicationConfigs.java)."""
+"""Read by Kafka, but left out of what it lists (ProducerStateManagerConfig.java, ReplicationConfigs.java,
+StandardAuthorizer.java)."""
 STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
 OURS = {"message.max.decompressed.bytes"}

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from kio.schema.envelope.v0.response import EnvelopeResponse
 
+from sparklog.acls.acl import Principal
+from sparklog.acls.host import shown_address
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.frames import (
@@ -18,7 +20,7 @@ from sparklog.wire.frames import (
     encode_response_in_steps,
     request_codec,
 )
-from sparklog.wire.requests import Deferred, Handler, Principal, Request, Steps, Throttled
+from sparklog.wire.requests import Deferred, Handler, Request, Steps, Throttled
 from sparklog.wire.throttling import throttled
 
 __all__ = ["EnvelopeHandler"]
@@ -42,6 +44,7 @@ class EnvelopeHandler:
             if header.api_key not in self._forwardable:
                 raise KafkaError(ErrorCode.invalid_request, f"API {header.api_key} may not be forwarded")
             principal = _principal(request.body.request_principal)
+            host = _host(request.body.client_host_address)
         except KafkaError as error:
             logger.warning("A forwarded request from %s is refused: %s", request.connection.peer, error)
             return EnvelopeResponse(response_data=None, error_code=error.error_code)
@@ -57,6 +60,7 @@ class EnvelopeHandler:
             request.listener_name,
         )
         forwarded.principal = principal
+        forwarded.host = host
         try:
             answer: Any = self._forwardable[api_key](forwarded)
             while isinstance(answer, GeneratorType):
@@ -101,6 +105,20 @@ def _principal(data: bytes) -> Principal:
             ErrorCode.principal_deserialization_failure, f"the principal cannot be read: {error}"
         ) from error
     return Principal(principal_type, name)
+
+
+def _host(address: bytes) -> str:
+    """Return whence somebody asked the broker.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    try:
+        return shown_address(address)
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.invalid_request, f"the client's address cannot be read: {error}"
+        ) from error
 
 
 def _compact_string(data: bytes, position: int) -> tuple[str, int]:

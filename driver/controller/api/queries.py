@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.answers.describe_acls import describe_acls_response
 from sparklog.answers.describe_client_quotas import (
     describe_client_quotas_response,
     describe_user_scram_credentials_response,
@@ -108,6 +109,10 @@ class QueryHandlers:
         """Answer DescribeClientQuotas."""
         return (yield from describe_client_quotas_response(self._image(), upgrade(request.body)))
 
+    def acls(self, request: Request) -> Steps:
+        """Answer DescribeAcls."""
+        return describe_acls_response(self._image(), self._config, upgrade(request.body))
+
     def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""
         return describe_user_scram_credentials_response(request.body)
@@ -126,6 +131,7 @@ class QueryHandlers:
                     request.body,
                     self._listener_name,
                     max_partitions=self._config.max_request_partition_size_limit,
+                    access=request.access,
                 )
             )
         except KafkaError as error:

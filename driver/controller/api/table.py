@@ -5,6 +5,7 @@ those that ask about it are answered from the committed image (`queries`); the m
 Fetch (`metadata_log`); an Envelope holds a client's request that a broker has passed on (`envelope`).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -48,6 +49,8 @@ _ABOUT_MANY: Final = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -97,6 +100,8 @@ def controller_handlers(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.handle,
         ApiKey.ELECT_LEADERS: changes.handle,
         ApiKey.ALTER_CLIENT_QUOTAS: changes.handle,
+        ApiKey.CREATE_ACLS: changes.handle,
+        ApiKey.DELETE_ACLS: changes.handle,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: changes.handle,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: queries.reassignments,
         ApiKey.UNREGISTER_BROKER: changes.handle_over_decisions,
@@ -106,11 +111,15 @@ def controller_handlers(
         ApiKey.DESCRIBE_CONFIGS: queries.configs,
         ApiKey.LIST_CONFIG_RESOURCES: queries.config_resources,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: queries.client_quotas,
+        ApiKey.DESCRIBE_ACLS: queries.acls,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: queries.user_scram_credentials,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: queries.topic_partitions,
         ApiKey.DESCRIBE_QUORUM: metadata_log.describe_quorum,
     }
-    return {
+    forwardable |= {ApiKey.PUSH_TELEMETRY: telemetry.take_forwarded}
+    admitting = _admitting(config, controller, committed_image)
+    forwarded = {api_key: admitting(handler) for api_key, handler in forwardable.items()}
+    handlers: dict[ApiKey, Handler] = {
         **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),
         **forwardable,
         ApiKey.ALTER_PARTITION: changes.handle,
@@ -121,13 +130,33 @@ def controller_handlers(
         ApiKey.BROKER_HEARTBEAT: brokers.heartbeat,
         ApiKey.FETCH: metadata_log.fetch,
         ApiKey.FETCH_SNAPSHOT: metadata_log.fetch_snapshot,
-        ApiKey.ENVELOPE: EnvelopeHandler(
-            {**forwardable, ApiKey.PUSH_TELEMETRY: telemetry.take_forwarded}
-        ).handle,
+        ApiKey.ENVELOPE: EnvelopeHandler(forwarded).handle,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: telemetry.direct.get_subscriptions,
         ApiKey.PUSH_TELEMETRY: telemetry.direct.push,
         ApiKey.FIND_COORDINATOR: queries.coordinator,
     }
+    return {api_key: admitting(handler) for api_key, handler in handlers.items()}
+
+
+def _admitting(
+    config: BrokerConfig, controller: Controller, committed_image: Callable[[], MetadataImage]
+) -> Callable[[Handler], Handler]:
+    """Return what makes handlers answer only what may be asked, if an authorizer is configured.
+
+    Not the dispatcher asks, but whoever leads: before that nobody knows the ACLs. Until the beginning of its
+    epoch is committed they are those that it has replayed, since brokers that register are asked, too.
+    """
+    if config.authorizer is None:
+        return lambda handler: handler
+    from sparklog.authorization.authorization import Authorization
+    from sparklog.authorization.guards.table import controller_guards
+
+    def image() -> MetadataImage:
+        committed = committed_image()
+        return controller.image if committed.offset is None else committed
+
+    loop = asyncio.get_running_loop()
+    return Authorization(config.authorizer, controller_guards(config), image, loop).admitting
 
 
 def _only_brokers_serve(request: Request) -> Response:

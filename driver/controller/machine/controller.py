@@ -22,8 +22,10 @@ from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionRe
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
+from kio.schema.create_acls.v3.request import CreateAclsRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.delete_acls.v3.request import DeleteAclsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
@@ -32,6 +34,7 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from driver.controller.machine import fencing
+from driver.controller.machine.acls import create_acls, delete_acls
 from driver.controller.machine.activation import bootstrap_records
 from driver.controller.machine.alter_partition import alter_partition
 from driver.controller.machine.alter_reassignments import alter_reassignments
@@ -90,14 +93,14 @@ class Controller:
         self,
         cluster_id: str,
         config: BrokerConfig,
-        new_topic_id: Callable[[], UUID],
+        new_id: Callable[[], UUID],
         image: MetadataImage = EMPTY_IMAGE,
         *,
         partitions_per_decision: int = PARTITIONS_PER_DECISION,
     ) -> None:
-        """Take over at `image`. `new_topic_id` must never return an id twice."""
+        """Take over at `image`. `new_id` must never return an id twice."""
         self._cluster = ClusterState(cluster_id, config, image, partitions_per_decision)
-        self._new_topic_id = new_topic_id
+        self._new_id = new_id
         self._stopping = False
         self._balance = _Periodic(config.leader_imbalance_check_interval_seconds * 1_000)
         self._unclean_elections = _Periodic(config.unclean_leader_election_interval_ms)
@@ -229,7 +232,10 @@ class Controller:
         return heartbeat(self._cluster, request, now_ms, stopping=self._stopping)
 
     def _create_topics(self, request: CreateTopicsRequest, quota: MutationQuota) -> Decision:
-        return create_topics(self._cluster, request, self._new_topic_id, quota)
+        return create_topics(self._cluster, request, self._new_id, quota)
+
+    def _create_acls(self, request: CreateAclsRequest, now_ms: int) -> Decision:
+        return create_acls(self._cluster, request, self._new_id)
 
     def _delete_topics(self, request: DeleteTopicsRequest, quota: MutationQuota) -> Decision:
         return delete_topics(self._cluster, request, quota)
@@ -246,6 +252,8 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
     {
         BrokerRegistrationRequest: Controller._register,
         BrokerHeartbeatRequest: Controller._heartbeat,
+        CreateAclsRequest: Controller._create_acls,
+        DeleteAclsRequest: _timeless(delete_acls),
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
         AlterClientQuotasRequest: _timeless(alter_client_quotas),

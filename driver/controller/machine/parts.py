@@ -15,9 +15,11 @@ from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
 from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
+from kio.schema.create_acls.v3.request import CreateAclsRequest
 from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
+from kio.schema.delete_acls.v3.request import DeleteAclsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
@@ -52,6 +54,8 @@ class _Division(NamedTuple):
 _DIVISIONS: Final[dict[type[Any], _Division]] = {
     CreateTopicsRequest: _Division("topics", "topics", lambda topic: topic.name),
     DeleteTopicsRequest: _Division("topics", "responses", lambda topic: (topic.name, topic.topic_id)),
+    CreateAclsRequest: _Division("creations", "results", id),
+    DeleteAclsRequest: _Division("filters", "filter_results", id),
     CreatePartitionsRequest: _Division("topics", "results", lambda topic: topic.name),
     AlterConfigsRequest: _Division(
         "resources", "responses", lambda resource: (resource.resource_type, resource.resource_name)

@@ -107,12 +107,14 @@ class CachedPartition:
 class FetchContext:
     """A fetch session, or a single request without one."""
 
-    __slots__ = ("changed", "is_follower", "is_paused", "partitions", "session_id", "waiting")
+    __slots__ = ("acls", "changed", "is_follower", "is_paused", "partitions", "session_id", "waiting")
 
     def __init__(self, *, is_follower: bool, session_id: int = NO_SESSION_ID) -> None:
         self.is_follower = is_follower
         self.session_id = session_id
         """`NO_SESSION_ID` for a request without a session, and for a session that was closed."""
+        self.acls: object = None
+        """By which it was last found out what may be read; an image's, which never change."""
         self.is_paused = False
         """Whether the connection of its last request has ended."""
         self.partitions: dict[PartitionKey, CachedPartition] = {}

@@ -21,6 +21,8 @@ from executor.partitions.isr_proposer import IsrAnswered
 from executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from executor.partitions.replica import Replica
 from executor.replicas import Replicas
+from sparklog.authorization.authorization import Authorization
+from sparklog.authorization.guards.table import broker_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -143,7 +145,7 @@ class Brokers:
             0,
             broker.apis,
             name=f"broker-{broker_id}",
-            admission=Admission(meter=broker.quotas.meter),
+            admission=self._admission(broker.quotas),
         )
         self.brokers[broker_id] = broker
         await self.commit(
@@ -160,6 +162,19 @@ class Brokers:
                 fenced=False,
             )
         )
+
+    def _admission(self, quotas: RequestQuotas) -> Admission:
+        admission = Admission(meter=quotas.meter)
+        if self.config.authorizer is None:
+            return admission
+        authorization = Authorization(
+            self.config.authorizer,
+            broker_guards(self.config),
+            lambda: self.image,
+            asyncio.get_running_loop(),
+        )
+        self._closing.callback(authorization.close)
+        return admission._replace(authorize=authorization.admit)
 
     async def new_producer_id(self, timeout_ms: int) -> ProducerId:
         """Return an id that nobody has had, as the controller would."""

@@ -389,6 +389,36 @@ def test_envelope_answers_the_client_in_its_own_version(server: ControllerServer
         assert (correlation_id, answer.cluster_id) == (77, CLUSTER_ID)
 
 
+def test_forwarded_request_is_asked_for_the_permissions_of_who_sent_it(tmp_path: Path) -> None:
+    """Not for those of the broker, which may do everything."""
+    config = {
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super_users": "User:ANONYMOUS",
+    }
+    inner = CreateTopicsRequest(
+        topics=(creatable("t", 1, 1),), timeout=timedelta(seconds=1), validate_only=False
+    )
+
+    def create(channel: Any, principal: bytes) -> ErrorCode:
+        reply = channel.request(
+            EnvelopeRequest(
+                request_data=frame_of(inner, 1),
+                request_principal=principal,
+                client_host_address=b"\x7f\0\0\1",
+            )
+        )
+        if reply.response_data is None:
+            return ErrorCode(reply.error_code)
+        code: ErrorCode = decode_response(inner, reply.response_data)[1].topics[0].error_code
+        return code
+
+    disk = Disk(tmp_path / "voter")
+    with serving(disk, tmp_path / "controller", **config) as server, connect(server) as channel:
+        join(server, channel, 0, port_of(server))
+        assert create(channel, ALICE) is ErrorCode.topic_authorization_failed
+        assert create(channel, b"\0\0\5User\nANONYMOUS\0\0") is ErrorCode.none
+
+
 @pytest.mark.parametrize("principal", [b"", b"\0\1\5User\6alice\0\0", b"\0\0\5User", b"\0\0\xff\xff\xff\xff"])
 def test_envelope_whose_principal_cannot_be_read_is_refused(
     server: ControllerServer, principal: bytes

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_writer
 
+from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.apis import ApiKey, known_versions, request_type, response_type
@@ -22,7 +23,7 @@ from sparklog.wire.requests import (
     NO_RESPONSE,
     Api,
     Deferred,
-    Principal,
+    Handler,
     RawResponse,
     Request,
     Steps,
@@ -154,9 +155,10 @@ def test_request_that_is_not_authorised_is_refused_before_its_handler() -> None:
         handled.append(request.body.generation_id)
         return answer_heartbeat(request)
 
-    def authorize(request: Request) -> None:
+    def authorize(request: Request, handler: Handler) -> Any:
         if request.body.generation_id == 5:
             raise DENIED
+        return handler(request)
 
     async def scenario() -> None:
         admission = OPEN._replace(authorize=authorize)

@@ -1,0 +1,54 @@
+"""What the numbers in requests about ACLs mean. One that means nothing here is UNKNOWN, as in Kafka."""
+
+from enum import IntEnum
+from typing import TypeVar
+
+from sparklog.acls.acl import AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.acls.filter import AclFilter
+from sparklog.errors import ErrorCode, KafkaError
+
+__all__ = ["known", "known_filter"]
+
+_Enum = TypeVar("_Enum", bound=IntEnum)
+
+
+def known(meaning: type[_Enum], number: int) -> _Enum:
+    """Return what a number means.
+
+    >>> known(PatternType, 4), known(PatternType, 99)
+    (<PatternType.PREFIXED: 4>, <PatternType.UNKNOWN: 0>)
+    """
+    try:
+        return meaning(number)
+    except ValueError:
+        return meaning(0)
+
+
+def known_filter(
+    resource_type: int,
+    pattern_type: int,
+    resource_name: str | None,
+    principal: str | None,
+    host: str | None,
+    operation: int,
+    permission_type: int,
+) -> AclFilter:
+    """Return the filter of a request.
+
+    Raises:
+        KafkaError: INVALID_REQUEST: something in it is UNKNOWN.
+    """
+    asked = AclFilter(
+        known(AclResourceType, resource_type),
+        known(PatternType, pattern_type),
+        resource_name,
+        principal,
+        host,
+        known(AclOperation, operation),
+        known(AclPermissionType, permission_type),
+    )
+    if PatternType.UNKNOWN is asked.pattern_type or AclResourceType.UNKNOWN is asked.resource_type:
+        raise KafkaError(ErrorCode.invalid_request, "Unknown patternFilter.")
+    if asked.operation is AclOperation.UNKNOWN or asked.permission_type is AclPermissionType.UNKNOWN:
+        raise KafkaError(ErrorCode.invalid_request, "Unknown entryFilter.")
+    return asked

@@ -1,0 +1,84 @@
+"""What the dispatcher of a listener is given where an authorizer is configured (`Admission.authorize`).
+
+Every request gets the access that its principal has at its host, by the ACLs of the newest image, and is
+answered through the guard of its API (`guards.table`). An API without a guard is a mistake, and refused.
+
+Order for the caller: `admit` for each request, on one loop; `close` at the end.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparklog.acls.access import Access
+from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.acls.host import host_of
+from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings, Decisions
+from sparklog.authorization.guards.guard import Guard
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.rate_limited_log import RateLimitedLog
+from sparklog.wire.request_metrics import api_name
+from sparklog.wire.requests import Handler, Request
+
+__all__ = ["AUDIT_LOGGER", "Authorization"]
+
+AUDIT_LOGGER: Final = "kafka.authorizer.logger"
+"""Under Kafka's name, so that it is found, and sent elsewhere, as there."""
+
+
+class Authorization:
+    """Asks the ACLs of the newest image. Everything on one loop."""
+
+    def __init__(
+        self,
+        settings: AuthorizerSettings,
+        guards: Mapping[ApiKey, Guard],
+        image: Callable[[], MetadataImage],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._settings = settings
+        self._guards = guards
+        self._image = image
+        self._acls = EMPTY_IMAGE.acls
+        self._authorizer = Authorizer((), settings)
+        self._log = RateLimitedLog(logging.getLogger(AUDIT_LOGGER), loop)
+
+    def admit(self, request: Request, handler: Handler) -> Any:
+        """Answer a request that has its principal: by its handler, as far as it may."""
+        image = self._image()
+        if image.acls is not self._acls:
+            self._acls = image.acls
+            self._authorizer = Authorizer(image.acls.values(), self._settings)
+        host = request.host or host_of(request.connection.peer)
+        decisions = self._authorizer.decisions(request.principal, host)
+        request.access = access = Access(decisions, image, request.api_key, self._denied)
+        return self._guards[request.api_key](access, request, handler)
+
+    def admitting(self, handler: Handler) -> Handler:
+        """Return the handler as it is where requests do not come to it from a dispatcher that asks."""
+        return lambda request: self.admit(request, handler)
+
+    def close(self) -> None:
+        """Write the denials that are only counted as yet."""
+        self._log.close()
+
+    def _denied(
+        self,
+        decisions: Decisions,
+        api_key: int,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        resource_name: str,
+    ) -> None:
+        rule = decisions.rule(operation, resource_type, resource_name)
+        # Of every principal and operation one line a minute and the count: names are for anybody to choose.
+        self._log.write(
+            logging.INFO,
+            f"{decisions.principal} at {decisions.host}",
+            f"{operation.name} {resource_type.name}",
+            f"Principal = {decisions.principal} is Denied operation = {operation.name} from host = "
+            f"{decisions.host} on resource = {resource_type.name}:LITERAL:{resource_name} for request = "
+            f"{api_name(ApiKey(api_key))} based on rule {rule}",
+        )

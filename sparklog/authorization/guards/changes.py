@@ -1,0 +1,156 @@
+"""Guards of CreateTopics, DeleteTopics and CreatePartitions: each topic on its own.
+
+What is named twice goes to the handler, which refuses it whoever asks.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.acls.access import Access
+from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.authorization.guards.guard import (
+    Answer,
+    completed,
+    divided,
+    filled,
+    item_type,
+    message_of,
+    with_rows,
+)
+from sparklog.authorization.guards.topics import topic_error, topic_name
+from sparklog.errors import ErrorCode
+from sparklog.types import CLUSTER_METADATA_TOPIC
+from sparklog.wire.requests import Handler, Request, Steps
+from sparklog.wire.versions import upgrade_in_steps
+
+__all__ = ["create_partitions", "create_topics", "delete_topics"]
+
+_TOPIC: Final = AclResourceType.TOPIC
+_FAILED: Final = ErrorCode.topic_authorization_failed
+_UNKNOWN_COUNT: Final = -1
+
+
+def create_topics(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for CREATE on the cluster or on each topic; for what it was made with, DESCRIBE_CONFIGS."""
+    body = yield from upgrade_in_steps(request.body)
+    twice = _named_twice(topic.name for topic in body.topics)
+    may_create_any = access.allows_on_cluster(AclOperation.CREATE, audit=False)
+
+    def is_allowed(topic: Any) -> bool:
+        return (
+            may_create_any
+            or topic.name in twice
+            or topic.name == CLUSTER_METADATA_TOPIC
+            or access.allows(AclOperation.CREATE, _TOPIC, topic.name)
+        )
+
+    allowed, denied = yield from divided(body.topics, is_allowed)
+    request.body = replace(body, topics=tuple(allowed))
+
+    def finish(response: Any) -> Any:
+        topic_type = item_type(type(response), "topics")
+        told = [_created(access, topic) for topic in response.topics]
+        told += [
+            filled(topic_type, name=topic.name, error_code=_FAILED, error_message="Authorization failed.")
+            for topic in denied
+        ]
+        return replace(response, topics=tuple(told))
+
+    return completed(handler(request), finish)
+
+
+def _created(access: Access, topic: Any) -> Any:
+    """Return what is told of a topic that was made."""
+    if topic.error_code is not ErrorCode.none or access.allows(
+        AclOperation.DESCRIBE_CONFIGS, _TOPIC, topic.name, audit=False
+    ):
+        return topic
+    return replace(
+        topic,
+        topic_config_error_code=_FAILED,
+        num_partitions=_UNKNOWN_COUNT,
+        replication_factor=_UNKNOWN_COUNT,
+        configs=(),
+    )
+
+
+def delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for DELETE on the cluster, or for DESCRIBE and DELETE on each topic.
+
+    One that may not be described is not said to be there or not, nor what its id stands for.
+    """
+    if access.allows_on_cluster(AclOperation.DELETE, audit=False):
+        return handler(request)
+    body = yield from upgrade_in_steps(request.body)
+    twice = _named_twice((topic.name, topic.topic_id) for topic in body.topics)
+
+    def is_allowed(topic: Any) -> bool:
+        if (topic.name is None) == (topic.topic_id is None) or (topic.name, topic.topic_id) in twice:
+            return True  # of no meaning, whoever asks
+        if topic.name is None:
+            name = topic_name(access, topic.topic_id)
+            return name is not None and access.allows(AclOperation.DELETE, _TOPIC, name)
+        if not access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name):
+            return False
+        is_there = topic.name in access.image.topics.by_name
+        return not is_there or access.allows(AclOperation.DELETE, _TOPIC, topic.name)
+
+    allowed, denied = yield from divided(body.topics, is_allowed)
+    if not denied:
+        return handler(request)
+    request.body = replace(body, topics=tuple(allowed))
+
+    def finish(response: Any) -> Any:
+        row_type = item_type(type(response), "responses")
+        rows = []
+        for topic in denied:
+            error_code = topic_error(access, topic, by_id=topic.name is None)
+            rows.append(
+                filled(
+                    row_type,
+                    name=topic.name if topic.name is not None else _describable_name(access, topic.topic_id),
+                    topic_id=topic.topic_id,
+                    error_code=error_code,
+                    error_message=message_of(error_code),
+                )
+            )
+        return with_rows(response, "responses", rows)
+
+    return completed(handler(request), finish)
+
+
+def _describable_name(access: Access, topic_id: UUID) -> str | None:
+    name = topic_name(access, topic_id)
+    if name is None or not access.allows(AclOperation.DESCRIBE, _TOPIC, name):
+        return None
+    return name
+
+
+def create_partitions(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for ALTER on each topic."""
+    twice = _named_twice(topic.name for topic in request.body.topics)
+    allowed, denied = yield from divided(
+        request.body.topics,
+        lambda topic: topic.name in twice or access.allows(AclOperation.ALTER, _TOPIC, topic.name),
+    )
+    return _partly(request, handler, allowed, denied)
+
+
+def _partly(request: Request, handler: Handler, allowed: list[Any], denied: list[Any]) -> Answer:
+    if not denied:
+        return handler(request)
+    request.body = replace(request.body, topics=tuple(allowed))
+
+    def finish(response: Any) -> Any:
+        row_type = item_type(type(response), "results")
+        rows = [filled(row_type, name=topic.name, error_code=_FAILED) for topic in denied]
+        return with_rows(response, "results", rows)
+
+    return completed(handler(request), finish)
+
+
+def _named_twice(names: Iterable[Hashable]) -> set[Hashable]:
+    return {name for name, times in Counter(names).items() if times > 1}

@@ -1,0 +1,179 @@
+"""Guards of what is asked of transactions, and of who wants a producer id."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from sparklog.acls.access import Access
+from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.authorization.guards.guard import (
+    Answer,
+    answer_of,
+    completed,
+    divided,
+    filled,
+    item_type,
+    with_rows,
+)
+from sparklog.authorization.guards.refusals import refused
+from sparklog.authorization.guards.topics import TopicItems, topics_guarded
+from sparklog.errors import ErrorCode
+from sparklog.metadata.topic_names import is_internal_topic
+from sparklog.wire.apis import response_type
+from sparklog.wire.requests import Handler, Request, Steps
+
+__all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "describe_transactions",
+    "end_txn",
+    "init_producer_id",
+    "list_transactions",
+    "txn_offset_commit",
+    "write_txn_markers",
+]
+
+_TOPIC: Final = AclResourceType.TOPIC
+_GROUP: Final = AclResourceType.GROUP
+_TRANSACTION: Final = AclResourceType.TRANSACTIONAL_ID
+_READ: Final = AclOperation.READ
+_WRITE: Final = AclOperation.WRITE
+_DESCRIBE: Final = AclOperation.DESCRIBE
+_FAILED: Final = ErrorCode.transactional_id_authorization_failed
+_FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
+
+
+def init_producer_id(access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for WRITE on the transactional id; without one for leave to write at all (KIP-679)."""
+    body = request.body
+    if body.transactional_id is None:
+        may_write = access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE, audit=False)
+        if not may_write and not access.allows_any(_WRITE, _TOPIC):
+            access.allows_on_cluster(AclOperation.IDEMPOTENT_WRITE)
+            return refused(request, ErrorCode.cluster_authorization_failed)
+        return handler(request)
+    asked = [_WRITE]
+    if getattr(body, "enable2_pc", False):
+        asked.append(AclOperation.TWO_PHASE_COMMIT)
+    if not all(access.allows(operation, _TRANSACTION, body.transactional_id) for operation in asked):
+        return refused(request, _FAILED)
+    return handler(request)
+
+
+def end_txn(access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for WRITE on the transactional id."""
+    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
+        return refused(request, _FAILED)
+    return handler(request)
+
+
+def add_offsets_to_txn(access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for WRITE on the transactional id, and for READ on the group."""
+    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
+        return refused(request, _FAILED)
+    if not access.allows(_READ, _GROUP, request.body.group_id):
+        return refused(request, ErrorCode.group_authorization_failed)
+    return handler(request)
+
+
+def txn_offset_commit(access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for WRITE on the transactional id, and for READ on the group and on each topic."""
+    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
+        return refused(request, _FAILED)
+    if not access.allows(_READ, _GROUP, request.body.group_id):
+        return refused(request, ErrorCode.group_authorization_failed)
+    return topics_guarded(access, request, handler, _READ, TopicItems())
+
+
+def add_partitions_to_txn(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask clients for WRITE on the transactional id and on each topic, all of them or none is added.
+
+    Newer versions are for brokers, and need CLUSTER_ACTION.
+    """
+    body = request.body
+    if request.api_version >= _FIRST_ADD_PARTITIONS_OF_BROKERS:
+        if not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
+            return refused(request, ErrorCode.cluster_authorization_failed)
+        return handler(request)
+    if not access.allows(_WRITE, _TRANSACTION, body.v3_and_below_transactional_id):
+        return refused(request, _FAILED)
+    _, denied = yield from divided(
+        body.v3_and_below_topics,
+        lambda topic: not is_internal_topic(topic.name) and access.allows(_WRITE, _TOPIC, topic.name),
+    )
+    if not denied:
+        return handler(request)
+    names = {topic.name for topic in denied}
+    topics = yield from _not_added(access, request, names)
+    return answer_of(request, results_by_topic_v3_and_below=tuple(topics))
+
+
+def _not_added(access: Access, request: Request, denied: set[str]) -> Any:
+    """Return what is said of each partition where one is denied; a step a topic."""
+    topic_type = item_type(
+        response_type(request.api_key, request.api_version), "results_by_topic_v3_and_below"
+    )
+    partition_type = item_type(topic_type, "results_by_partition")
+    topics = []
+    for topic in request.body.v3_and_below_topics:
+        yield
+        known = access.image.topics.by_name.get(topic.name)
+        rows = []
+        for index in topic.partitions:
+            if topic.name in denied:
+                error_code = ErrorCode.topic_authorization_failed
+            elif known is None or index not in known.partitions:
+                error_code = ErrorCode.unknown_topic_or_partition
+            else:
+                error_code = ErrorCode.operation_not_attempted
+            rows.append(filled(partition_type, partition_index=index, partition_error_code=error_code))
+        topics.append(filled(topic_type, name=topic.name, results_by_partition=tuple(rows)))
+    return topics
+
+
+def write_txn_markers(access: Access, request: Request, handler: Handler) -> Answer:
+    """Ask for ALTER on the cluster, which `kafka-transactions --abort` has, or for CLUSTER_ACTION."""
+    may_write = access.allows_on_cluster(AclOperation.ALTER, audit=False)
+    if not may_write and not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
+        return refused(request, ErrorCode.cluster_authorization_failed)
+    return handler(request)
+
+
+def describe_transactions(access: Access, request: Request, handler: Handler) -> Steps:
+    """Ask for DESCRIBE on each transactional id; its topics are those that may be described."""
+    allowed, denied = yield from divided(
+        request.body.transactional_ids, lambda name: access.allows(_DESCRIBE, _TRANSACTION, name)
+    )
+    if denied:
+        request.body = replace(request.body, transactional_ids=tuple(allowed))
+
+    def finish(response: Any) -> Steps:
+        states = []
+        for state in response.transaction_states:
+            seen, _ = yield from divided(
+                state.topics, lambda topic: access.allows(_DESCRIBE, _TOPIC, topic.topic)
+            )
+            states.append(replace(state, topics=tuple(seen)))
+        response = replace(response, transaction_states=tuple(states))
+        return with_rows(response, "transaction_states", _refused_states(type(response), denied))
+
+    return completed(handler(request), finish)
+
+
+def _refused_states(response_entity: type[Any], transactional_ids: list[str]) -> Iterator[Any]:
+    state_type = item_type(response_entity, "transaction_states")
+    for transactional_id in transactional_ids:
+        yield filled(state_type, transactional_id=transactional_id, error_code=_FAILED)
+
+
+def list_transactions(access: Access, request: Request, handler: Handler) -> Answer:
+    """Tell of the transactions whose transactional ids may be described."""
+
+    def finish(response: Any) -> Steps:
+        seen, _ = yield from divided(
+            response.transaction_states,
+            lambda state: access.allows(_DESCRIBE, _TRANSACTION, state.transactional_id),
+        )
+        return replace(response, transaction_states=tuple(seen))
+
+    return completed(handler(request), finish)

@@ -1,0 +1,91 @@
+"""A request at a guard: with the ACLs it is given, before a handler that notes what it was asked."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import GeneratorType, SimpleNamespace
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.acls.access import Access
+from sparklog.acls.acl import CLUSTER_NAME, Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.authorization.guards.guard import Guard, filled
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage, TopicsImage
+from sparklog.wire.apis import ApiKey, response_type
+from sparklog.wire.requests import ANONYMOUS, Request
+
+HOST: Final = "10.0.0.1"
+TOPICS: Final = ("mine", "theirs")
+TOPIC_IDS: Final = {name: UUID(int=number) for number, name in enumerate(TOPICS, 1)}
+_TOPIC_IMAGES: Final = {name: TopicImage(name, TOPIC_IDS[name], {}) for name in TOPICS}
+IMAGE: Final[MetadataImage] = replace(
+    EMPTY_IMAGE,
+    offset=1,
+    topics=TopicsImage(_TOPIC_IMAGES, {topic.topic_id: topic for topic in _TOPIC_IMAGES.values()}),
+)
+
+Permission = tuple[AclOperation, AclResourceType, str]
+
+
+def on_cluster(operation: AclOperation) -> Permission:
+    """Return a permission on the cluster."""
+    return operation, AclResourceType.CLUSTER, CLUSTER_NAME
+
+
+class Guarding:
+    """One guard, and what its handler was asked."""
+
+    def __init__(self, guard: Guard, permissions: Iterable[Permission]) -> None:
+        acls = [
+            Acl(
+                resource_type,
+                PatternType.LITERAL,
+                name,
+                str(ANONYMOUS),
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation, resource_type, name in permissions
+        ]
+        self._guard = guard
+        self._authorizer = Authorizer(acls, AuthorizerSettings())
+        self.handled: list[Any] = []
+        """The bodies that the handler got."""
+        self.denied: list[tuple[AclOperation, AclResourceType, str]] = []
+        """What went to the audit log."""
+
+    def ask(
+        self, api_key: ApiKey, version: int, body: Any, respond: Callable[[Request], Any] | None = None
+    ) -> Any:
+        """Return the answer; the handler answers by `respond`, or with an empty response."""
+
+        def handle(request: Request) -> Any:
+            self.handled.append(request.body)
+            return filled(response_type(api_key, version)) if respond is None else respond(request)
+
+        peer: Any = SimpleNamespace(peer=f"{HOST}:1", accepted_ms=0, client_software=("", ""), closed=False)
+        request = Request(api_key, version, 1, "client", body, memoryview(b""), peer, "test")
+        decisions = self._authorizer.decisions(ANONYMOUS, HOST)
+        access = Access(decisions, IMAGE, int(api_key), lambda _, key, *denied: self.denied.append(denied))
+        return settled(self._guard(access, request, handle))
+
+
+def settled(answer: Any) -> Any:
+    """Return the response that an answer leads to."""
+    while True:
+        if isinstance(answer, GeneratorType):
+            try:
+                while True:
+                    next(answer)
+            except StopIteration as last:
+                answer = last.value
+        elif hasattr(answer, "bind"):
+            answers: list[Any] = []
+            answer.bind(answers.append)
+            (answer,) = answers
+        elif asyncio.iscoroutine(answer):
+            answer = asyncio.run(answer)
+        else:
+            return answer
