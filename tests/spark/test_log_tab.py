@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +31,8 @@ from tests.spark.sessions import spark_session
 TIMEOUT_S: Final = 60.0
 RECORDS: Final = 300
 EVIL: Final = "<img src=x onerror=alert(1)> & 'reads'"
+EVIL_GROUP: Final = f"{EVIL}\n/?&+%"
+"""Whatever a client calls its group."""
 PROXY_PATH: Final = "/gateway/application-1"
 NOT_YET: Final = HTTPStatus.SERVICE_UNAVAILABLE, None
 
@@ -72,6 +75,26 @@ def query(spark: SparkSession, cluster: sparklog.Cluster) -> Iterator[StreamingQ
 
 
 @pytest.fixture(scope="module")
+def coordinated(cluster: sparklog.Cluster) -> Iterator[Producer]:
+    """A group that has committed in one partition of three, and the producer of a transaction that is open.
+
+    Both under names with markup in them.
+    """
+    # It is not polled: the group has no members, so nobody waits for a rebalance.
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": EVIL_GROUP})
+    consumer.commit(offsets=[TopicPartition("wide", 0, 2, metadata=EVIL)], asynchronous=False)
+    consumer.close()
+    settings = {"transactional.id": EVIL, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for _ in range(5):
+        producer.produce("wide", b"record", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    yield producer
+
+
+@pytest.fixture(scope="module")
 def window(cluster: sparklog.Cluster) -> Iterator[Browser]:
     with browser() as window:
         yield window
@@ -98,6 +121,8 @@ def answer(url: str) -> tuple[int, Any]:
         return HTTPStatus.OK, json.loads(fetched(url))
     except HTTPError as error:
         return error.code, None
+    except json.JSONDecodeError:  # while the tab is not attached, its addresses lead to Spark's first page
+        return NOT_YET
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -214,6 +239,33 @@ def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
     assert [each["partition"] for each in last["partitions"]] == list(range(200, 250))
 
 
+def test_group_shows_its_lag_whatever_its_name(spark: SparkSession, coordinated: Producer) -> None:
+    """Spark's UI rewrites what stands in an address: quotes, line ends and markup would lead to no group."""
+    log = f"{address(spark)}/log"
+    (listed,) = until(lambda: fetched_json(f"{log}/groups/json/").get("groups"))
+    assert (listed["group_id"], listed["state"], listed["members"]) == (EVIL_GROUP, "Empty", 0)
+    assert (listed["partitions"], listed["lag"]) == (1, 3)
+    query = urlencode({"name": EVIL_GROUP})
+    group = until(lambda: (found := fetched_json(f"{log}/group/json/?{query}")).get("partitions") and found)
+    (partition,) = group["partitions"]
+    assert (partition["committed_offset"], partition["high_watermark"], partition["lag"]) == (2, 5, 3)
+    assert partition["metadata"].rstrip("\0") == EVIL  # confluent-kafka writes C's last byte, too
+    until(lambda: fetched_json(f"{log}/group/json/?name=%zz") == {})
+
+
+def test_open_transaction_is_found_from_its_coordinator_and_from_its_partition(
+    spark: SparkSession, coordinated: Producer
+) -> None:
+    """A reader of committed records stands still at offset 0 of a partition: for whom does it wait?"""
+    log = f"{address(spark)}/log"
+    (found,) = until(lambda: fetched_json(f"{log}/transactions/json/").get("transactions"))
+    assert (found["transactional_id"], found["state"], found["timeout_ms"]) == (EVIL, "Ongoing", 600_000)
+    assert found["partitions"] == [{"topic": "wide", "partition": 0}]
+    (producer,) = until(lambda: fetched_json(f"{log}/producers/json/?name=wide&partition=0").get("producers"))
+    assert (producer["transaction_start_offset"], producer["is_hanging"]) == (0, False)
+    assert (producer["transactional_id"], producer["producer_id"]) == (EVIL, found["producer_id"])
+
+
 def test_progress_bar_and_status_see_what_they_should(spark: SparkSession, cluster: sparklog.Cluster) -> None:
     """The bar shows three stages at most: the brokers' would hide the user's own for ever."""
     context: Any = spark.sparkContext._jsc
@@ -250,11 +302,17 @@ def test_streaming_query_of_any_session_is_shown_with_its_lag(
 
 
 def test_pages_fit_the_window_and_keep_the_policy(
-    spark: SparkSession, query: StreamingQuery, window: Browser
+    spark: SparkSession, query: StreamingQuery, coordinated: Producer, window: Browser
 ) -> None:
     """A page that scrolls sideways, or whose script is blocked, is found out before a user does."""
     overview(spark, "queries")
-    for page in ("", "topics/", "topic/?name=flights", "topic/?name=wide&page=2"):
+    of_coordinators = (
+        "groups/",
+        f"group/?{urlencode({'name': EVIL_GROUP})}",
+        "transactions/",
+        "producers/?name=wide&partition=0",
+    )
+    for page in ("", "topics/", "topic/?name=flights", "topic/?name=wide&page=2", *of_coordinators):
         window.open(f"{address(spark)}/log/{page}")
         window.wait("return document.querySelectorAll('#sparklog table').length > 0")
         for width in (1280, 800):
@@ -266,6 +324,9 @@ def test_pages_fit_the_window_and_keep_the_policy(
                 "return [right, document.documentElement.clientWidth]"
             )
             assert content <= visible, (page, width)
+        if page in of_coordinators:
+            window.wait(f"return document.getElementById('sparklog').innerText.includes({json.dumps(EVIL)})")
+            assert window.run("return document.querySelectorAll('img[src=x]').length") == 0
     assert window.console() == []
 
 
