@@ -86,7 +86,8 @@ class PartitionProgress:
         appends = self._appends
         while appends and appends[0][0] <= high_watermark:
             appends.popleft()[1].settle(None)
-        for reader in self.consumer_readers:
+        # A coordinator that is woken acts at once, and may find that the lease is out: then it reads no more.
+        for reader in (*self.consumer_readers,):
             reader.wake()
         for reader in self.follower_readers:
             reader.touch()
