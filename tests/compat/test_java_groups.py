@@ -93,10 +93,9 @@ def test_java_static_member_that_restarts_goes_on_and_a_member_of_librdkafka_not
         stays.subscribe([topic], on_assign=rebalanced, on_revoke=rebalanced)
 
         def polled_until(look: Callable[[], bool], what: str) -> None:
-            wait_for(lambda: stays.poll(0.05) is None and look(), what)
+            wait_for(lambda: (stays.poll(0.05), look())[1], what, timeout_s=3 * TIMEOUT_S)
 
-        wait_for(lambda: stays.poll(0.05) and len(stays.assignment()) == PARTITIONS, "all assigned")
-        stays.pause(stays.assignment())
+        polled_until(lambda: len(stays.assignment()) == PARTITIONS, "all assigned")
         first = beside.submit(restarted)
         polled_until(first.done, "the static member has read")
         (kept,) = {each.partition for each in stays.assignment()}
