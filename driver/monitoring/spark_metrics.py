@@ -101,12 +101,10 @@ class SparkMetrics:
         if java_context is None:
             raise NoPlaceError("the application has ended")
         user_interface = java_context.sc().ui()
-        figures = answered(
-            lambda: instance_of(
-                self._context,
-                compiled(self._context, _CLASS, source),
-                None if user_interface.isEmpty() else user_interface.get(),
-            )
+        figures = instance_of(
+            self._context,
+            compiled(self._context, _CLASS, source),
+            None if user_interface.isEmpty() else user_interface.get(),
         )
         figures.attach()
         return figures

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from driver.spark.calls import is_connection_lost
+from driver.spark.calls import answered, is_connection_lost
 
 __all__ = ["CompilationError", "NoPlaceError", "compiled", "instance_of"]
 
@@ -35,13 +35,31 @@ def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
 
     Raises:
         CompilationError: it does not compile.
-        Py4JError: the call's connection was lost, or the JVM is gone.
+        Py4JError: the JVM is gone.
     """
+    return answered(lambda: _compiled(context, class_name, source))
+
+
+def instance_of(context: SparkContext, java_class: JavaObject, *arguments: object) -> JavaObject:
+    """Return a new object of a class that has one public constructor, which does nothing else."""
+
+    def instance() -> JavaObject:
+        java_virtual_machine: Any = context._jvm
+        gateway: Any = context._gateway
+        given = gateway.new_array(java_virtual_machine.java.lang.Object, len(arguments))
+        for position, argument in enumerate(arguments):
+            given[position] = argument
+        return java_class.getConstructors()[0].newInstance(given)
+
+    return answered(instance)
+
+
+def _compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
     java_virtual_machine: Any = context._jvm
     try:
         compiler = java_virtual_machine.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(_spark_context(context).getClass().getClassLoader())
-        compiler.cook(source)
+        _cook(compiler, source)
         return compiler.getClassLoader().loadClass(class_name)
     except Exception as error:  # py4j's, or a TypeError where there is no Janino
         if is_connection_lost(error):
@@ -50,14 +68,14 @@ def compiled(context: SparkContext, class_name: str, source: str) -> JavaObject:
         raise CompilationError(f"{class_name} cannot be compiled by Spark's Janino: {cause}") from None
 
 
-def instance_of(context: SparkContext, java_class: JavaObject, *arguments: object) -> JavaObject:
-    """Return a new object of a class that has one public constructor."""
-    java_virtual_machine: Any = context._jvm
-    gateway: Any = context._gateway
-    given = gateway.new_array(java_virtual_machine.java.lang.Object, len(arguments))
-    for position, argument in enumerate(arguments):
-        given[position] = argument
-    return java_class.getConstructors()[0].newInstance(given)
+def _cook(compiler: JavaObject, source: str) -> None:
+    """Have the compiler compile, once: py4j sends a call again by itself if it loses the answer."""
+    try:
+        compiler.cook(source)
+    except Py4JJavaError as error:
+        # The compiler that was given a source has it, and takes no other.
+        if error.java_exception.getClass().getName() != "java.lang.IllegalStateException":
+            raise
 
 
 def _spark_context(context: SparkContext) -> JavaObject:

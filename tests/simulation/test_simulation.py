@@ -16,6 +16,7 @@ SEEDS_TRIED = 200
 REPOSITORY = Path(__file__).parents[2]
 
 
+@pytest.mark.timeout(300)  # a minute of computing, beside whatever else the machine does
 def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
     """Whatever order faults come in, nothing that was promised is lost, and the cluster recovers."""
     outcomes = [run_seed(seed) for seed in SEEDS]
@@ -40,6 +41,7 @@ def test_simulation_of_one_seed_is_the_same_in_another_process() -> None:
     assert run_seed(8).trace_hash != outcome.trace_hash
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [name for name, found in recorded().items() if found.seed < SEEDS_TRIED])
 def test_simulation_with_a_planted_bug_finds_it(name: str) -> None:
     """An invariant that never fails proves nothing.

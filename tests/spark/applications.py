@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.spark.sessions import REPOSITORY
 
-TIMEOUT_S = 90
+TIMEOUT_S = 180
 
 
 def run_application(
