@@ -32,6 +32,10 @@ class Groups(MutableMapping[str, Group]):
             return ClassicGroup(group_id)
         raise KeyError(group_id)
 
+    def kept(self, group_id: str) -> Group | None:
+        """Return a group that was put in, which no simple one is that nobody has joined."""
+        return self._groups.get(group_id)
+
     def __setitem__(self, group_id: str, group: Group) -> None:
         self._groups[group_id] = group
 

@@ -5,7 +5,7 @@ have thousands of records in the log, and only the last one counts.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
@@ -15,6 +15,7 @@ from executor.coordinators.groups.machine.classic.records import loaded_group
 from executor.coordinators.groups.machine.classic.syncing import Syncs
 from executor.coordinators.groups.machine.group import Group, GroupType
 from executor.coordinators.groups.machine.group_counts import GroupCounts
+from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.membership import (
     Replay,
 )
@@ -38,7 +39,7 @@ class ClassicGroups:
 
     def __init__(
         self,
-        groups: MutableMapping[str, Group],
+        groups: Groups,
         timers: Timers,
         counts: GroupCounts,
         *,
@@ -66,7 +67,8 @@ class ClassicGroups:
             else:
                 self._loading[key.group] = value
             return
-        group = self._groups.get(key.group)
+        # A simple one would be forgotten again with all that the record says of it.
+        group = self._groups.kept(key.group)
         if value is None:
             if isinstance(group, ClassicGroup):
                 del self._groups[key.group]

@@ -159,6 +159,22 @@ def test_last_member_of_the_new_protocol_leaves_gives_the_classic_group_back() -
     assert {talk.answers[name].error_code for name in ("a again", "b again")} == {ErrorCode.none}
 
 
+def test_group_with_committed_offsets_goes_back_to_the_classic_protocol_with_all_its_members() -> None:
+    """Between its tombstones and its new record it is nothing but its offsets; its members were lost there."""
+    talk = MigratingConversation()
+    (a,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
+    assert talk.commit("commit", 7, a, 1, topic="t") is ErrorCode.none
+    talk.enter("c")
+    talk.settle_both([a], ["c"])
+
+    talk.send("c", -1)
+
+    group = talk.shard.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert (group.state_name, set(group.members)) == ("PreparingRebalance", {a})
+    assert talk.heartbeat("told", a, group.generation) is ErrorCode.rebalance_in_progress
+
+
 def test_downgrade_survives_its_coordinator() -> None:
     talk = MigratingConversation()
     members = talk.classic_group({"a": {"t": {0, 1}}, "b": {"t": {2, 3}}})
@@ -457,3 +473,19 @@ def test_empty_consumer_group_is_a_new_group_to_classic_members() -> None:
     group = talk.shard.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert group.state_name == "Stable"
+
+
+def test_empty_consumer_group_with_committed_offsets_takes_in_a_classic_member_that_is_then_known() -> None:
+    """The group that takes its place is kept, with who was told an id or waits in it."""
+    talk = MigratingConversation()
+    talk.enter("c")
+    assert talk.commit("commit", 7, "c", talk.epochs["c"], topic="t") is ErrorCode.none
+    talk.send("c", -1)
+
+    protocols = (("range", subscription()),)
+    told = talk.join("asks", protocols=protocols)
+    assert told.error_code is ErrorCode.member_id_required
+    talk.join("joins", told.member_id, protocols=protocols)
+    talk.pass_time(10_000)
+
+    assert talk.answers["joins"].error_code is ErrorCode.none
