@@ -166,6 +166,17 @@ def test_member_beyond_its_session_timeout_is_removed_and_its_late_commit_and_he
     assert groups.heartbeat("told", a, 1) is ErrorCode.rebalance_in_progress
 
 
+def test_member_that_asks_for_its_assignment_in_a_stable_group_has_a_whole_session_from_then_on() -> None:
+    """The answer waits until the assignment is committed, and who waits for it sends no heartbeats."""
+    groups = GroupConversation()
+    _, (a, b) = groups.settle("a", "b")
+    groups.pass_time(9_000)
+    groups.sync("b again", b, 1)
+    groups.pass_time(9_999)
+    assert groups.heartbeat("a is gone", a, 1) is ErrorCode.unknown_member_id
+    assert groups.heartbeat("b lives", b, 1) is ErrorCode.rebalance_in_progress
+
+
 def test_leader_that_rejoins_a_stable_group_has_it_rebalanced_and_another_does_not() -> None:
     """The leader alone sees that partitions were added; another has only missed an answer."""
     groups = GroupConversation()
