@@ -25,7 +25,11 @@ from executor.coordinators.groups.machine.consumer.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from executor.coordinators.groups.machine.consumer.group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
+from executor.coordinators.groups.machine.consumer.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    INITIAL_EPOCH,
+    ConsumerGroup,
+)
 from executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
 from executor.coordinators.groups.machine.consumer.records import group_tombstones
@@ -54,11 +58,13 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     if len(group.members) > settings.keys.group_consumer_max_size:
         raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
     image = settings.image
+    # Of a group that waits for its first generation: nobody is told epoch 0, which is who joins.
+    epoch = max(group.generation, INITIAL_EPOCH)
     try:
-        members = [_upgraded(group, member, image.topics) for member in group.members.values()]
+        members = [_upgraded(group, member, epoch, image.topics) for member in group.members.values()]
     except MalformedConsumerProtocolError as error:
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from error
-    group_id, epoch = group.group_id, group.generation
+    group_id = group.group_id
     topics = {topic for member in members for topic in member.subscribed_topic_names}
     return [
         *(records.member_record(group_id, member) for member in members),
@@ -76,7 +82,7 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     ]
 
 
-def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -> ConsumerMember:
+def _upgraded(group: ClassicGroup, member: ClassicMember, epoch: int, topics: TopicsImage) -> ConsumerMember:
     assigned: Mapping[str, Collection[int]] = {}
     if member.assignment:
         assigned, says_more = read_assignment(member.assignment)
@@ -90,14 +96,14 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, topics: TopicsImage) -
     metadata = dict(member.protocols).get(group.protocol_name or "", member.protocols[0][1])
     subscription = read_subscription(metadata)
     owned: dict[UUID, dict[int, int]] = {
-        topics.by_name[name].topic_id: dict.fromkeys(partitions, group.generation)
+        topics.by_name[name].topic_id: dict.fromkeys(partitions, epoch)
         for name, partitions in assigned.items()
         if name in topics.by_name and partitions
     }
     return ConsumerMember(
         member.member_id,
-        member_epoch=group.generation,
-        previous_member_epoch=group.generation,
+        member_epoch=epoch,
+        previous_member_epoch=epoch,
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms,

@@ -27,6 +27,7 @@ from sparklog.types import Offset, TimestampMs
 
 __all__ = [
     "CONSUMER_PROTOCOL_TYPE",
+    "INITIAL_EPOCH",
     "ConsumerGroup",
     "ConsumerGroupState",
     "ResolvedRegularExpression",

@@ -306,6 +306,19 @@ def test_waiting_classic_members_are_told_to_join_again_when_their_group_changes
     )
 
 
+def test_group_that_changes_over_before_its_first_generation_tells_no_member_epoch_0() -> None:
+    """With epoch 0 a member joins: one that is told it, and goes on with it, is refused for ever."""
+    talk = MigratingConversation()
+    talk.join("a", protocols=(("range", subscription()),), needs_known_member_id=False)
+    assert "a" not in talk.answers
+    talk.runs_beside = False
+
+    # What its expression means is found out later, so nothing lets the group's epoch rise yet.
+    answer = talk.enter("c", subscribed_topic_regex="t.*")
+
+    assert (answer.error_code, answer.member_epoch) == (ErrorCode.none, 1)
+
+
 def test_waiting_classic_members_still_wait_when_who_would_change_their_group_over_is_refused() -> None:
     """A stranger with a regular expression that is none must not leave a whole group without an answer."""
     talk = MigratingConversation()
