@@ -86,7 +86,7 @@ class Syncs:
         self._rebalances.synced(group, request.member_id)
         member = group.members[request.member_id]
         if group.state is ClassicGroupState.STABLE:
-            # Kafka's group is not stable before its assignment is committed, and its sessions begin then. Here
+            # Kafka's group is stable when its assignment is committed, and its sessions begin then. Here
             # the answer may wait for that, and who waits for it sends no heartbeats.
             self._rebalances.prolong_session(group, member, now)
             response = sync_response(ErrorCode.none, group, member.assignment)

@@ -2,8 +2,8 @@
 
 Back is when the last one that speaks it has gone.
 
-Nobody stops reading for it. A classic group becomes a consumer group in which all are stable at what they
-were assigned last; who joined changes that. A consumer group becomes a classic one with its target
+Nobody stops reading for it. A classic group becomes a consumer group in which all are at what they were
+assigned last; who joined changes that. A consumer group becomes a classic one with its target
 assignment; if that is not what members have, they are told to join again.
 
 Records alone change what a group is: the tombstones of the one, then those of the other, in one batch.
@@ -12,7 +12,7 @@ Source: Kafka's ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGrou
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from uuid import UUID
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup
@@ -30,7 +30,7 @@ from executor.coordinators.groups.machine.consumer.group import (
     INITIAL_EPOCH,
     ConsumerGroup,
 )
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember, MemberState
 from executor.coordinators.groups.machine.consumer.metadata_hash import TopicHashes
 from executor.coordinators.groups.machine.consumer.records import group_tombstones
 from executor.coordinators.groups.machine.consumer.settings import Settings
@@ -61,7 +61,17 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     # Of a group that waits for its first generation: nobody is told epoch 0, which is who joins.
     epoch = max(group.generation, INITIAL_EPOCH)
     try:
-        members = [_upgraded(group, member, epoch, image.topics) for member in group.members.values()]
+        assigned = {member.member_id: _assigned(group, member) for member in group.members.values()}
+        taken = {
+            (topic, partition)
+            for partitions_of in assigned.values()
+            for topic, partitions in partitions_of.items()
+            for partition in partitions
+        }
+        members = [
+            _upgraded(group, member, epoch, assigned[member.member_id], taken, image.topics)
+            for member in group.members.values()
+        ]
     except MalformedConsumerProtocolError as error:
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from error
     group_id = group.group_id
@@ -82,35 +92,53 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     ]
 
 
-def _upgraded(group: ClassicGroup, member: ClassicMember, epoch: int, topics: TopicsImage) -> ConsumerMember:
-    assigned: Mapping[str, Collection[int]] = {}
-    if member.assignment:
-        assigned, says_more = read_assignment(member.assignment)
-        if says_more:
-            raise _cannot_upgrade(
-                group,
-                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
-                "default assignor before re-attempting the upgrade",
-            )
+def _assigned(group: ClassicGroup, member: ClassicMember) -> Mapping[str, Collection[int]]:
+    if not member.assignment:
+        return {}
+    assigned, says_more = read_assignment(member.assignment)
+    if says_more:
+        raise _cannot_upgrade(
+            group,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
+            "default assignor before re-attempting the upgrade",
+        )
+    return assigned
+
+
+def _upgraded(
+    group: ClassicGroup,
+    member: ClassicMember,
+    epoch: int,
+    assigned: Mapping[str, Collection[int]],
+    taken: Set[tuple[str, int]],
+    topics: TopicsImage,
+) -> ConsumerMember:
+    """Return the member as one of the consumer group; `taken` are the partitions that anybody is assigned.
+
+    A cooperative one may still read what it had when it joined and is not assigned any more (KIP-429): it
+    joins again when it has given that up. Kafka takes it for nobody's at once.
+    """
     # Before its first generation a group has no protocol, and a member may have come with others since.
     metadata = dict(member.protocols).get(group.protocol_name or "", member.protocols[0][1])
     subscription = read_subscription(metadata)
-    owned: dict[UUID, dict[int, int]] = {
-        topics.by_name[name].topic_id: dict.fromkeys(partitions, epoch)
-        for name, partitions in assigned.items()
-        if name in topics.by_name and partitions
+    still_owned = {
+        name: [partition for partition in partitions if (name, partition) not in taken]
+        for name, partitions in subscription.owned_partitions.items()
     }
+    pending = _by_topic_id(still_owned, epoch, topics)
     return ConsumerMember(
         member.member_id,
         member_epoch=epoch,
         previous_member_epoch=epoch,
+        state=MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE,
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=subscription.topics,
-        assigned_partitions=owned,
+        assigned_partitions=_by_topic_id(assigned, epoch, topics),
+        partitions_pending_revocation=pending,
         classic=ClassicMemberMetadata(
             session_timeout_ms=member.session_timeout_ms,
             supported_protocols=tuple(
@@ -118,6 +146,16 @@ def _upgraded(group: ClassicGroup, member: ClassicMember, epoch: int, topics: To
             ),
         ),
     )
+
+
+def _by_topic_id(
+    partitions_of: Mapping[str, Collection[int]], epoch: int, topics: TopicsImage
+) -> dict[UUID, dict[int, int]]:
+    return {
+        topics.by_name[name].topic_id: dict.fromkeys(partitions, epoch)
+        for name, partitions in partitions_of.items()
+        if name in topics.by_name and partitions
+    }
 
 
 def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], settings: Settings) -> bool:

@@ -160,7 +160,7 @@ def test_last_member_of_the_new_protocol_leaves_gives_the_classic_group_back() -
 
 
 def test_group_with_committed_offsets_goes_back_to_the_classic_protocol_with_all_its_members() -> None:
-    """Between its tombstones and its new record it is nothing but its offsets; its members were lost there."""
+    """Between its tombstones and its new record it is nothing but its offsets; members were lost there."""
     talk = MigratingConversation()
     (a,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
     assert talk.commit("commit", 7, a, 1, topic="t") is ErrorCode.none
@@ -304,6 +304,24 @@ def test_waiting_classic_members_are_told_to_join_again_when_their_group_changes
     assert shared(talk.settle_both([], ["c"])) is False, (
         "the classic member has its share, and has not come yet"
     )
+
+
+def test_cooperative_member_keeps_what_it_has_to_give_up_until_it_has_joined_again_without_it() -> None:
+    """It was assigned half of what it had, and reads the rest until it joins without it (KIP-429)."""
+    talk = MigratingConversation()
+    all_of_t = subscription({"t": {0, 1, 2, 3}})
+    talk.join("a", protocols=(("range", all_of_t),), needs_known_member_id=False)
+    talk.pass_time(10_000)
+    talk.sync("a sync", "a-id", 1, {"a-id": assignment({"t": {0, 1}})})
+    talk.generations["a-id"] = 1
+
+    talk.enter("c")
+    assert talk.owned["c"] == {}
+    talk.classic_owned["a-id"] = {"t": {0, 1}}  # it has given the others up by now, and says so
+
+    assert talk.classic_beat("a-id") is ErrorCode.rebalance_in_progress
+    assert shared(talk.settle_both(["a-id"], ["c"]))
+    assert talk.owned["c"] == {"t": {2, 3}}
 
 
 def test_group_that_changes_over_before_its_first_generation_tells_no_member_epoch_0() -> None:
