@@ -97,7 +97,14 @@ class ClassicMembers:
             after = _joined(before, request, subscription)
             advance.update(before, after)
             downgrades = replaced is not None and may_downgrade_replacing(group, replaced, self._settings)
-            rebalance = downgrades and group.assignment_epoch < advance.group_epoch
+            # The classic group has the target for its assignment, which others may not have been told yet.
+            rebalance = downgrades and (
+                group.assignment_epoch < advance.group_epoch
+                or not all(
+                    member is replaced or member.is_reconciled_to(group.assignment_epoch)
+                    for member in group.members.values()
+                )
+            )
             if not downgrades:
                 advance.assign(before, after)
             if not rebalance:

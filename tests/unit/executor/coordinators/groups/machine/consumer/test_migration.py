@@ -451,6 +451,24 @@ def test_static_member_that_comes_back_with_the_classic_protocol_is_the_last_to_
     assert read_assignment(synced.assignment)[0] == {"t": (0, 1, 2, 3)}
 
 
+def test_group_that_goes_back_before_all_have_what_they_shall_has_them_join_again() -> None:
+    """Who waits for partitions of another is told nothing by a heartbeat in a stable group, for ever."""
+    talk = MigratingConversation()
+    talk.enter("c", instance_id="i")
+    talk.classic_join("a-id")
+    talk.pass_time(1_100)
+    talk.beat("c")
+    talk.classic_beat("a-id")
+    assert talk.classic_owned["a-id"] == {}
+    talk.send("c", -2, instance_id="i")
+
+    talk.join("back", instance="i", protocols=(("range", subscription()),), new_member_id="b-id")
+
+    assert isinstance(talk.shard.groups[GROUP], ClassicGroup)
+    generation = talk.shard.groups[GROUP].generation
+    assert talk.heartbeat("told", "a-id", generation) is ErrorCode.rebalance_in_progress
+
+
 def test_upgrade_that_is_not_written_down_leaves_the_classic_group_as_it_was() -> None:
     talk = MigratingConversation()
     (a,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}})
