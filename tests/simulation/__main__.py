@@ -68,7 +68,8 @@ def _one(seed: int, plant: str | None, *, trace: bool) -> int:
             f"seed {seed} is clean: trace {outcome.trace_hash}, {outcome.event_count:,} events in "
             f"{outcome.simulated_ms:,} ms, {outcome.faults} faults, {outcome.elections} elections, "
             f"{outcome.committed:,} batches committed, {outcome.promised:,} promised, "
-            f"{outcome.commits:,} offsets committed, {outcome.transactions:,} transactions"
+            f"{outcome.commits:,} offsets committed, {outcome.assignments:,} assignments, "
+            f"{outcome.transactions:,} transactions"
         )
         return 0
     print(outcome.report())

@@ -159,6 +159,11 @@ class BrokerProcess(Process):
         return self.replicas.image
 
     @property
+    def coordinates(self) -> bool:
+        """Whether it is anybody's coordinator."""
+        return any(coordinating.is_asked for coordinating in self._coordinators)
+
+    @property
     def broker_epoch(self) -> BrokerEpoch | None:
         """The broker epoch, once it is known."""
         return None if self.lifecycle is None else self.lifecycle.broker_epoch

@@ -20,7 +20,13 @@ from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
 from tests.simulation.committed_readers import CommittedReader
 from tests.simulation.controller_process import ControllerProcess
-from tests.simulation.coordinating import cleans_transactions, coordinates, has_transactions
+from tests.simulation.coordinating import (
+    cleans_transactions,
+    coordinates,
+    has_members,
+    has_transactions,
+    is_rolling,
+)
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Faults
 from tests.simulation.few_epochs import few_epochs
@@ -28,9 +34,11 @@ from tests.simulation.group_clients import GroupClient
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import LIVENESS, NO_CRASH
 from tests.simulation.liveness import unsettled, waits_for_the_lost
+from tests.simulation.member_group import MemberGroup, Protocol
 from tests.simulation.moves import Moves
 from tests.simulation.network import Link, Network
 from tests.simulation.observer import Observer, Outcome
+from tests.simulation.rolling_restart import RollingRestart
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.topics import (
     UNCLEAN_ELECTION,
@@ -49,6 +57,8 @@ _BEGINNING_MS: Final = 1_500
 _ZOMBIE_MS: Final = (3_000, 3_000, 8_000)
 """For up to how long Spark lets the brokers of an application run that is gone; longer if it hangs."""
 _ADMIN_TIMEOUT_MS: Final = 2_000
+_SESSIONS_MS: Final = (800, 2_000, 4_000)
+"""The session time-outs of groups' members: shorter than a failover, and longer."""
 _RESTART_MS: Final = (20, 3_000)
 
 
@@ -69,6 +79,8 @@ class World(Observer):
             replica_lag_time_max_ms=random.choice((500, 1_000, 2_000, 4_000)),
             request_timeout_ms=random.choice((250, 1_000, 2_000)),
             balance_seconds=random.choice((2, 5)),
+            session_timeout_ms=_SESSIONS_MS[-1 if is_rolling(seed) else seed // 32 % len(_SESSIONS_MS)],
+            has_short_leases=has_members(seed) and not is_rolling(seed) and bool(seed // 32 % 2),
         )
         self.snapshot_limits = SnapshotLimits(
             max_record_bytes=random.choice((5, 20, 10**9)),
@@ -82,12 +94,14 @@ class World(Observer):
         )
         self.coordinates = coordinates(seed)
         self.transacts = has_transactions(seed)
+        self.has_members = has_members(seed)
         self._applications = 0
         self._driver_count = 0
         self._next_topic_id = 1_000
         self.starting: set[BrokerId] = set()
         self.accepts_writes = True
-        self.faults = Faults(self)
+        self.is_rolling = self.has_members and is_rolling(seed)
+        self.faults = RollingRestart(self) if self.is_rolling else Faults(self)
         self._moves = Moves(self, seed)
         self._incarnations = 0
         self._directories = 0
@@ -103,6 +117,7 @@ class World(Observer):
         self.consumers: list[Consumer] = []
         self.topics: dict[str, TopicPlan] = {}
         self.group_clients: list[GroupClient] = []
+        self.member_groups: list[MemberGroup] = []
         self.transaction_clients: list[TransactionalClient] = []
         self.committed_readers: list[CommittedReader] = []
         if self.transacts:
@@ -139,6 +154,12 @@ class World(Observer):
         self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, random.randint(1, 2), False)
         for number in range(random.randint(2, 5)):
             self.group_clients.append(GroupClient(self.client, f"group{number}", "topic0"))
+        if self.has_members:
+            self.topics["shared"] = TopicPlan("shared", random.randint(2, 5), 1, 1, False)
+            for number in range(random.randint(1, 3)):
+                protocol = random.choice(list(Protocol))
+                timeout_ms = self.config.group_consumer_session_timeout_ms
+                self.member_groups.append(MemberGroup(self, number, protocol, timeout_ms))
 
     def _add_transactions(self) -> None:
         """Have there be topics that are written in transactions, with both kinds of coordinators."""
@@ -189,10 +210,16 @@ class World(Observer):
         faults_end_ms = begin_ms + scheduler.random.choice((2_500, 4_000, 8_000))
         scheduler.after(begin_ms, self.faults.begin, faults_end_ms)
         scheduler.after(begin_ms, self._moves.begin)
-        while scheduler.now_ms < faults_end_ms:
+        for group in self.member_groups:
+            if not self.is_rolling:
+                scheduler.after(begin_ms, group.begin_mishaps)
+        while not self.faults.may_end(faults_end_ms):
             scheduler.step()
+        faults_end_ms = max(faults_end_ms, scheduler.now_ms)
         self.faults.end()
         self._moves.end()
+        for group in self.member_groups:
+            group.end_mishaps()
         self.tell(None, "all faults are over")
         stop_writing_ms = faults_end_ms + 500
         next_look_ms = 0
@@ -405,13 +432,28 @@ def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcom
 
 
 @cache
-def _config(*, replica_lag_time_max_ms: int, request_timeout_ms: int, balance_seconds: int) -> BrokerConfig:
+def _config(
+    *,
+    replica_lag_time_max_ms: int,
+    request_timeout_ms: int,
+    balance_seconds: int,
+    session_timeout_ms: int,
+    has_short_leases: bool,
+) -> BrokerConfig:
+    leases = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
     return BrokerConfig.from_mapping(
         {
+            **(leases if has_short_leases else {}),
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
             "controller.quorum.request.timeout.ms": str(request_timeout_ms),
             "request.timeout.ms": "1500",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+            "group.initial.rebalance.delay.ms": "100",
+            "group.min.session.timeout.ms": "100",
+            "group.consumer.min.session.timeout.ms": "100",
+            "group.consumer.session.timeout.ms": str(session_timeout_ms),
+            "group.consumer.min.heartbeat.interval.ms": "50",
+            "group.consumer.heartbeat.interval.ms": "50",
             "leader.imbalance.check.interval.seconds": str(balance_seconds),
         }
     )

@@ -12,7 +12,7 @@ from executor.coordinators.groups.kind import group_coordinator
 from executor.coordinators.groups.machine.group_counts import GroupCounts
 from executor.coordinators.kind import CoordinatorKind
 from executor.coordinators.loading import Loading, read_batches, replay_batch
-from executor.coordinators.machine.decision import Decision, Now, ProducerStamp, Reply, Token
+from executor.coordinators.machine.decision import Beside, Decision, Now, ProducerStamp, Reply, Token
 from executor.coordinators.machine.shard import Shard, ShardState
 from executor.coordinators.shard_log import ShardLog
 from executor.coordinators.transactions.kind import transaction_coordinator
@@ -38,6 +38,12 @@ _OF_SEEDS: Final = 16
 TRANSACTION_SEEDS: Final = range(27, 27 + 32 * 1_000, 32)
 """The first of those in which there are transactions, too."""
 _CLEANED_IN_ONE_OF: Final = 3
+_WITH_MEMBERS: Final = (24, 32)
+"""Which of how many seeds have members of groups, too."""
+_ROLLING_OF_THESE: Final = 8
+"""In one of how many of these nothing happens but a rolling restart."""
+_BESIDE_MS: Final = 50
+"""How long a thread takes at most for what it is given."""
 _READ_BYTES: Final = 300
 _MANY_BYTES: Final = 3_000
 """Where coordinators write much."""
@@ -60,6 +66,17 @@ def has_transactions(seed: int) -> bool:
 def cleans_transactions(seed: int) -> bool:
     """Whether logs are cleaned in a seed with transactions."""
     return has_transactions(seed) and seed // TRANSACTION_SEEDS.step % _CLEANED_IN_ONE_OF == 1
+
+
+def has_members(seed: int) -> bool:
+    """Whether there are members of groups in a seed that has coordinators."""
+    number, of = _WITH_MEMBERS
+    return seed % of == number
+
+
+def is_rolling(seed: int) -> bool:
+    """Whether nothing happens in a seed with members but that all brokers are restarted, one by one."""
+    return seed // _WITH_MEMBERS[1] % _ROLLING_OF_THESE == _ROLLING_OF_THESE - 1
 
 
 class AskCoordinator(NamedTuple):
@@ -95,6 +112,11 @@ class Coordinating(RoleListener[Replica]):
         )
         self._kinds: dict[str, CoordinatorKind] = {kind.topic: kind for kind in kinds}
         self._coordinators: dict[tuple[str, int], Coordinator] = {}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a coordinator here."""
+        return bool(self._coordinators)
 
     def ask(self, message: AskCoordinator, answer: Answer) -> None:
         """Have a coordinator decide."""
@@ -156,8 +178,8 @@ class Asked:
     def __init__(self, message: AskCoordinator, answer: Answer) -> None:
         self.message: Final = message
         self.answer: Final = answer
-        self.end_offset: Offset = 0
-        """All that the answer rests on is below it."""
+        self.end_offset: Offset | None = 0
+        """All that the answer rests on is below it; None if it rests on nothing that is committed."""
         self.wrote = False
         """Whether it has written something itself."""
 
@@ -239,7 +261,7 @@ class Coordinator:
             log,
             self._kind.records,
             self._kind.skips_unknown_versions,
-            _MANY_BYTES if self.broker.world.transacts else _READ_BYTES,
+            _MANY_BYTES if self.broker.world.transacts or self.broker.world.has_members else _READ_BYTES,
             _NO_EXECUTOR,
         )
         if offset < log.log_end_offset:
@@ -280,10 +302,18 @@ class Coordinator:
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants done."""
+        if isinstance(effect, Beside):
+            within_ms = self.broker.scheduler.random.randint(1, _BESIDE_MS)
+            self.broker.after(within_ms, self._done_beside, effect)
+            return
         if isinstance(effect, SendMarkers):
             self.broker.touched()
             self.broker.world.markers_sent(self.broker, self.replica, self.leader_epoch, effect)
         self._kind.carry_out(effect, self)
+
+    def _done_beside(self, effect: Beside) -> None:
+        result = effect.function()
+        self.decide(lambda machine, now: effect.then(result, now))
 
     def broken(self) -> None:
         """The shard could not go on, which nothing that happens here is a reason for."""
@@ -315,6 +345,11 @@ class StrictShard(Shard):
         super().decide(watched, now)
         if raised:
             raise raised[0]
+
+    def _take(self, decision: Decision, now: Now) -> None:
+        for asked in _askers(decision.replies):
+            asked.end_offset = None if decision.at_once else self.end_offset
+        super()._take(decision, now)
 
     def tick(self, now: Now) -> None:
         super().tick(now)

@@ -68,7 +68,7 @@ class OffsetsAreAsCommitted(Invariant):
         response: Any,
         ledger: Ledger,
     ) -> None:
-        if not ledger.counts(leader_epoch):
+        if not ledger.counts(leader_epoch) or asked.end_offset is None:
             return
         key, event, end_offset = ledger.key, asked.message.event, asked.end_offset
         if end_offset > ledger.end_offset:

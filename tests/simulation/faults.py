@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from tests.simulation.disk import Disk
 from tests.simulation.network import Process
-from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION
+from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION, reassignment
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -78,6 +79,19 @@ class Faults:
             self._cut_one_way,
         ]
         rivals = [self._rival_candidate, self._rival_candidate, self._kill_broker]
+        coordinators = [
+            self._kill_coordinator,
+            self._kill_coordinator,
+            self._move_coordinator,
+            self._move_coordinator,
+            self._terminate_broker,
+            self._cut_off_from_driver,
+            self._cut_off_from_driver,
+            self._stop_broker,
+            self._break_connections,
+            self._stall_connections,
+            self._elect_preferred,
+        ]
         themes: tuple[list[Callable[[], None]], ...] = (
             *2 * ([*brokers, *network, *administration],),
             *2 * ([*brokers[:6], *network, self._elect_preferred],),
@@ -98,7 +112,12 @@ class Faults:
                 slow,
             )
         kinds = random.choice(themes)
+        if world.has_members and random.random() < 0.7:
+            kinds = coordinators
         self._kinds = random.sample(kinds, min(len(kinds), random.randint(2, 7)))
+        if world.has_members:
+            # Whose clock jumps ends sessions that last.
+            self._kinds = [kind for kind in self._kinds if kind != self._jump_clock] or [self._kill_broker]
         world.network.clocks_stop = self._freeze_broker in self._kinds
         # A new driver needs a while before anything can happen to it, and so do transactions.
         needs_time = kinds is rivals or world.transacts
@@ -107,6 +126,10 @@ class Faults:
     def begin(self, end_ms: int) -> None:
         """Let faults happen from now on."""
         self._next()
+
+    def may_end(self, end_ms: int) -> bool:
+        """Whether it is time to end them."""
+        return self._scheduler.now_ms >= end_ms
 
     def end(self) -> None:
         """Heal everything that does not heal by itself."""
@@ -177,6 +200,11 @@ class Faults:
     def _kill_if_alive(self, broker: "BrokerProcess") -> None:
         if broker.alive and not self._is_over:
             self._kill([broker])
+
+    def _kill_coordinator(self) -> None:
+        coordinators = [broker for broker in self._world.brokers.values() if broker.coordinates]
+        if coordinators:
+            self._kill([self._random.choice(coordinators)])
 
     def _kill_rack(self) -> None:
         self._kill(self._some_rack())
@@ -326,6 +354,7 @@ class Faults:
         return [
             *(f"broker-{broker_id}" for broker_id in self._world.disks),
             *(driver.host for driver in self._world.drivers),
+            *(host for group in self._world.member_groups for host in group.hosts),
             "client",
         ]
 
@@ -356,6 +385,15 @@ class Faults:
                     self._cut(here, there, for_ms)
                     self._cut(there, here, for_ms)
 
+    def _cut_off_from_driver(self) -> None:
+        """Have a broker's lease run out while its clients reach it."""
+        if (broker := self._some_broker()) is not None:
+            for_ms = self._some_ms()
+            driver = self._world.controller.host
+            self._world.tell(None, f"{broker.name} and {driver} do not reach each other for {for_ms} ms")
+            self._cut(broker.host, driver, for_ms)
+            self._cut(driver, broker.host, for_ms)
+
     def _break_connections(self) -> None:
         brokers = list(self._world.brokers.values())
         if brokers:
@@ -377,6 +415,13 @@ class Faults:
                 connection.stall(self._some_ms())
 
     # --- administration -------------------------------------------------------------------------
+
+    def _move_coordinator(self) -> None:
+        plan = self._world.topics[CONSUMER_OFFSETS_TOPIC]
+        number, brokers = self._random.randrange(plan.partitions), list(self._world.disks)
+        target = tuple(self._random.sample(brokers, min(3, len(brokers))))
+        self._world.tell(None, f"{plan.name}-{number} is to be moved to {target}")
+        self._world.ask_controller(reassignment(plan.name, number, target))
 
     def _elect_preferred(self) -> None:
         self._world.ask_controller(ElectLeadersRequest(election_type=0, topic_partitions=None))

@@ -117,7 +117,9 @@ class GroupClient:
         committed = CommittedPartition(_COMMITTED_PARTITION, offset, -1, None)
         topics = ((self._topic, self._topic_id, (committed,)),)
         event = OffsetCommit(self.group_id, "", None, -1, _API_VERSION, topics)
-        self._ask(leader, partition, event, _commit, lambda answer: self._answered(asked, offset, answer))
+        self._ask(
+            leader, partition, event, decide_commit, lambda answer: self._answered(asked, offset, answer)
+        )
 
     def _answered(self, asked: Any, offset: Offset | None, answer: Coordinated | None) -> None:
         if answer is None or answer.error_code is not ErrorCode.none:
@@ -141,7 +143,7 @@ class GroupClient:
         topics = ((self._topic, topic_id, (_COMMITTED_PARTITION,)),)
         event = OffsetFetch(self.group_id, None, -1, topics, require_stable=True)
         asked = (key, self._losses, self._topic_id)
-        self._ask(leader, partition, event, _fetch, lambda answer: self._read(asked, answer))
+        self._ask(leader, partition, event, decide_fetch, lambda answer: self._read(asked, answer))
 
     def _read(self, asked: Any, answer: Coordinated | None) -> None:
         if answer is None or answer.error_code is not ErrorCode.none:
@@ -179,7 +181,7 @@ class GroupClient:
         self._go_on_later(2 * RETRY_MS)
 
 
-def _commit(shard: GroupShard, event: OffsetCommit, token: Token, now: Now) -> Decision:
+def decide_commit(shard: GroupShard, event: OffsetCommit, token: Token, now: Now) -> Decision:
     """Decide as `executor.coordinators.groups.api.offset_commit` has it decided."""
     if any(topic_id not in shard.image.topics.by_id for _, topic_id, _ in event.topics):
         errors = [
@@ -198,5 +200,6 @@ def _delete(shard: GroupShard, event: OffsetDelete, token: Token, now: Now) -> D
     return Decision(records, (Reply(token, errors),))
 
 
-def _fetch(shard: GroupShard, event: OffsetFetch, token: Token, now: Now) -> Decision:
+def decide_fetch(shard: GroupShard, event: OffsetFetch, token: Token, now: Now) -> Decision:
+    """Decide as `executor.coordinators.groups.api.offset_fetch` has it decided."""
     return Decision(replies=(Reply(token, shard.offsets.fetch(event)),))

@@ -10,6 +10,7 @@ from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
@@ -19,6 +20,7 @@ from tests.simulation.ledger import Ledger, Promise
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
     from tests.simulation.controller_process import ControllerProcess
+    from tests.simulation.member import Held, Member
     from tests.simulation.observer import Observer
 
 
@@ -111,6 +113,22 @@ class Invariant:
         self, group_id: str, offset: Offset | None, possible: set[Offset | None], key: TopicIdPartition
     ) -> None:
         """A client was told what its group has committed; `possible` is what it may be told."""
+
+    def held_twice(
+        self, group_id: str, held: "Held", members: "tuple[Member, Member]", key: TopicIdPartition
+    ) -> None:
+        """Two members of a group hold the same partition, as they see it."""
+
+    def member_refused(
+        self, group_id: str, identity: str, error_code: ErrorCode, key: TopicIdPartition
+    ) -> None:
+        """A member whose session lasts by its own clock is told that it is none."""
+
+    def rebalanced(self, group_id: str, before: set[int] | None, after: set[int]) -> None:
+        """A group is in another generation or epoch though nothing has happened to it."""
+
+    def epoch_fell(self, group_id: str, before: int, after: int, key: TopicIdPartition) -> None:
+        """A member is told a lower epoch than before."""
 
     def snapshot_loaded(self, broker: "BrokerProcess", image: MetadataImage) -> None:
         """A broker begins with a snapshot."""

@@ -12,6 +12,7 @@ from sparklog.types import BrokerId, LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.coordination_invariants import COORDINATION_INVARIANTS
 from tests.simulation.disk import MemoryLog
 from tests.simulation.ledger import Ledger, Promise
+from tests.simulation.member_invariants import MEMBER_INVARIANTS
 from tests.simulation.topics import MIN_INSYNC_REPLICAS
 from tests.simulation.transaction_invariants import TRANSACTION_INVARIANTS
 
@@ -416,6 +417,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     CommittedMetadataStays,
     InactiveBrokersHaveLeft,
     *COORDINATION_INVARIANTS,
+    *MEMBER_INVARIANTS,
     *TRANSACTION_INVARIANTS,
 )
 """All but liveness, which the cluster itself looks for when the faults are over."""
@@ -451,6 +453,10 @@ class Invariants:
         self.producer_given = those_with("producer_given")
         self.read_committed = those_with("read_committed")
         self.offset_read = those_with("offset_read")
+        self.held_twice = those_with("held_twice")
+        self.member_refused = those_with("member_refused")
+        self.rebalanced = those_with("rebalanced")
+        self.epoch_fell = those_with("epoch_fell")
         self.settled = those_with("settled")
         self.snapshot_loaded = those_with("snapshot_loaded")
         self.voted = those_with("voted")

@@ -59,6 +59,12 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         coordinator = None if group.key is None else image.topics.partition(*group.key)
         if not group.has_settled and not (coordinator is not None and _is_gone(world, coordinator)):
             return f"{group.group_id} has not read what it committed", group.key
+    for members in world.member_groups:
+        stamp = members.stamp()
+        coordinator = None if stamp is None else image.topics.partition(*stamp[0])
+        problem = members.unsettled()
+        if problem is not None and not (coordinator is not None and _is_gone(world, coordinator)):
+            return problem, None if stamp is None else stamp[0]
     return _unsettled_transactions(world)
 
 

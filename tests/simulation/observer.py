@@ -6,7 +6,7 @@ Processes report what they do; the observer keeps the ledgers, calls the invaria
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from driver.controller.quorum.machine.candidate import BecomeLeader
 from driver.controller.quorum.machine.leader import QuorumLeader
@@ -14,6 +14,7 @@ from executor.coordinators.machine.decision import ProducerStamp
 from executor.coordinators.transactions.machine.events import SendMarkers
 from executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
 from executor.partitions.replica import Replica
+from sparklog.errors import ErrorCode
 from sparklog.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
@@ -37,6 +38,9 @@ from tests.simulation.topics import (
 from tests.simulation.transaction_book import TransactionBook
 from tests.simulation.transaction_logs import TransactionLogs
 
+if TYPE_CHECKING:
+    from tests.simulation.member import Held, Member
+
 STORY_LENGTH: Final = 3_000
 STORY_SHOWN: Final = 40
 
@@ -57,6 +61,8 @@ class Outcome:
     """Batches that cleanings have taken away, of all replicas."""
     commits: int = 0
     """Offsets that were acknowledged to clients of groups."""
+    assignments: int = 0
+    """How often members of groups were told what is theirs."""
     transactions: int = 0
     """Ends of transactions that were acknowledged to producers."""
     losses: int = 0
@@ -391,8 +397,9 @@ class Observer:
         key = replica.key
         for check in self.invariants.serving:
             check(broker, key)
-        for check in self.invariants.acknowledging:
-            check(broker, replica, asked.end_offset, all_acks=asked.wrote)
+        if asked.end_offset is not None:
+            for check in self.invariants.acknowledging:
+                check(broker, replica, asked.end_offset, all_acks=asked.wrote)
         for check in self.invariants.coordinated:
             check(broker, replica, leader_epoch, asked, response, self.ledger(key))
 
@@ -425,6 +432,30 @@ class Observer:
         """A client was told what its group has committed."""
         for check in self.invariants.offset_read:
             check(group_id, offset, possible, key)
+
+    def held_twice(
+        self, group_id: str, held: "Held", members: "tuple[Member, Member]", key: TopicIdPartition
+    ) -> None:
+        """Two members of a group hold the same partition."""
+        for check in self.invariants.held_twice:
+            check(group_id, held, members, key)
+
+    def member_refused(
+        self, group_id: str, identity: str, error_code: ErrorCode, key: TopicIdPartition
+    ) -> None:
+        """A member in its session was told that it is none."""
+        for check in self.invariants.member_refused:
+            check(group_id, identity, error_code, key)
+
+    def rebalanced(self, group_id: str, before: set[int] | None, after: set[int]) -> None:
+        """A group has noticed a rolling restart."""
+        for check in self.invariants.rebalanced:
+            check(group_id, before, after)
+
+    def epoch_fell(self, group_id: str, before: int, after: int, key: TopicIdPartition) -> None:
+        """A member was told a lower epoch than before."""
+        for check in self.invariants.epoch_fell:
+            check(group_id, before, after, key)
 
     def promised(self, promise: Promise) -> None:
         """A producer was told that its batch is safe."""
