@@ -93,6 +93,7 @@ class GroupShard:
             self.groups,
             self.timers,
             self.counts,
+            kept=self.groups.kept,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
         )

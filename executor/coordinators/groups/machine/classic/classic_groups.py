@@ -5,7 +5,7 @@ have thousands of records in the log, and only the last one counts.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
@@ -15,7 +15,6 @@ from executor.coordinators.groups.machine.classic.records import loaded_group
 from executor.coordinators.groups.machine.classic.syncing import Syncs
 from executor.coordinators.groups.machine.group import Group, GroupType
 from executor.coordinators.groups.machine.group_counts import GroupCounts
-from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.groups.machine.membership import (
     Replay,
 )
@@ -39,15 +38,17 @@ class ClassicGroups:
 
     def __init__(
         self,
-        groups: Groups,
+        groups: MutableMapping[str, Group],
         timers: Timers,
         counts: GroupCounts,
         *,
+        kept: Callable[[str], Group | None],
         initial_rebalance_delay_ms: int,
         max_size: int,
     ) -> None:
-        """`groups` are the shard's, of all types; the limits are Kafka's keys."""
+        """`groups` are the shard's, of all types, `kept` those but simple ones; limits are Kafka's keys."""
         self._groups = groups
+        self._kept = kept
         self._max_size = max_size
         self._loading: dict[str, GroupMetadataValue] | None = {}
         """The last record of each group; None after the load."""
@@ -68,7 +69,7 @@ class ClassicGroups:
                 self._loading[key.group] = value
             return
         # A simple one would be forgotten again with all that the record says of it.
-        group = self._groups.kept(key.group)
+        group = self._kept(key.group)
         if value is None:
             if isinstance(group, ClassicGroup):
                 del self._groups[key.group]
