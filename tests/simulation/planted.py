@@ -34,6 +34,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_coordinators import COORDINATOR_BUGS
+from tests.simulation.planted_members import MEMBER_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
 from tests.simulation.planted_transaction_logs import TRANSACTION_LOG_BUGS
 from tests.simulation.planted_transactions import TRANSACTION_BUGS
@@ -437,6 +438,7 @@ PLANTED = {
     **REASSIGNMENT_BUGS,
     **CLEANING_BUGS,
     **COORDINATOR_BUGS,
+    **MEMBER_BUGS,
     **TRANSACTION_BUGS,
     **TRANSACTION_LOG_BUGS,
 }

@@ -1,0 +1,96 @@
+"""Bugs of groups with members that the simulator must find; see `planted`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from executor.coordinators.groups.machine.classic import classic_groups
+from executor.coordinators.groups.machine.classic.classic_groups import ClassicGroups
+from executor.coordinators.groups.machine.classic.group import ClassicGroup
+from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
+from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.consumer.leaving import Leaving
+from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.reconciliation import _Step
+from executor.coordinators.groups.machine.consumer.sessions import Sessions
+from executor.coordinators.machine.decision import Decision, Now
+from sparklog.metadata.image import MetadataImage
+from tests.simulation.planted_bug import PlantedBug, Replacement
+
+
+def _loaded_with(change: Any) -> Sequence[Replacement]:
+    """Have each member of consumer groups be another one after a load."""
+    loaded = ConsumerGroups.loaded
+
+    def load_changed(self: ConsumerGroups, image: MetadataImage, now: Now) -> Iterable[Decision]:
+        for group_id in self._replay.group_ids:
+            group = self._groups.get(group_id)
+            if isinstance(group, ConsumerGroup):
+                for member in tuple(group.members.values()):
+                    group.put_member(change(member))
+        return loaded(self, image, now)
+
+    return [Replacement(ConsumerGroups, "loaded", load_changed)]
+
+
+def _epoch_falls_on_load() -> Sequence[Replacement]:
+    def before(member: ConsumerMember) -> ConsumerMember:
+        return replace(member, member_epoch=max(member.member_epoch - 1, min(member.member_epoch, 1)))
+
+    return _loaded_with(before)
+
+
+def _given_away_unrevoked() -> Sequence[Replacement]:
+    return [Replacement(_Step, "still_owns", lambda self, partitions: False)]
+
+
+def _given_to_two() -> Sequence[Replacement]:
+    return [Replacement(_Step, "_is_free", lambda self, topic_id, partition: True)]
+
+
+def _sessions_not_begun_on_load() -> Sequence[Replacement]:
+    return [
+        Replacement(Leaving, "begin_sessions", lambda self, group, now: None),
+        Replacement(ClassicGroups, "_begin_sessions", lambda self, group, now: None),
+    ]
+
+
+def _generation_reused() -> Sequence[Replacement]:
+    load = classic_groups.loaded_group
+
+    def load_one_earlier(group_id: str, value: Any) -> ClassicGroup:
+        group = load(group_id, value)
+        group.generation = max(group.generation - 1, 0)
+        return group
+
+    return [Replacement(classic_groups, "loaded_group", load_one_earlier)]
+
+
+def _joins_not_awaited() -> Sequence[Replacement]:
+    return [
+        Replacement(ClassicGroup, "all_members_joined", property(lambda self: self.awaiting_join_count > 0))
+    ]
+
+
+def _session_too_short() -> Sequence[Replacement]:
+    prolong = Sessions.prolong
+
+    def prolong_by_less(self: Sessions, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
+        prolong(self, group_id, member_id, timeout_ms // 3, now)
+
+    return [Replacement(Sessions, "prolong", prolong_by_less)]
+
+
+MEMBER_BUGS: Final = {
+    "member-epoch-falls-on-load": PlantedBug("a load leaves members an epoch behind", _epoch_falls_on_load),
+    "given-away-unrevoked": PlantedBug(
+        "a partition is another's before its owner says that it has given it up", _given_away_unrevoked
+    ),
+    "given-to-two": PlantedBug("a partition is given to a member while another has it", _given_to_two),
+    "sessions-not-begun-on-load": PlantedBug(
+        "a member that dies before its coordinator does is a member for ever", _sessions_not_begun_on_load
+    ),
+    "generation-reused": PlantedBug("a generation is begun again after a load", _generation_reused),
+    "joins-not-awaited": PlantedBug("a rebalance does not wait for all to join again", _joins_not_awaited),
+    "session-too-short": PlantedBug("a member is removed while its session lasts", _session_too_short),
+}
