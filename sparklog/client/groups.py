@@ -37,6 +37,8 @@ CONSUMER_TYPE: Final = "consumer"
 _CONSUMER_PROTOCOL: Final = "consumer"
 _DEAD: Final = "Dead"
 """What a coordinator says of a classic group that there is not."""
+_NO_SUCH_GROUP: Final = (ErrorCode.group_id_not_found, ErrorCode.invalid_group_id)
+"""The second is what is said of the empty name, which only a classic group may have."""
 _VERSION_BYTES: Final = 2
 
 
@@ -131,7 +133,7 @@ def describe_groups(
         failures.update(answers.failures)
         for broker_id, response in answers.responses.items():
             for each in response.groups:
-                if each.error_code is ErrorCode.group_id_not_found:
+                if each.error_code in _NO_SUCH_GROUP:
                     continue
                 if each.error_code is not ErrorCode.none:
                     what = f"broker {broker_id} does not describe group {each.group_id}"

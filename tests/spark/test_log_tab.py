@@ -250,7 +250,7 @@ def test_group_shows_its_lag_whatever_its_name(spark: SparkSession, coordinated:
     (partition,) = group["partitions"]
     assert (partition["committed_offset"], partition["high_watermark"], partition["lag"]) == (2, 5, 3)
     assert partition["metadata"].rstrip("\0") == EVIL  # confluent-kafka writes C's last byte, too
-    until(lambda: fetched_json(f"{log}/group/json/?name=%zz") == {})
+    until(lambda: fetched_json(f"{log}/group/json/?name=nobody") == {})
 
 
 def test_open_transaction_is_found_from_its_coordinator_and_from_its_partition(
