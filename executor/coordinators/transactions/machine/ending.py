@@ -70,7 +70,8 @@ def _end(
     )
     if known.producer_id != producer_id and not went_over:
         return ProducerOutcome(ErrorCode.invalid_producer_id_mapping)
-    has_ended = known.state.is_prepared or known.state in _COMPLETE
+    # One of version 1 that ended in the next epoch is another producer's, which has that epoch.
+    has_ended = known.bumps_epoch and (known.state.is_prepared or known.state in _COMPLETE)
     if has_ended and (went_over or known.producer_epoch == producer_epoch + 1):
         if _ended_as(event, known):
             return ProducerOutcome(ErrorCode.none, known.given_producer)

@@ -95,6 +95,20 @@ def test_commit_sent_again_is_answered_as_the_first_time_and_touches_no_later_tr
     assert known is not None and known.state is TransactionState.ONGOING
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_zombie_of_version_2_is_not_given_the_epoch_of_the_one_after_it(committed: bool) -> None:
+    """A transaction of version 1 ends in its producer's own epoch: to the one before that is no retry."""
+    partition = Partition()
+    zombie = partition.given()
+    successor = partition.given()
+    assert successor.producer_epoch == zombie.producer_epoch + 1
+    partition.add(successor, P0, version=0)
+    assert partition.end(successor, committed, version=0) == ProducerOutcome(NONE)
+    assert partition.end(zombie, committed) == FENCED
+    partition.write_markers()
+    assert partition.end(zombie, committed) == FENCED
+
+
 def test_client_without_version_2_keeps_its_epoch_and_is_answered_by_how_the_last_one_ended() -> None:
     """Clients of before KIP-890 are served as they always were."""
     partition = Partition()
