@@ -1,4 +1,4 @@
-"""The keys of transactions, Kafka's names, types, limits and defaults."""
+"""The keys of transactions, Kafka's names, types, limits and defaults; and one of our own."""
 
 from dataclasses import dataclass
 
@@ -42,4 +42,11 @@ class TransactionKeys:
         ConfigType.BOOLEAN,
         False,
         "Whether producers may have transactions without a time-out, whose end somebody else decides.",
+    )
+    sparklog_two_phase_commit_transactional_id_prefixes: tuple[str, ...] = config_key(
+        "sparklog.two.phase.commit.transactional.id.prefixes",
+        ConfigType.LIST,
+        ("sparklog-sink.",),
+        "Transactional ids that begin with one of these may have transactions without a time-out in any case:"
+        " those in which DataFrames are written exactly once. Not a key of Kafka's.",
     )

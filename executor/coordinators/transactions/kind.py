@@ -30,6 +30,7 @@ def transaction_coordinator(
         abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
         two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+        two_phase_commit_prefixes=config.sparklog_two_phase_commit_transactional_id_prefixes,
     )
     return CoordinatorKind(
         topic=TRANSACTION_STATE_TOPIC,

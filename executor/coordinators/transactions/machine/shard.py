@@ -131,7 +131,7 @@ class TransactionShard:
     def init_producer(self, event: InitProducer, token: Token, now: Now) -> Decision:
         """Give the id to the producer; the reply is a `ProducerOutcome`, or `NEEDS_PRODUCER_ID`."""
         transactional_id = event.transactional_id
-        if not self._limits.allow_timeout(event.timeout_ms):
+        if not self._limits.allow_timeout(transactional_id, event.timeout_ms):
             return _refused(token, ErrorCode.invalid_transaction_timeout)
         bump = self._bumped_from.get(transactional_id)
         known = self._transactions.get(transactional_id)

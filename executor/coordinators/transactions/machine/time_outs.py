@@ -22,7 +22,7 @@ _COMPLETION_BACKOFF_MS: Final = 100
 
 
 class TransactionLimits(NamedTuple):
-    """What is configured, of Kafka's keys."""
+    """What is configured."""
 
     max_timeout_ms: int
     """transaction.max.timeout.ms"""
@@ -34,10 +34,14 @@ class TransactionLimits(NamedTuple):
     """transaction.remove.expired.transaction.cleanup.interval.ms"""
     two_phase_commit_enable: bool
     """transaction.two.phase.commit.enable"""
+    two_phase_commit_prefixes: tuple[str, ...] = ()
+    """sparklog.two.phase.commit.transactional.id.prefixes"""
 
-    def allow_timeout(self, timeout_ms: int) -> bool:
+    def allow_timeout(self, transactional_id: str, timeout_ms: int) -> bool:
         """Whether a client may have transactions of that time-out."""
-        if timeout_ms == NO_TIMEOUT_MS and self.two_phase_commit_enable:
+        if timeout_ms == NO_TIMEOUT_MS and (
+            self.two_phase_commit_enable or transactional_id.startswith(self.two_phase_commit_prefixes)
+        ):
             return True
         return 0 < timeout_ms <= self.max_timeout_ms
 

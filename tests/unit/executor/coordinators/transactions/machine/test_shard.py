@@ -322,6 +322,15 @@ def test_time_out_with_the_last_epoch_takes_a_new_producer_id() -> None:
     assert known is not None and known.producer == ProducerStamp(1_002, 0)
 
 
+def test_two_phase_commit_is_allowed_to_ids_that_begin_as_configured() -> None:
+    """DataFrames are written so on any cluster, and a stranger still can't hold up readers for ever."""
+    partition = Partition(LIMITS._replace(two_phase_commit_prefixes=("sparklog-sink.",)))
+    sink, stranger = "sparklog-sink.query-q.r.p.0", "sparklog"
+    assert partition.init(sink, timeout_ms=NO_TIMEOUT_MS).error_code is NONE
+    refused = partition.init(stranger, timeout_ms=NO_TIMEOUT_MS)
+    assert refused.error_code is ErrorCode.invalid_transaction_timeout
+
+
 def test_two_phase_commit_waits_for_its_decision_where_it_is_allowed() -> None:
     """KIP-939: its tasks are gone, and the driver that decides was away for longer than any time-out."""
     assert Partition().init(timeout_ms=NO_TIMEOUT_MS).error_code is ErrorCode.invalid_transaction_timeout
