@@ -205,6 +205,24 @@ class ClusterClient:
             self._lost.discard(broker_id)
         return channel
 
+    def has_channel(self, broker_id: BrokerId) -> bool:
+        """Return whether there is a connection to a broker."""
+        return broker_id in self._channels
+
+    def broker_ids(self) -> list[BrokerId]:
+        """Return the brokers of the cluster, asking for them when they are not known.
+
+        Raises:
+            KafkaError: nobody answered.
+        """
+        if not self._brokers:
+            self._ask_any_broker((), create=False)
+        return sorted(self._brokers)
+
+    def forget_brokers(self) -> None:
+        """Ask anew which brokers there are when it matters next; connections stay."""
+        self._brokers = {}
+
     def disconnect(self, broker_id: BrokerId) -> None:
         """Close the connection to a broker after a failure, if there is one, and forget what it leads."""
         self._lost.add(broker_id)

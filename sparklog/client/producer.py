@@ -1,10 +1,10 @@
 """Writing record batches: the half of the idempotent producer that owns connections and the clock.
 
-Order for callers: `start` before batches are encoded, because they carry `producer_id`, `producer_epoch`
-and `next_sequence`; `send` for each, in that order; `flush` at the end, whose return means that every
-record is acknowledged. Everything runs on the caller's thread: answers that have come are taken whenever a
-batch is sent, and waited for only when the buffer is full, so that encoding and the brokers' work overlap.
-Who has nothing to send for a while calls `poll` meanwhile.
+Order for callers: `start`, or `begin_transaction`, before batches are encoded, because they carry
+`producer_id`, `producer_epoch` and `next_sequence`; `send` for each, in that order; `flush` at the end, whose
+return means that every record is acknowledged. Everything runs on the caller's thread: answers that have come
+are taken whenever a batch is sent, and waited for only when the buffer is full, so that encoding and the
+brokers' work overlap. Who has nothing to send for a while calls `poll` meanwhile.
 """
 
 import logging
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.produce.v10.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v10.response import ProduceResponse
+from kio.schema.produce.v12 import request as transactional
 
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.config import ProducerConfig
@@ -55,6 +56,8 @@ class Producer:
         self._last_failure: KafkaError | None = None
         self.producer_id: ProducerId | None = None
         self.producer_epoch: ProducerEpoch | None = None
+        self.transactional_id: str | None = None
+        """While set, all that is sent is part of its transaction."""
         self.acknowledged: Counter[TopicPartition] = Counter()
         """Records acknowledged, by partition."""
 
@@ -67,6 +70,17 @@ class Producer:
         """
         if self._config.idempotent:
             self._cluster.retry("obtaining a producer id", self._init_producer_id)
+
+    def begin_transaction(
+        self, transactional_id: str, producer_id: ProducerId, producer_epoch: ProducerEpoch
+    ) -> None:
+        """Write in the transaction of an id that was just initialized so; in place of `start`.
+
+        Partitions become part of it with the first batch (KIP-890). Whoever knows id and epoch ends it.
+        """
+        assert self._config.idempotent, "a transaction's batches have sequences"
+        self.transactional_id = transactional_id
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def partition_count(self, topic: str) -> int:
         """Return how many partitions a topic has; the broker may create it for this.
@@ -178,7 +192,7 @@ class Producer:
         try:
             channel = self._channels[broker_id] = self._cluster.channel(broker_id)
             channel.send(
-                _produce_request(batches, self._config.acks, timeout_ms),
+                _produce_request(batches, self._config.acks, timeout_ms, self.transactional_id),
                 expect_response=self._config.acks != 0,
             )
         except KafkaError as error:
@@ -273,16 +287,42 @@ class Producer:
         self.producer_epoch = response.producer_epoch
 
 
-def _produce_request(batches: list[PendingBatch], acks: int, timeout_ms: int) -> ProduceRequest:
-    topics: dict[str, list[PartitionProduceData]] = {}
+def _produce_request(
+    batches: list[PendingBatch], acks: int, timeout_ms: int, transactional_id: str | None
+) -> ProduceRequest | transactional.ProduceRequest:
+    topics: dict[str, list[PendingBatch]] = {}
     for batch in batches:
-        topics.setdefault(batch.topic_partition.topic, []).append(
-            PartitionProduceData(index=batch.topic_partition.partition, records=batch.data)
+        topics.setdefault(batch.topic_partition.topic, []).append(batch)
+    timeout = timedelta(milliseconds=timeout_ms)
+    if transactional_id is None:
+        return ProduceRequest(
+            acks=acks,
+            timeout=timeout,
+            topic_data=tuple(
+                TopicProduceData(
+                    name=name,
+                    partition_data=tuple(
+                        PartitionProduceData(index=batch.topic_partition.partition, records=batch.data)
+                        for batch in each
+                    ),
+                )
+                for name, each in topics.items()
+            ),
         )
-    return ProduceRequest(
+    return transactional.ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
-        timeout=timedelta(milliseconds=timeout_ms),
+        timeout=timeout,
         topic_data=tuple(
-            TopicProduceData(name=name, partition_data=tuple(each)) for name, each in topics.items()
+            transactional.TopicProduceData(
+                name=name,
+                partition_data=tuple(
+                    transactional.PartitionProduceData(
+                        index=batch.topic_partition.partition, records=batch.data
+                    )
+                    for batch in each
+                ),
+            )
+            for name, each in topics.items()
         ),
     )

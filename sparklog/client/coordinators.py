@@ -1,0 +1,159 @@
+"""Asks coordinators: finds who coordinates a group or a transactional id, and tries again while that changes.
+
+Many may be asked at once: one request each, all those of a broker after one another on its connection, before
+any answer is waited for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId
+
+__all__ = ["CoordinatorKind", "Coordinators"]
+
+_MOST_REMEMBERED: Final = 10_000
+_ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.network_exception,
+        ErrorCode.request_timed_out,
+    }
+)
+"""After these it may be another broker."""
+
+
+class CoordinatorKind(IntEnum):
+    """What a key is, as FindCoordinator has it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinators:
+    """Who coordinates what, as far as it is known; it shares the connections of `cluster`."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
+        self._found: dict[tuple[CoordinatorKind, str], BrokerId] = {}
+
+    def ask(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        request: Any,
+        error_of: Callable[[Any], ErrorCode],
+        *,
+        doing: str,
+    ) -> Any:
+        """Return the coordinator's answer, asked again while `error_of` it is one to try again after.
+
+        Raises:
+            ApiTimeoutError: it could not be asked within `api_timeout_ms`.
+        """
+        return self.ask_all(kind, {key: request}, error_of, doing=doing)[key]
+
+    def ask_all(
+        self,
+        kind: CoordinatorKind,
+        requests: Mapping[str, Any],
+        error_of: Callable[[Any], ErrorCode],
+        *,
+        doing: str,
+    ) -> dict[str, Any]:
+        """Return the answer for each key, as `ask` does.
+
+        Raises:
+            ApiTimeoutError: some could not be asked within `api_timeout_ms`.
+        """
+        answers: dict[str, Any] = {}
+
+        def attempt() -> dict[str, Any]:
+            left = [key for key in requests if key not in answers]
+            failure = self._ask_once(kind, {key: requests[key] for key in left}, error_of, answers)
+            if failure is not None:
+                raise failure
+            return answers
+
+        return self._cluster.retry(doing, attempt)
+
+    def _ask_once(
+        self,
+        kind: CoordinatorKind,
+        requests: Mapping[str, Any],
+        error_of: Callable[[Any], ErrorCode],
+        answers: dict[str, Any],
+    ) -> KafkaError | None:
+        """Put what is final into `answers`; return one of the other failures, if there was any."""
+        by_broker: dict[BrokerId, list[str]] = {}
+        for key, broker_id in self._find(kind, list(requests)).items():
+            by_broker.setdefault(broker_id, []).append(key)
+        failure: KafkaError | None = None
+        sent: list[tuple[BrokerId, str]] = []
+        for broker_id, keys in by_broker.items():
+            try:
+                channel = self._cluster.channel(broker_id)
+                for key in keys:
+                    channel.send(requests[key])
+                    sent.append((broker_id, key))
+            except KafkaError as error:
+                failure = error
+                self._lost(kind, broker_id, keys)
+        for broker_id, key in sent:
+            try:
+                answer = self._cluster.channel(broker_id).receive() if self._is_asked(broker_id) else None
+            except KafkaError as error:
+                failure = error
+                self._lost(kind, broker_id, by_broker[broker_id])
+                continue
+            if answer is None:
+                continue
+            error_code = error_of(answer)
+            if not error_code.retriable:
+                answers[key] = answer
+                continue
+            failure = KafkaError(error_code, f"broker {broker_id} coordinates {key}")
+            if error_code in _ELSEWHERE:
+                self._found.pop((kind, key), None)
+        return failure
+
+    def _find(self, kind: CoordinatorKind, keys: Sequence[str]) -> dict[str, BrokerId]:
+        """Return who coordinates each of the keys.
+
+        Raises:
+            KafkaError: of some it cannot be told at present, or is refused.
+        """
+        unknown = tuple(key for key in keys if (kind, key) not in self._found)
+        if unknown:
+            if len(self._found) + len(unknown) > _MOST_REMEMBERED:
+                self._found.clear()
+                unknown = tuple(keys)
+            broker_id, channel = self._cluster.any_channel()
+            try:
+                response = channel.request(
+                    FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
+                )
+            except KafkaError:
+                self._cluster.disconnect(broker_id)
+                raise
+            for found in response.coordinators:
+                if found.error_code is not ErrorCode.none:
+                    raise KafkaError(
+                        found.error_code, found.error_message or f"nobody coordinates {found.key}"
+                    )
+                self._found[(kind, found.key)] = found.node_id
+        return {key: self._found[(kind, key)] for key in keys}
+
+    def _is_asked(self, broker_id: BrokerId) -> bool:
+        """Whether the connection is still the one that was sent on."""
+        return self._cluster.has_channel(broker_id) and self._cluster.channel(broker_id).outstanding > 0
+
+    def _lost(self, kind: CoordinatorKind, broker_id: BrokerId, keys: Sequence[str]) -> None:
+        self._cluster.disconnect(broker_id)
+        for key in keys:
+            self._found.pop((kind, key), None)

@@ -1,0 +1,213 @@
+"""Transactions, as whoever coordinates them is asked: begun by an id, ended by an epoch, listed by a pattern.
+
+Version 2 of transactions is required (KIP-890, Kafka 4.0): each has an epoch of its own, so that one that was
+ended cannot be taken for the next one, and to end it again is harmless.
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+from kio.schema.end_txn.v5.request import EndTxnRequest
+from kio.schema.end_txn.v5.response import EndTxnResponse
+from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
+from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+from kio.schema.list_transactions.v2.response import ListTransactionsResponse
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import BrokerId, ProducerEpoch, ProducerId
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.negotiation import api_versions_requests
+from sparklog.wire.versions import downgrade
+
+__all__ = ["DescribedTransaction", "Transactions", "TransactionsUnsupportedError"]
+
+_FEATURE: Final = "transaction.version"
+_NEEDED_LEVEL: Final = 2
+_NEEDED_VERSIONS: Final = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.END_TXN: 5,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
+    ApiKey.LIST_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+}
+
+
+class TransactionsUnsupportedError(KafkaError):
+    """The cluster has no transactions of the version that is needed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            ErrorCode.unsupported_version,
+            f"the cluster cannot be written exactly once: {what}. It needs version 2 of transactions, which "
+            "Kafka has since 4.0 (kafka-features.sh upgrade --feature transaction.version=2); or set the "
+            "option deliveryGuarantee=atLeastOnce",
+        )
+
+    @property
+    def retriable(self) -> bool:
+        """Never: it takes an operator."""
+        return False
+
+
+class DescribedTransaction(NamedTuple):
+    """A transactional id as its coordinator knows it."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    state: str
+    """By Kafka's name, as in PrepareCommit."""
+    start_ms: int
+    timeout_ms: int
+
+
+class Transactions:
+    """Asks the coordinators of `cluster`; the first call finds out whether they can what is needed."""
+
+    def __init__(self, cluster: ClusterClient, coordinators: Coordinators) -> None:
+        self._cluster = cluster
+        self._coordinators = coordinators
+        self._list_version: int | None = None
+        """What of ListTransactions the cluster knows, once it was asked."""
+
+    def initialize(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
+        """Become the producer of an id, whose transaction is aborted if one is open; errors are the caller's.
+
+        Raises:
+            TransactionsUnsupportedError: the cluster has no version 2 of transactions.
+            ApiTimeoutError: the coordinator could not be asked within `api_timeout_ms`.
+        """
+        self.check()
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout=timedelta(milliseconds=timeout_ms)
+        )
+        return self._coordinators.ask(
+            CoordinatorKind.TRANSACTION,
+            transactional_id,
+            request,
+            _error_code,
+            doing=f"initializing transactional id {transactional_id}",
+        )
+
+    def end(
+        self, transactions: Iterable[tuple[str, ProducerId, ProducerEpoch]], *, commit: bool
+    ) -> dict[str, EndTxnResponse]:
+        """End a transaction each of several ids; errors that are no reason to try again are the caller's.
+
+        Raises:
+            ApiTimeoutError: some coordinator could not be asked within `api_timeout_ms`.
+        """
+        requests = {
+            transactional_id: EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=commit,
+            )
+            for transactional_id, producer_id, producer_epoch in transactions
+        }
+        doing = f"{'committing' if commit else 'aborting'} {len(requests)} transactions"
+        return self._coordinators.ask_all(CoordinatorKind.TRANSACTION, requests, _error_code, doing=doing)
+
+    def described(self, prefix: str, states: Collection[str]) -> list[DescribedTransaction]:
+        """Return the transactions of ids that begin so and are in one of the states, of all coordinators.
+
+        Raises:
+            ApiTimeoutError: some broker could not be asked within `api_timeout_ms`.
+            KafkaError: it is refused.
+        """
+        self.check()
+        listed = self._cluster.retry("listing transactions", lambda: self._list(prefix, states))
+        if not listed:
+            return []
+        requests = {each: DescribeTransactionsRequest(transactional_ids=(each,)) for each in listed}
+        answers = self._coordinators.ask_all(
+            CoordinatorKind.TRANSACTION,
+            requests,
+            lambda response: response.transaction_states[0].error_code,
+            doing="describing transactions",
+        )
+        described = (answers[each].transaction_states[0] for each in listed)
+        return [
+            DescribedTransaction(
+                each.transactional_id,
+                each.producer_id,
+                each.producer_epoch,
+                each.transaction_state,
+                int(each.transaction_start_time.timestamp() * 1000),
+                int(each.transaction_timeout.total_seconds() * 1000),
+            )
+            for each in described
+            if each.error_code is ErrorCode.none and each.transaction_state in states
+        ]
+
+    def check(self) -> None:
+        """Find out whether the cluster can what is needed, once.
+
+        Raises:
+            TransactionsUnsupportedError: it cannot.
+            ApiTimeoutError: no broker answered within `api_timeout_ms`.
+        """
+        if self._list_version is None:
+            self._list_version = self._cluster.retry("asking for API versions", self._checked)
+
+    def _checked(self) -> int:
+        broker_id, channel = self._cluster.any_channel()
+        try:
+            attempts = api_versions_requests()
+            response = channel.request(next(attempts))
+            while response.error_code is not ErrorCode.none:
+                response = channel.request(attempts.send(response))
+        except KafkaError:
+            self._cluster.disconnect(broker_id)
+            raise
+        known = {item.api_key: item.max_version for item in response.api_keys}
+        for api_key, version in _NEEDED_VERSIONS.items():
+            if known.get(int(api_key), -1) < version:
+                raise TransactionsUnsupportedError(f"it does not know {api_key.name} v{version}")
+        levels = {each.name: each.max_version_level for each in getattr(response, "finalized_features", ())}
+        if (level := levels.get(_FEATURE, 0)) < _NEEDED_LEVEL:
+            raise TransactionsUnsupportedError(f"its {_FEATURE} is {level}")
+        return min(int(known[int(ApiKey.LIST_TRANSACTIONS)]), 2)
+
+    def _list(self, prefix: str, states: Collection[str]) -> list[str]:
+        """Ask all brokers; the answers come side by side."""
+        assert self._list_version is not None, "check comes first"
+        # Kafka matches whole ids; a dot and a percent sign are all that is not itself in a pattern.
+        newest = ListTransactionsRequest(
+            state_filters=tuple(states), transactional_id_pattern=f"{prefix.replace('.', '[.]')}.*"
+        )
+        request = downgrade(newest, self._list_version)
+        asked: list[BrokerId] = []
+        listed: list[str] = []
+        try:
+            for broker_id in self._cluster.broker_ids():
+                asked.append(broker_id)
+                self._cluster.channel(broker_id).send(request)
+            while asked:
+                response: ListTransactionsResponse = self._cluster.channel(asked[0]).receive()
+                asked.pop(0)
+                if response.error_code is not ErrorCode.none:
+                    raise KafkaError(response.error_code, "a broker refused to list transactions")
+                listed += (
+                    each.transactional_id
+                    for each in response.transaction_states
+                    if each.transactional_id.startswith(prefix)
+                )
+        except KafkaError as error:
+            for broker_id in asked:  # an answer that still comes would be taken for the next one's
+                self._cluster.disconnect(broker_id)
+            if error.retriable:
+                self._cluster.forget_brokers()
+            raise
+        return listed
+
+
+def _error_code(response: Any) -> ErrorCode:
+    code: ErrorCode = response.error_code
+    return code

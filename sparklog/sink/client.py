@@ -1,0 +1,252 @@
+"""Carries out the steps of a sink's protocols, and what its tasks ask, over connections that are kept.
+
+`perform` is where every step of a commit goes through, one at a time: whoever wants to know what comes of a
+process that ends there, or is stopped, puts himself in front of it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.coordinators import Coordinators
+from sparklog.client.group_offsets import (
+    CommittedOffset,
+    commit_in_transaction,
+    committed_offsets,
+    delete_group,
+)
+from sparklog.client.transactional_ids import Transactions
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.sink.decisions_topic import DECISIONS_TOPIC, DecisionsTopic
+from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
+from sparklog.sink.machine.errors import DeciderFencedError
+from sparklog.sink.machine.names import SinkId
+from sparklog.sink.machine.steps import (
+    AppendDecision,
+    AwaitDecision,
+    CommitDecision,
+    DeciderStamp,
+    EndTransactions,
+    FindLastDecision,
+    ForgetSink,
+    IndexDecision,
+    InitializeDecider,
+    ListOpenTransactions,
+    Protocol,
+    Step,
+    TransactionEnd,
+    carry_out,
+)
+
+__all__ = ["NO_TIMEOUT_MS", "SinkClient", "TransactionTimeoutError"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""A time-out that says that somebody else decides (KIP-939); our own clusters allow it to sinks."""
+_USUAL_MAX_TIMEOUT_MS: Final = 900_000
+"""What other clusters allow, if they are as Kafka is without being configured."""
+_DECIDER_TIMEOUT_MS: Final = 60_000
+_OPEN_STATES: Final = ("Empty", "Ongoing")
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.producer_fenced,
+        ErrorCode.transaction_abortable,
+        ErrorCode.transactional_id_not_found,
+    }
+)
+"""The decider's transaction is not its own any more, or was aborted: it is to begin anew."""
+_ENDS: Final = {
+    ErrorCode.none: TransactionEnd.DONE,
+    ErrorCode.invalid_producer_epoch: TransactionEnd.OTHERWISE,
+    ErrorCode.invalid_txn_state: TransactionEnd.OTHERWISE,
+    ErrorCode.producer_fenced: TransactionEnd.OTHERWISE,
+    ErrorCode.invalid_producer_id_mapping: TransactionEnd.FORGOTTEN,
+    ErrorCode.transactional_id_not_found: TransactionEnd.FORGOTTEN,
+}
+
+
+class TransactionTimeoutError(KafkaError):
+    """The cluster does not let transactions be open for as long as they may have to be."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(
+            ErrorCode.invalid_transaction_timeout,
+            f"the cluster allows no transactions of {timeout_ms} ms: set the option "
+            "kafka.transaction.timeout.ms to its transaction.max.timeout.ms, or raise that. A batch has to "
+            "be written and committed within it, the restart of a failed driver included",
+        )
+
+
+class SinkClient:
+    """A client of the cluster that is written to; for one thread."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self.cluster = cluster
+        self._coordinators = Coordinators(cluster)
+        self._transactions = Transactions(cluster, self._coordinators)
+        self._decisions = DecisionsTopic(cluster)
+        self._timeout_ms = NO_TIMEOUT_MS
+        """The longest that the cluster is known to allow, or not known not to."""
+        self._performed: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
+            InitializeDecider: self._initialize_decider,
+            FindLastDecision: self._find_last_decision,
+            ListOpenTransactions: self._list_open_transactions,
+            AppendDecision: self._append_decision,
+            IndexDecision: self._index_decision,
+            CommitDecision: self._commit_decision,
+            EndTransactions: self._end_transactions,
+            AwaitDecision: self._await_decision,
+            ForgetSink: self._forget_sink,
+        }
+
+    def carry_out(self, protocol: Protocol[Result]) -> Result:
+        """Return what a protocol returns.
+
+        Raises:
+            SinkError: as the protocol does.
+            KafkaError: the cluster could not be asked, or refused, what a step needs.
+        """
+        return carry_out(protocol, self.perform)
+
+    def perform(self, step: Step) -> Any:
+        """Carry out one step; return what comes of it.
+
+        Raises:
+            DeciderFencedError: it is one of the decider's, who is not it any more.
+            KafkaError: it can't be carried out.
+        """
+        return self._performed[type(step)](step)
+
+    # What tasks ask.
+
+    def initialize_writer(
+        self, transactional_id: str, timeout_ms: int | None
+    ) -> tuple[WriterTransaction, bool]:
+        """Return a transaction that nothing was written in yet, and whether it is without a time-out.
+
+        `timeout_ms` None: without one, where the cluster allows that; else the longest that is usual.
+
+        Raises:
+            TransactionsUnsupportedError, TransactionTimeoutError: the cluster has no such transactions.
+            KafkaError: it could not be asked, or refused.
+        """
+        wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        response = self._transactions.initialize(transactional_id, wanted_ms)
+        if response.error_code is ErrorCode.invalid_transaction_timeout:
+            if timeout_ms is not None or wanted_ms != NO_TIMEOUT_MS:
+                raise TransactionTimeoutError(wanted_ms)
+            self._timeout_ms = _USUAL_MAX_TIMEOUT_MS
+            return self.initialize_writer(transactional_id, None)
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, f"transactional id {transactional_id} was refused")
+        transaction = WriterTransaction(transactional_id, response.producer_id, response.producer_epoch)
+        return transaction, wanted_ms == NO_TIMEOUT_MS
+
+    def index_entry(self, sink: SinkId) -> IndexEntry | None:
+        """Return what is said of a sink's last decision; what is just being decided may be missing.
+
+        Raises:
+            UnreadableDecisionError: a newer version of this software says it.
+            KafkaError: the group's coordinator could not be asked.
+        """
+        found = self._indexed(sink, stable=False)
+        return None if found is None else found[0]
+
+    # The steps.
+
+    def _initialize_decider(self, step: InitializeDecider) -> DeciderStamp:
+        decider_id = step.sink.decider_id
+        response = self._transactions.initialize(decider_id, _DECIDER_TIMEOUT_MS)
+        if response.error_code is not ErrorCode.none:
+            raise KafkaError(response.error_code, f"transactional id {decider_id} was refused")
+        return DeciderStamp(response.producer_id, response.producer_epoch)
+
+    def _find_last_decision(self, step: FindLastDecision) -> LastDecision | None:
+        found = self._indexed(step.sink, stable=True)
+        if found is not None:
+            entry, position = found
+            decision = None if entry.batch_id is None else self._decisions.read(step.sink, position)
+            return LastDecision(entry, decision, None if decision is None else position)
+        # Offsets of groups without members expire; the record does not.
+        scanned = self._decisions.scan(step.sink)
+        if scanned is None:
+            return None
+        position, decision = scanned
+        return LastDecision(IndexEntry(decision.batch_id, decision.run_id), decision, position)
+
+    def _list_open_transactions(self, step: ListOpenTransactions) -> list[WriterTransaction]:
+        return [
+            WriterTransaction(each.transactional_id, each.producer_id, each.producer_epoch)
+            for each in self._transactions.described(step.prefix, _OPEN_STATES)
+        ]
+
+    def _append_decision(self, step: AppendDecision) -> Position:
+        appended = self._decisions.append(step.sink, step.decider, step.decision)
+        if isinstance(appended, ErrorCode):
+            raise _refused(appended, "appending a decision")
+        return appended
+
+    def _index_decision(self, step: IndexDecision) -> None:
+        topic_partition = self._decisions.partition_of(step.sink)
+        offset = 0
+        if step.position is not None:
+            topic_partition = topic_partition._replace(partition=step.position.partition)
+            offset = step.position.offset
+        error_code = commit_in_transaction(
+            self._coordinators,
+            step.sink.decider_id,
+            (step.sink.decider_id, *step.decider),
+            topic_partition,
+            CommittedOffset(offset, step.entry.encode()),
+        )
+        if error_code is not ErrorCode.none:
+            raise _refused(error_code, "indexing a decision")
+
+    def _commit_decision(self, step: CommitDecision) -> DeciderStamp:
+        decider_id = step.sink.decider_id
+        response = self._transactions.end([(decider_id, *step.decider)], commit=True)[decider_id]
+        if response.error_code is not ErrorCode.none:
+            raise _refused(response.error_code, "committing a decision")
+        return DeciderStamp(response.producer_id, response.producer_epoch)
+
+    def _end_transactions(self, step: EndTransactions) -> dict[WriterTransaction, TransactionEnd]:
+        responses = self._transactions.end(step.transactions, commit=step.commit)
+        ends = {}
+        for transaction in step.transactions:
+            error_code = responses[transaction.transactional_id].error_code
+            if error_code not in _ENDS:
+                raise KafkaError(error_code, f"transaction {transaction} could not be ended")
+            ends[transaction] = _ENDS[error_code]
+        return ends
+
+    def _await_decision(self, step: AwaitDecision) -> None:
+        self._indexed(step.sink, stable=True)
+
+    def _forget_sink(self, step: ForgetSink) -> None:
+        try:
+            if step.position is not None:
+                self._decisions.forget(step.sink)
+            delete_group(self._coordinators, step.sink.decider_id)
+        except KafkaError as error:  # it expires by itself, and nobody asks for it
+            logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
+
+    def _indexed(self, sink: SinkId, *, stable: bool) -> tuple[IndexEntry, Position] | None:
+        committed = committed_offsets(self._coordinators, sink.decider_id, stable=stable)
+        for topic_partition, found in committed.items():
+            if topic_partition.topic == DECISIONS_TOPIC:
+                position = Position(topic_partition.partition, found.offset)
+                return IndexEntry.decode(found.metadata), position
+        return None
+
+
+def _refused(error_code: ErrorCode, doing: str) -> Exception:
+    if error_code in _FENCED:
+        return DeciderFencedError(f"{error_code.name} when {doing}")
+    return KafkaError(error_code, f"refused when {doing}")
