@@ -62,7 +62,8 @@ class DescribedTransaction(NamedTuple):
     producer_epoch: ProducerEpoch
     state: str
     """By Kafka's name, as in PrepareCommit."""
-    start_ms: int
+    start_ms: int | None
+    """None: it has not begun."""
     timeout_ms: int
 
 
@@ -139,7 +140,9 @@ class Transactions:
                 each.producer_id,
                 each.producer_epoch,
                 each.transaction_state,
-                int(each.transaction_start_time.timestamp() * 1000),
+                None
+                if each.transaction_start_time is None
+                else int(each.transaction_start_time.timestamp() * 1000),
                 int(each.transaction_timeout.total_seconds() * 1000),
             )
             for each in described

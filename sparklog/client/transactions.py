@@ -143,14 +143,14 @@ def describe_transactions(
                 failures[broker_id] = KafkaError(each.error_code, what)
                 continue
             timeout_ms = each.transaction_timeout // _MILLISECOND
-            started_ms = (each.transaction_start_time - _EPOCH) // _MILLISECOND
+            started = each.transaction_start_time
             described[each.transactional_id] = TransactionDescription(
                 transactional_id=each.transactional_id,
                 state=each.transaction_state,
                 producer_id=each.producer_id,
                 producer_epoch=each.producer_epoch,
                 timeout_ms=None if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
-                started_ms=started_ms if started_ms >= 0 else None,
+                started_ms=None if started is None else (started - _EPOCH) // _MILLISECOND,
                 partitions=tuple(
                     TopicPartition(topic.topic, partition)
                     for topic in each.topics

@@ -16,12 +16,12 @@ from sparklog.client.group_offsets import (
     committed_offsets,
     delete_group,
 )
-from sparklog.client.transactional_ids import Transactions
+from sparklog.client.transactional_ids import DescribedTransaction, Transactions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC, DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import SinkId
+from sparklog.sink.machine.names import NAMES_PREFIX, SinkId
 from sparklog.sink.machine.steps import (
     AppendDecision,
     AwaitDecision,
@@ -124,6 +124,15 @@ class SinkClient:
         """
         return self._performed[type(step)](step)
 
+    def check(self) -> None:
+        """Return if the cluster can be written to exactly once; it is asked once.
+
+        Raises:
+            TransactionsUnsupportedError: it can't.
+            KafkaError: nobody answered.
+        """
+        self._transactions.check()
+
     # What tasks ask.
 
     def initialize_writer(
@@ -148,6 +157,14 @@ class SinkClient:
             raise KafkaError(response.error_code, f"transactional id {transactional_id} was refused")
         transaction = WriterTransaction(transactional_id, response.producer_id, response.producer_epoch)
         return transaction, wanted_ms == NO_TIMEOUT_MS
+
+    def open_transactions(self) -> list[DescribedTransaction]:
+        """Return the transactions of all sinks that have begun and not ended.
+
+        Raises:
+            KafkaError: some broker can't be asked.
+        """
+        return self._transactions.described(NAMES_PREFIX, ("Ongoing",))
 
     def index_entry(self, sink: SinkId) -> IndexEntry | None:
         """Return what is said of a sink's last decision; what is just being decided may be missing.
@@ -218,6 +235,15 @@ class SinkClient:
 
     def _end_transactions(self, step: EndTransactions) -> dict[WriterTransaction, TransactionEnd]:
         responses = self._transactions.end(step.transactions, commit=step.commit)
+        if step.commit:
+            # It is decided, and markers are on their way: asked again, the coordinator says when all have
+            # theirs. Then whoever reads sees what was written.
+            decided = [
+                each
+                for each in step.transactions
+                if responses[each.transactional_id].error_code is ErrorCode.none
+            ]
+            self._transactions.end(decided, commit=True)
         ends = {}
         for transaction in step.transactions:
             error_code = responses[transaction.transactional_id].error_code

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 
+from sparklog.wire.described_transactions import DescribeTransactionsResponse
+
 
 class ApiKey(IntEnum):
     """Kafka's API keys, under Kafka's names."""
@@ -211,5 +213,7 @@ def response_type(api_key: int, api_version: int) -> type[Any]:
     Raises:
         kio.index.KioIndexError: there is no such API or version.
     """
+    if api_key == ApiKey.DESCRIBE_TRANSACTIONS:
+        return DescribeTransactionsResponse
     entity_type: type[Any] = load_response_schema(api_key, api_version)
     return entity_type

@@ -6,6 +6,7 @@ from typing import Final
 __all__ = [
     "ContestedSinkError",
     "DeciderFencedError",
+    "DecisionGoneError",
     "DifferentBatchError",
     "OlderCheckpointError",
     "RunOverError",
@@ -36,6 +37,17 @@ class ContestedSinkError(SinkError):
         super().__init__(
             "others become the decider of this sink again and again: somebody else uses the transactional id "
             f"{decider_id}, or the same query or txnAppId runs several times at once. Let one of them run"
+        )
+
+
+class DecisionGoneError(SinkError):
+    """A decision that a task went by is not there when its batch is to be committed."""
+
+    def __init__(self, batch_id: int) -> None:
+        super().__init__(
+            f"batch {batch_id} was decided when its tasks asked, and is not any more: the topic "
+            "__sparklog_sink_decisions, or the sink's group, was deleted meanwhile. Start it again: it is "
+            "then written anew"
         )
 
 

@@ -12,6 +12,7 @@ beginning. No part holds a dot, so that no sink's names begin with another's.
 import re
 from enum import Enum
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 __all__ = ["NAMES_PREFIX", "SinkId", "SinkKind", "sink_of"]
 
@@ -47,6 +48,26 @@ class SinkId(NamedTuple):
         """
         topic = "" if self.topic is None else f"@{_escaped(self.topic)}"
         return f"{self.kind.value}-{_escaped(self.name)}{topic}"
+
+    @classmethod
+    def parse(cls, text: str) -> "SinkId":
+        """Return the sink whose `text` that is.
+
+        >>> SinkId.parse("app-billing%2Eeu@orders")
+        SinkId(kind=<SinkKind.APPLICATION: 'app'>, name='billing.eu', topic='orders')
+
+        Raises:
+            ValueError: there is none.
+        """
+        kind, _, rest = text.partition("-")
+        name, has_topic, topic = rest.partition("@")
+        try:
+            sink = cls(SinkKind(kind), unquote(name), unquote(topic) if has_topic else None)
+        except ValueError:
+            sink = None
+        if sink is None or sink.text != text:
+            raise ValueError(f"'{text}' is no sink: they are named as in query-<id>, app-<txnAppId>@<topic>")
+        return sink
 
     @property
     def decider_id(self) -> str:

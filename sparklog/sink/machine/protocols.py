@@ -24,6 +24,7 @@ from sparklog.sink.machine.decisions import Decision, IndexEntry, LastDecision, 
 from sparklog.sink.machine.errors import (
     ContestedSinkError,
     DeciderFencedError,
+    DecisionGoneError,
     RunOverError,
     TransactionsLostError,
 )
@@ -65,6 +66,8 @@ class SinkBatch(NamedTuple):
     """What the tasks left prepared, as far as they said so."""
     waits_for_ever: bool
     """Whether these are without a time-out."""
+    unwritten_rows: int = 0
+    """Those of `rows` that tasks did not write, because they found the batch decided."""
 
 
 class Decider(NamedTuple):
@@ -145,6 +148,8 @@ class Commit:
         if decider.last is not None and decider.last.entry.over_run_id == batch.run_id:
             raise RunOverError(batch.run_id)
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
+        if verdict is Verdict.WRITE and batch.unwritten_rows:
+            raise DecisionGoneError(batch.batch_id)
         if verdict is Verdict.WRITE:
             decision = Decision(
                 batch_id=batch.batch_id,

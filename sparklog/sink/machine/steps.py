@@ -106,7 +106,10 @@ class CommitDecision(NamedTuple):
 
 
 class EndTransactions(NamedTuple):
-    """Commit or abort transactions, of exactly these epochs. Gives a mapping to `TransactionEnd`."""
+    """Commit or abort transactions, of exactly these epochs. Gives a mapping to `TransactionEnd`.
+
+    What was committed is seen by readers of committed records when this is answered.
+    """
 
     transactions: Sequence[WriterTransaction]
     commit: bool

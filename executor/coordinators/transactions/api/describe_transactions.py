@@ -11,11 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from kio.schema.describe_transactions.v0.response import (
-    DescribeTransactionsResponse,
-    TopicData,
-    TransactionState,
-)
+from kio.schema.describe_transactions.v0.response import TopicData
+from kio.static.primitive import TZAware
 
 from executor.coordinators.runtime import CoordinatorRuntime
 from executor.coordinators.transactions.api.asking import ask, outcomes_of
@@ -23,7 +20,8 @@ from executor.coordinators.transactions.machine.events import Describe
 from executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from executor.coordinators.transactions.machine.shard import TransactionShard
 from sparklog.errors import ErrorCode
-from sparklog.types import TopicPartition, or_minus_one
+from sparklog.types import TopicPartition
+from sparklog.wire.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.wire.requests import Deferred, Request, Steps
 from sparklog.wire.throttling import unthrottled
 
@@ -86,7 +84,7 @@ def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None)
             transactional_id=transactional_id,
             transaction_state="",
             transaction_timeout=timedelta(0),
-            transaction_start_time=_EPOCH,
+            transaction_start_time=TZAware.parse(_EPOCH),
             producer_id=0,
             producer_epoch=0,
             topics=(),
@@ -99,7 +97,9 @@ def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None)
         transactional_id=transactional_id,
         transaction_state=known.state.state_name,
         transaction_timeout=timedelta(milliseconds=known.timeout_ms),
-        transaction_start_time=_EPOCH + timedelta(milliseconds=or_minus_one(known.start_ms)),
+        transaction_start_time=None
+        if known.start_ms is None
+        else TZAware.parse(_EPOCH + timedelta(milliseconds=known.start_ms)),
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=tuple(

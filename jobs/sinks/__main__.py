@@ -1,0 +1,61 @@
+"""The command: `python -m jobs.sinks BOOTSTRAP` lists, `python -m jobs.sinks BOOTSTRAP --end SINK` ends.
+
+It ends what a query left open that nobody starts again: what was decided is committed, the rest aborted.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.client.transactional_ids import DescribedTransaction
+from sparklog.errors import KafkaError
+from sparklog.sink.client import SinkClient
+from sparklog.sink.machine.errors import SinkError
+from sparklog.sink.machine.names import SinkId, sink_of
+from sparklog.sink.machine.protocols import Settle
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """List or end; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.sinks", description=__doc__)
+    parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
+    parser.add_argument(
+        "--end",
+        metavar="SINK",
+        help="commit what was decided of a sink and abort the rest; only of what does not run any more",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        servers = parse_bootstrap_servers(options.bootstrap)
+        with ClusterClient(ClientConfig(bootstrap_servers=servers)) as cluster:
+            client = SinkClient(cluster)
+            return _list(client) if options.end is None else _end(client, options.end)
+    except (KafkaError, SinkError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _list(client: SinkClient) -> int:
+    by_sink: dict[str, list[DescribedTransaction]] = {}
+    for transaction in client.open_transactions():
+        by_sink.setdefault(sink_of(transaction.transactional_id) or "", []).append(transaction)
+    for sink, transactions in sorted(by_sink.items()):
+        oldest_ms = min(each.start_ms for each in transactions if each.start_ms is not None)
+        age_s = time.time() - oldest_ms / 1000
+        print(f"{sink}: {len(transactions)} open transactions, the oldest for {age_s:.0f} s")
+    if not by_sink:
+        print("no open transactions of sinks")
+    return 0
+
+
+def _end(client: SinkClient, text: str) -> int:
+    settled = client.carry_out(Settle(SinkId.parse(text)).steps())
+    print(f"{text}: committed {len(settled.committed)} transactions, aborted {len(settled.aborted)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
