@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kio.schema.describe_transactions.v0.response import TopicData
-from kio.static.primitive import TZAware
 
 from executor.coordinators.runtime import CoordinatorRuntime
 from executor.coordinators.transactions.api.asking import ask, outcomes_of
@@ -27,7 +26,8 @@ from sparklog.wire.throttling import unthrottled
 
 __all__ = ["DescribeTransactionsHandler"]
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final[Any] = datetime(1970, 1, 1, tzinfo=UTC)
+"""kio's type of times is one of any `datetime`."""
 
 
 class DescribeTransactionsHandler:
@@ -84,7 +84,7 @@ def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None)
             transactional_id=transactional_id,
             transaction_state="",
             transaction_timeout=timedelta(0),
-            transaction_start_time=TZAware.parse(_EPOCH),
+            transaction_start_time=_EPOCH,
             producer_id=0,
             producer_epoch=0,
             topics=(),
@@ -99,7 +99,7 @@ def _state(transactional_id: str, known: TransactionMetadata | ErrorCode | None)
         transaction_timeout=timedelta(milliseconds=known.timeout_ms),
         transaction_start_time=None
         if known.start_ms is None
-        else TZAware.parse(_EPOCH + timedelta(milliseconds=known.start_ms)),
+        else _EPOCH + timedelta(milliseconds=known.start_ms),
         producer_id=known.producer_id,
         producer_epoch=known.producer_epoch,
         topics=tuple(
