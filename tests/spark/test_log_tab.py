@@ -242,12 +242,17 @@ def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
 def test_group_shows_its_lag_whatever_its_name(spark: SparkSession, coordinated: Producer) -> None:
     """Spark's UI rewrites what stands in an address: quotes, line ends and markup would lead to no group."""
     log = f"{address(spark)}/log"
-    (listed,) = until(lambda: fetched_json(f"{log}/groups/json/").get("groups"))
+
+    def known(page: str, entries: str) -> Any:
+        """Return what is listed once all leaders have said where their partitions end."""
+        found = fetched_json(f"{log}/{page}").get(entries)
+        return found and all(each["lag"] is not None for each in found) and found
+
+    (listed,) = until(lambda: known("groups/json/", "groups"))
     assert (listed["group_id"], listed["state"], listed["members"]) == (EVIL_GROUP, "Empty", 0)
     assert (listed["partitions"], listed["lag"]) == (1, 3)
     query = urlencode({"name": EVIL_GROUP})
-    group = until(lambda: (found := fetched_json(f"{log}/group/json/?{query}")).get("partitions") and found)
-    (partition,) = group["partitions"]
+    (partition,) = until(lambda: known(f"group/json/?{query}", "partitions"))
     assert (partition["committed_offset"], partition["high_watermark"], partition["lag"]) == (2, 5, 3)
     assert partition["metadata"].rstrip("\0") == EVIL  # confluent-kafka writes C's last byte, too
     until(lambda: fetched_json(f"{log}/group/json/?name=nobody") == {})
