@@ -277,6 +277,9 @@ class TransactionShard:
     ) -> None:
         if from_epoch is not None:
             self._bumped_from[transactional_id] = _Bump(to, from_epoch)
+        else:
+            # A bump that did not get into the log may have led to the same epoch.
+            self._bumped_from.pop(transactional_id, None)
 
     def _prepare(
         self,

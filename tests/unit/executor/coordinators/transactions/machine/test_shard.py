@@ -206,6 +206,18 @@ def test_retry_of_a_bump_whose_record_was_not_appended_bumps_once() -> None:
     assert partition.given(expected=first) == first._replace(producer_epoch=1)
 
 
+def test_bump_that_was_not_appended_gives_nobody_the_epoch_that_another_has_since() -> None:
+    """Who asked for it asks again, and would be told the epoch of the producer that has fenced it."""
+    partition = Partition()
+    first = partition.given()
+    partition.appends = False
+    with pytest.raises(AssertionError):
+        partition.init(expected=first)
+    partition.appends = True
+    assert partition.given() == first._replace(producer_epoch=1)
+    assert partition.init(expected=first) == FENCED
+
+
 @pytest.mark.parametrize("version", [0, 2])
 def test_producer_without_epochs_left_goes_over_to_a_new_id(version: int) -> None:
     """An epoch that is given twice would let a zombie in."""
