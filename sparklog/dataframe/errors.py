@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparklog.errors import KafkaError
+from sparklog.sink.machine.errors import SinkError
 
 __all__ = [
     "DataLossError",
@@ -28,7 +29,14 @@ def told_in_one_line() -> Iterator[None]:
     """
     try:
         yield
-    except (DataSourceOptionError, DataSourceSchemaError, DataLossError, InvalidRowError, KafkaError):
+    except (
+        DataSourceOptionError,
+        DataSourceSchemaError,
+        DataLossError,
+        InvalidRowError,
+        KafkaError,
+        SinkError,
+    ):
         os.environ[_HIDE_TRACEBACK] = "1"
         raise
 

@@ -47,6 +47,7 @@ _PRODUCER_SETTINGS: Final = frozenset(
         "max.block.ms",
         "max.in.flight.requests.per.connection",
         "max.request.size",
+        "transaction.timeout.ms",
     }
 )
 _HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS
@@ -65,7 +66,8 @@ _REFUSED: Final = {
     "value.serializer": "values are written as they are; make the value column a string or binary",
     "partitioner.class": "rows are partitioned as by Kafka's default partitioner; to choose yourself, add a "
     "column 'partition' of type int",
-    "transactional.id": "batch writes are idempotent, not transactional; leave it out",
+    "transactional.id": "each task has transactional ids of its own, by which nobody else ends what it "
+    "wrote; to have a write that was made before left out, set 'txnAppId' and 'txnVersion'",
 }
 
 _WITHOUT_EFFECT: Final = frozenset(
@@ -183,9 +185,7 @@ class KafkaOptions:
             DataSourceOptionError: a value is malformed.
         """
         defaults = FetchConfig()
-        isolation = self._choice(
-            "isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")
-        )
+        isolation = self._choice("isolation.level", "read_committed", ("read_uncommitted", "read_committed"))
         return FetchConfig(
             max_bytes=self._integer("fetch.max.bytes", defaults.max_bytes, 1),
             max_partition_bytes=self._integer("max.partition.fetch.bytes", defaults.max_partition_bytes, 1),
@@ -229,6 +229,15 @@ class KafkaOptions:
             delivery_timeout_ms=self._integer("delivery.timeout.ms", defaults.delivery_timeout_ms, 1),
             buffer_bytes=self._integer("buffer.memory", defaults.buffer_bytes, 0, 2**63 - 1),
         )
+
+    def transaction_timeout_ms(self) -> int | None:
+        """Return how long a transaction may be open, if that is said.
+
+        Raises:
+            DataSourceOptionError: the value is malformed.
+        """
+        name = "transaction.timeout.ms"
+        return self._integer(name, 1, 1) if name in self._settings else None
 
     def _idempotent(self, acks: str, in_flight: int) -> bool:
         """Kafka's rule: on unless something contradicts it; when asked for, a contradiction is an error."""

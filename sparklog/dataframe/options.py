@@ -14,6 +14,13 @@ from typing import Final, TypeAlias
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig
 from sparklog.dataframe.errors import DataLossError, DataSourceOptionError
 from sparklog.dataframe.given_options import GivenOptions
+from sparklog.dataframe.guarantee import (
+    GUARANTEE_OPTIONS,
+    ApplicationVersion,
+    DeliveryGuarantee,
+    delivery_guarantee,
+    version_of,
+)
 from sparklog.dataframe.kafka_options import KafkaOptions
 from sparklog.dataframe.offset_limits import (
     EARLIEST,
@@ -66,7 +73,7 @@ _READ_OPTIONS: Final = (
 )
 _STREAMING_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _WITHOUT_EFFECT: Final = ("groupIdPrefix",)
-_WRITE_OPTIONS: Final = ("topic",)
+_WRITE_OPTIONS: Final = ("topic", *GUARANTEE_OPTIONS)
 _OPTIONS_OF_SPARK: Final = ("checkpointLocation", "queryName")
 """What Spark itself heeds, and hands on to the sink of a stream with the rest."""
 _DEFAULT_MAX_TRIGGER_DELAY: Final = "15m"
@@ -202,6 +209,10 @@ class WriteOptions:
     producer: ProducerConfig
     topic: str | None
     """The topic of every row; None leaves it to the rows' topic column."""
+    guarantee: DeliveryGuarantee
+    version: ApplicationVersion | None
+    transaction_timeout_ms: int | None
+    """None: without one where the cluster allows that."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], default_bootstrap_servers: str | None) -> "WriteOptions":
@@ -222,7 +233,16 @@ class WriteOptions:
             raise DataSourceOptionError("Option 'topic' is empty; give a topic's name, or a column 'topic'")
         if topic is not None:
             _check_name("topic", topic)
-        return cls(client=kafka.client(), producer=kafka.producer(), topic=topic)
+        producer = kafka.producer()
+        guarantee = delivery_guarantee(given, producer)
+        return cls(
+            client=kafka.client(),
+            producer=producer,
+            topic=topic,
+            guarantee=guarantee,
+            version=version_of(given, guarantee),
+            transaction_timeout_ms=kafka.transaction_timeout_ms(),
+        )
 
 
 def _read_options(

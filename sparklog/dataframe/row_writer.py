@@ -1,12 +1,11 @@
 """What a task does: it turns the Arrow batches it is given into record batches and sends them to the leaders.
 
-A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. A task
-that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt wrote
-stays, for a log cannot take back.
+A task is one idempotent producer: whatever fails and is sent again while it runs is in the log once. In whose
+transaction it writes, if in any, is its caller's matter.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -17,23 +16,14 @@ from sparklog.client.producer import Producer
 from sparklog.clocks import wall_clock_ms
 from sparklog.dataframe.old_event_times import oldest_of, warn_of_old_event_times
 from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.prepared_rows import records_of
 from sparklog.dataframe.routing import RoutedRows, RowRouter
 from sparklog.dataframe.schemas import check_write_schema
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
 from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["RowWriter", "WrittenRecords"]
-
-
-class WrittenRecords(WriterCommitMessage):
-    """How many records of each partition a task wrote, all of them acknowledged, and each topic's oldest."""
-
-    def __init__(
-        self, counts: Counter[TopicPartition], oldest_timestamps_ms: Mapping[str, TimestampMs]
-    ) -> None:
-        self.counts = counts
-        self.oldest_timestamps_ms = oldest_timestamps_ms
+__all__ = ["RowWriter"]
 
 
 class RowWriter:
@@ -48,39 +38,54 @@ class RowWriter:
         check_write_schema(schema, options.topic)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRecords:
-        """Write all rows of a task; return when all are acknowledged.
+    def write(
+        self, cluster: ClusterClient, rows: Iterator[pa.RecordBatch], begin: Callable[[Producer], None]
+    ) -> tuple[Counter[TopicPartition], Mapping[str, TimestampMs]]:
+        """Write all rows of a task; return how many, and each topic's oldest, when all are acknowledged.
+
+        `begin` gives the producer its id, before the first row is written; without rows it isn't called.
 
         Raises:
             InvalidRowError: a row cannot become a record.
             DeliveryError, KafkaError: the cluster did not take the rows.
         """
-        with ClusterClient(self._options.client) as cluster:
-            producer = Producer(cluster, self._options.producer)
-            router = RowRouter(
-                topic=self._options.topic,
-                partition_count=producer.partition_count,
-                batch_size_bytes=self._options.producer.batch_size_bytes,
-                buffer_bytes=self._options.producer.buffer_bytes,
-            )
-            started = False
-            for batch in iterator:
-                if not started:
-                    producer.start()
-                    started = True
-                for routed in router.add(batch):
-                    self._send(producer, routed)
-            for routed in router.drain():
+        producer = Producer(cluster, self._options.producer)
+        router = RowRouter(
+            topic=self._options.topic,
+            partition_count=producer.partition_count,
+            batch_size_bytes=self._options.producer.batch_size_bytes,
+            buffer_bytes=self._options.producer.buffer_bytes,
+        )
+        started = False
+        for batch in rows:
+            if not batch.num_rows:
+                continue
+            if not started:
+                begin(producer)
+                started = True
+            for routed in router.add(batch):
                 self._send(producer, routed)
-            producer.flush()
-            return WrittenRecords(producer.acknowledged, router.oldest_timestamps_ms)
+        for routed in router.drain():
+            self._send(producer, routed)
+        producer.flush()
+        return producer.acknowledged, router.oldest_timestamps_ms
+
+    def find_topic(self, cluster: ClusterClient) -> None:
+        """Return if the topic of all rows is there, or is made by the brokers for being asked for.
+
+        Raises:
+            UnknownTopicError: it is not.
+            KafkaError: it is refused, or nobody answers.
+        """
+        if self._options.topic is not None:
+            Producer(cluster, self._options.producer).partition_count(self._options.topic)
 
     def written(self, messages: list[WriterCommitMessage | None]) -> Counter[TopicPartition]:
         """Return how many records of each partition the tasks wrote; warn if retention will delete them.
 
-        On the driver, when all tasks are done. Of a task that failed nothing is known.
+        On the driver, when all tasks are done.
         """
-        known = [message for message in messages if isinstance(message, WrittenRecords)]
+        known = records_of(messages)
         oldest = oldest_of(message.oldest_timestamps_ms for message in known)
         warn_of_old_event_times(self._options.client, oldest, wall_clock_ms())
         counts: Counter[TopicPartition] = Counter()
@@ -103,6 +108,7 @@ class RowWriter:
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             base_sequence=producer.next_sequence(routed.topic_partition),
+            transactional=producer.transactional_id is not None,
         ):
             if batch.size_bytes > config.max_request_bytes:
                 raise KafkaError(

@@ -81,17 +81,20 @@ class SparklogDataSource(DataSource):
             return SparklogReader(ReadOptions.parse(self.options, self._default()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes.
+        """Return what writes, once the topic is found.
 
         Raises:
             DataSourceOptionError: an option is wrong, or the save mode is.
             DataSourceSchemaError: rows of `schema` cannot become records.
+            KafkaError: the topic isn't there, or the cluster can't be written to as asked.
         """
         from sparklog.dataframe.errors import told_in_one_line
-        from sparklog.dataframe.writer import SparklogWriter
+        from sparklog.dataframe.writer import batch_writer
 
         with told_in_one_line():
-            return SparklogWriter(self._write_options(), schema, overwrite=overwrite)
+            writer = batch_writer(self._write_options(), schema, overwrite=overwrite)
+        writer.prepare()
+        return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch; it raises what is wrong with the options when first called."""
@@ -100,19 +103,22 @@ class SparklogDataSource(DataSource):
         return SparklogStreamReader(self.options, self._default(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return what writes batch after batch, at least once.
+        """Return what writes batch after batch, exactly once unless options say otherwise.
 
         `overwrite` says that the query's output mode is complete: each batch is then written whole.
 
         Raises:
             DataSourceOptionError: an option is wrong.
             DataSourceSchemaError: rows of `schema` cannot become records.
+            KafkaError: the topic isn't there, or the cluster can't be written to as asked.
         """
         from sparklog.dataframe.errors import told_in_one_line
-        from sparklog.dataframe.stream_writer import SparklogStreamWriter
+        from sparklog.dataframe.stream_writer import stream_writer
 
         with told_in_one_line():
-            return SparklogStreamWriter(self._write_options(), schema)
+            writer = stream_writer(self._write_options(), schema)
+        writer.prepare()
+        return writer
 
     def _write_options(self) -> "WriteOptions":
         from sparklog.dataframe.options import WriteOptions

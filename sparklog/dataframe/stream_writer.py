@@ -1,27 +1,36 @@
-"""The streaming sink, at least once: `writeStream.format("sparklog")`.
+"""The streaming sink: `writeStream.format("sparklog")`, exactly once unless the options say otherwise.
 
-A batch that Spark does again, after a failure of the query or of a task, is written again, as with Spark's
-Kafka connector.
+Spark makes a writer for every batch, in a process of the driver's from which it goes to the tasks, and
+another one to commit it. That one is told the batch alone; which query and run it is of, the tasks say.
 """
 
 import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.dataframe.errors import told_in_one_line
+from sparklog.dataframe.delivery import AtLeastOnce, ExactlyOnce, batch_told
+from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
+from sparklog.dataframe.guarantee import DeliveryGuarantee
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.row_writer import RowWriter
+from sparklog.dataframe.prepared_rows import Batch
+from sparklog.sink.machine.names import SinkId, SinkKind
 
-__all__ = ["SparklogStreamWriter"]
+__all__ = ["stream_writer"]
 
 logger = logging.getLogger(__name__)
 
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
+"""Local properties of the jobs of a query."""
+
 
 class SparklogStreamWriter(DataSourceStreamArrowWriter):
-    """Writes rows of `schema`; Spark makes one for every batch, and another to commit it."""
+    """Writes the rows of a batch in transactions, and ends them with it."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """Check that rows of this schema can be written as the options say.
@@ -29,22 +38,123 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             DataSourceSchemaError: the schema is not one of records.
         """
-        self._rows = RowWriter(options, schema)
+        self._delivery = ExactlyOnce(options, schema)
+
+    def prepare(self) -> None:
+        """Find the topic before Spark starts tasks.
+
+        Raises:
+            UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written.
+        """
+        with told_in_one_line():
+            self._delivery.prepare(None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task, in a transaction that waits for `commit`.
+
+        Raises:
+            DeliveryError, KafkaError: the cluster did not take them.
+        """
+        with told_in_one_line():
+            return self._delivery.write(_batch_of_this_task(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make the batch's rows visible, if they are not.
+
+        Raises:
+            SinkError, InvalidRowError, KafkaError: they are not, or not known to be.
+        """
+        batch = batch_told(messages)
+        assert batch is not None and batch.batch_id == batchId, "every task says what it writes for"
+        with told_in_one_line():
+            counts = self._delivery.commit(batch, messages)
+        logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """End what the tasks wrote.
+
+        Raises:
+            SinkError, KafkaError: it is not known what became of it.
+        """
+        batch = batch_told(messages)
+        if batch is None:
+            logger.warning(
+                "Batch %d failed before any task was done; what killed tasks left open is aborted when the "
+                "query is started again",
+                batchId,
+            )
+            return
+        with told_in_one_line():
+            if self._delivery.abort(batch, messages):
+                logger.warning("Batch %d was decided before it failed, and its records are there", batchId)
+
+
+class SparklogAtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a batch; a batch that Spark does again is written again."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        self._delivery = AtLeastOnce(options, schema)
+
+    def prepare(self) -> None:
+        """Find the topic before Spark starts tasks.
+
+        Raises:
+            UnknownTopicError, KafkaError: it isn't there.
+        """
+        with told_in_one_line():
+            self._delivery.prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write all rows of a task; return when all are acknowledged.
 
         Raises:
-            InvalidRowError, DeliveryError, KafkaError: as `RowWriter.write` does.
+            DeliveryError, KafkaError: the cluster did not take them.
         """
         with told_in_one_line():
-            return self._rows.write(iterator)
+            return self._delivery.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say how much was written; the records have been there since they were acknowledged."""
-        counts = self._rows.written(messages)
+        """Say how much was written; the records have been there since they were acknowledged.
+
+        Raises:
+            InvalidRowError, KafkaError: some rows could not be written.
+        """
+        with told_in_one_line():
+            counts = self._delivery.commit(messages)
         logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Say what stays: records cannot be taken back."""
         logger.warning("Batch %d failed; records that its tasks wrote before stay in the log", batchId)
+
+
+def stream_writer(
+    options: WriteOptions, schema: StructType
+) -> SparklogStreamWriter | SparklogAtLeastOnceStreamWriter:
+    """Return what writes as the options say.
+
+    Raises:
+        DataSourceOptionError: they are those of a batch.
+        DataSourceSchemaError: the schema is not one of records.
+    """
+    if options.version is not None:
+        raise DataSourceOptionError(
+            "Options 'txnAppId' and 'txnVersion' are for df.write, as in foreachBatch: a streaming query is "
+            "told from others by its checkpoint; leave them out"
+        )
+    if options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        return SparklogStreamWriter(options, schema)
+    return SparklogAtLeastOnceStreamWriter(options, schema)
+
+
+def _batch_of_this_task() -> Batch:
+    task = TaskContext.get()
+    assert task is not None, "Spark calls this in a task"
+    query_id, batch_id, run_id = (task.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID))
+    assert query_id is not None and batch_id is not None and run_id is not None, "Spark tells a query's tasks"
+    return Batch(SinkId(SinkKind.QUERY, query_id), int(batch_id), run_id)

@@ -1,55 +1,148 @@
-"""Writing: Spark's tasks write the rows, and the driver says how many there were.
+"""Batch writing: Spark's tasks write the rows, and the driver makes them visible, all or none.
 
-A task that Spark runs again writes its rows again, as with Spark's Kafka connector: what a failed attempt
-wrote stays, for a log cannot take back.
+Under `deliveryGuarantee=atLeastOnce` rows are there as soon as they are acknowledged, and stay if the job
+fails.
 """
 
 import logging
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog.dataframe.delivery import AtLeastOnce, ExactlyOnce
 from sparklog.dataframe.errors import DataSourceOptionError, told_in_one_line
+from sparklog.dataframe.guarantee import DeliveryGuarantee
 from sparklog.dataframe.options import WriteOptions
-from sparklog.dataframe.row_writer import RowWriter
+from sparklog.dataframe.prepared_rows import Batch
+from sparklog.dataframe.worker_process import this_process
+from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.sink.machine.protocols import Decider
 
-__all__ = ["SparklogWriter"]
+__all__ = ["SparklogWriter", "batch_writer"]
 
 logger = logging.getLogger(__name__)
 
 
 class SparklogWriter(DataSourceArrowWriter):
-    """Writes rows of `schema`, once."""
+    """Writes rows of `schema`, once; it goes to the tasks, and back to the driver with what they told."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """Check that rows of this schema can be written as the options say.
 
         Raises:
-            DataSourceOptionError: the save mode is overwrite.
             DataSourceSchemaError: the schema is not one of records.
         """
-        if overwrite:
-            raise DataSourceOptionError(
-                "Save mode Overwrite is not allowed: records in a log are not replaced; use mode('append')"
-            )
-        self._rows = RowWriter(options, schema)
+        self._delivery = ExactlyOnce(options, schema)
+        self._batch = _batch(options)
+        self._decider: Decider | None = None
+
+    def prepare(self) -> None:
+        """Find the topic, and make the job known, before Spark starts tasks.
+
+        Raises:
+            UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written.
+        """
+        with told_in_one_line():
+            self._decider = self._delivery.prepare(self._batch)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task, in a transaction that waits for `commit`.
+
+        Raises:
+            DeliveryError, KafkaError: the cluster did not take them.
+        """
+        with told_in_one_line():
+            return self._delivery.write(self._batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks visible.
+
+        Raises:
+            SinkError, InvalidRowError, KafkaError: they are not, or not known to be.
+        """
+        with told_in_one_line():
+            counts = self._delivery.commit(self._batch, messages, self._decider)
+        logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """End what the tasks wrote, and whatever they still write.
+
+        Raises:
+            SinkError, KafkaError: it is not known what became of it.
+        """
+        with told_in_one_line():
+            if self._delivery.abort(self._batch, messages):
+                logger.warning("The write was decided before it failed, and its records are there")
+
+
+class SparklogAtLeastOnceWriter(DataSourceArrowWriter):
+    """Writes rows of `schema`; what was written before a failure stays."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        self._delivery = AtLeastOnce(options, schema)
+
+    def prepare(self) -> None:
+        """Find the topic before Spark starts tasks.
+
+        Raises:
+            UnknownTopicError, KafkaError: it isn't there.
+        """
+        with told_in_one_line():
+            self._delivery.prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write all rows of a task; return when all are acknowledged.
 
         Raises:
-            InvalidRowError, DeliveryError, KafkaError: as `RowWriter.write` does.
+            DeliveryError, KafkaError: the cluster did not take them.
         """
         with told_in_one_line():
-            return self._rows.write(iterator)
+            return self._delivery.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how much was written; the records have been there since they were acknowledged."""
-        counts = self._rows.written(messages)
+        """Say how much was written; the records have been there since they were acknowledged.
+
+        Raises:
+            InvalidRowError, KafkaError: some rows could not be written.
+        """
+        with told_in_one_line():
+            counts = self._delivery.commit(messages)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say what stays: records cannot be taken back."""
         logger.warning("The write failed; records that its tasks wrote before stay in the log")
+
+
+def batch_writer(
+    options: WriteOptions, schema: StructType, *, overwrite: bool
+) -> SparklogWriter | SparklogAtLeastOnceWriter:
+    """Return what writes as the options say.
+
+    Raises:
+        DataSourceOptionError: the save mode is overwrite.
+        DataSourceSchemaError: the schema is not one of records.
+    """
+    if overwrite:
+        raise DataSourceOptionError(
+            "Save mode Overwrite is not allowed: records in a log are not replaced; use mode('append')"
+        )
+    if options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        return SparklogWriter(options, schema)
+    return SparklogAtLeastOnceWriter(options, schema)
+
+
+def _batch(options: WriteOptions) -> Batch:
+    run_id = this_process().run_id
+    if (version := options.version) is not None:
+        sink = SinkId(SinkKind.APPLICATION, version.application_id, options.topic)
+        return Batch(sink, version.version, run_id)
+    return Batch(SinkId(SinkKind.JOB, uuid.uuid4().hex), 0, run_id)

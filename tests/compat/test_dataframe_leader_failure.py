@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.dataframe.options import ReadOptions, WriteOptions
+from sparklog.dataframe.prepared_rows import WrittenRecords
 from sparklog.dataframe.reader import SparklogReader
-from sparklog.dataframe.row_writer import WrittenRecords
 from sparklog.dataframe.schemas import record_schema
+from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import SparklogWriter
 from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster
@@ -58,8 +59,12 @@ def numbered_rows(in_the_middle: Callable[[], None]) -> Iterator[pa.RecordBatch]
 
 def write(cluster: LocalCluster, rows: Iterator[pa.RecordBatch]) -> WrittenRecords:
     options = WriteOptions.parse({"topic": "t", "kafka.batch.size": "2048"}, cluster.bootstrap_servers)
-    written = SparklogWriter(options, WRITTEN, overwrite=False).write(rows)
+    writer = SparklogWriter(options, WRITTEN)
+    writer.prepare()
+    written = writer.write(rows)
     assert isinstance(written, WrittenRecords)
+    writer.commit([written])
+    this_process().drop(options.client)
     return written
 
 

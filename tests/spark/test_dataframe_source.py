@@ -357,8 +357,9 @@ def test_write_of_old_event_times_says_that_retention_will_delete_them(
     """They are acknowledged, and deleted minutes later; the writer is called as Spark calls it."""
     options = WriteOptions.parse({"topic": topic}, bootstrap_servers)
     schema = StructType([StructField("value", StringType()), StructField("timestamp", DoubleType())])
-    writer = SparklogWriter(options, schema, overwrite=False)
     for seconds in (BASE_MS / 1000, BASE_MS / 1000, time.time()):
+        writer = SparklogWriter(options, schema)
+        writer.prepare()
         writer.commit([writer.write(iter([pa.record_batch({"value": ["v"], "timestamp": [seconds]})]))])
     (warning,) = [each.message for each in caplog.records if each.name.startswith("sparklog.dataframe")]
     assert f"back to 2013-01-01 05:00:00 UTC were written to topic {topic}, which keeps 7 days" in warning

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.guarantee import ApplicationVersion, DeliveryGuarantee
 from sparklog.dataframe.offset_limits import EARLIEST, LATEST, SpecificOffsets, SpecificTimestamps, Timestamp
 from sparklog.dataframe.options import (
     Assigned,
@@ -225,9 +226,21 @@ def test_write_options_are_kafkas_producers() -> None:
 
 
 def test_write_options_weaker_acks_turn_idempotence_off() -> None:
-    """As Kafka's producer does, unless both are asked for."""
-    assert not write(kafka__acks="1").producer.idempotent
-    assert not write(kafka__enable__idempotence="false").producer.idempotent
+    """As Kafka's producer does, unless both are asked for; a transaction needs it."""
+    for setting in ({"kafka__acks": "1"}, {"kafka__enable__idempotence": "false"}):
+        assert not write(deliveryGuarantee="atLeastOnce", **setting).producer.idempotent
+        with pytest.raises(DataSourceOptionError, match="deliveryGuarantee=atLeastOnce"):
+            write(**setting)
+
+
+def test_write_options_exactly_once_is_the_default() -> None:
+    """Whoever says nothing gets what cannot go wrong; words of other systems are understood."""
+    assert write().guarantee is write(deliveryGuarantee="exactly-once").guarantee
+    assert write().guarantee is DeliveryGuarantee.EXACTLY_ONCE
+    assert write(deliveryGuarantee="AT_LEAST_ONCE").guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+    assert write().transaction_timeout_ms is None
+    assert write(kafka__transaction__timeout__ms="1000").transaction_timeout_ms == 1_000
+    assert write(txnAppId="a", txnVersion="7").version == ApplicationVersion("a", 7)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +256,13 @@ def test_write_options_weaker_acks_turn_idempotence_off() -> None:
         ),
         ({"kafka.compression.type": "brotli"}, "must be one of none, gzip, snappy, lz4, zstd"),
         ({"kafka.compression.type": "gzip", "kafka.compression.gzip.level": "10"}, "from -1 to 9"),
-        ({"kafka.transactional.id": "x"}, "idempotent, not transactional"),
+        ({"kafka.transactional.id": "x"}, "transactional ids of its own"),
+        ({"deliveryGuarantee": "maybe"}, "must be exactlyOnce or atLeastOnce"),
+        ({"txnAppId": "a"}, "must be given together"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion"),
+        ({"txnAppId": "", "txnVersion": "1"}, "1 to 256 characters"),
+        ({"txnAppId": "a", "txnVersion": "1", "deliveryGuarantee": "atLeastOnce"}, "exactlyOnce"),
+        ({"kafka.transaction.timeout.ms": "0"}, "from 1 to"),
         ({"kafka.key.serializer": "x"}, "is not supported"),
         ({"kafka.partitioner.class": "x"}, "column 'partition'"),
     ],

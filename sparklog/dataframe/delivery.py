@@ -1,0 +1,248 @@
+"""How rows get from tasks into the log under each guarantee, for the writers of batches and of streams.
+
+At least once: a task writes, and what is acknowledged stays. Exactly once: a task writes in a transaction
+that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last decision after they
+have initialized their transactional id and before they write (`verdict_on_task`).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.client.producer import Producer
+from sparklog.dataframe.options import WriteOptions
+from sparklog.dataframe.prepared_rows import (
+    Batch,
+    PreparedRows,
+    WrittenRecords,
+    raise_refusals,
+    records_of,
+    refusal,
+)
+from sparklog.dataframe.row_writer import RowWriter
+from sparklog.dataframe.worker_process import this_process
+from sparklog.errors import KafkaError
+from sparklog.sink.client import SinkClient
+from sparklog.sink.machine.decisions import WriterTransaction
+from sparklog.sink.machine.names import SinkKind
+from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, SinkBatch
+from sparklog.sink.machine.steps import EndTransactions
+from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
+from sparklog.types import TopicPartition
+
+__all__ = ["AtLeastOnce", "ExactlyOnce", "batch_told"]
+
+logger = logging.getLogger(__name__)
+
+Messages = list[WriterCommitMessage | None]
+
+
+class AtLeastOnce:
+    """A task that Spark runs again writes its rows again: what a failed attempt wrote stays."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        self._options = options
+        self._rows = RowWriter(options, schema)
+
+    def prepare(self) -> None:
+        """On the driver, before tasks: find the topic.
+
+        Raises:
+            UnknownTopicError, KafkaError: it isn't there.
+        """
+        with _client(self._options) as client:
+            self._rows.find_topic(client.cluster)
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write a task's rows.
+
+        Raises:
+            DeliveryError, KafkaError: the cluster did not take them.
+        """
+        try:
+            with _client(self._options) as client:
+                return WrittenRecords(*self._rows.write(client.cluster, rows, Producer.start))
+        except Exception as error:
+            if (refused := refusal(None, error)) is None:
+                raise
+            return refused
+
+    def commit(self, messages: Messages) -> Counter[TopicPartition]:
+        """Return how many records were written to each partition.
+
+        Raises:
+            InvalidRowError, KafkaError: some could not be.
+        """
+        raise_refusals(messages)
+        return self._rows.written(messages)
+
+
+class ExactlyOnce:
+    """A batch is in the log once, and readers of committed records see all of it or nothing."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Check that rows of this schema can be written as the options say.
+
+        Raises:
+            DataSourceSchemaError: the schema is not one of records.
+        """
+        self._options = options
+        self._rows = RowWriter(options, schema)
+
+    def prepare(self, batch: Batch | None) -> Decider | None:
+        """On the driver, before tasks: find the topic; make a job known and return its decider.
+
+        Raises:
+            UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written so.
+        """
+        with _client(self._options) as client:
+            client.check()
+            self._rows.find_topic(client.cluster)
+            if batch is None or batch.sink.kind is not SinkKind.JOB:
+                return None
+            return client.carry_out(Begin(batch.sink, batch.run_id).steps())
+
+    def write(self, batch: Batch, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write a task's rows in a transaction that is left prepared, if the batch is not decided.
+
+        Raises:
+            DeliveryError, KafkaError: the cluster did not take them.
+        """
+        attempt = _Attempt(self._options, batch)
+        try:
+            with _client(self._options) as client:
+                counts, oldest = self._rows.write(
+                    client.cluster, attempt.unless_decided(client, rows), attempt.begin
+                )
+        except BaseException as error:
+            attempt.give_up()
+            if isinstance(error, Exception) and (refused := refusal(batch, error)) is not None:
+                return refused
+            raise
+        return PreparedRows(
+            batch,
+            counts=counts,
+            oldest_timestamps_ms=oldest,
+            transaction=attempt.transaction,
+            waits_for_ever=attempt.waits_for_ever,
+            unwritten_rows=attempt.unwritten_rows,
+        )
+
+    def commit(
+        self, batch: Batch, messages: Messages, decider: Decider | None = None
+    ) -> Counter[TopicPartition]:
+        """Decide the batch and end its transactions; return how many records were written by it.
+
+        Raises:
+            SinkError: it must not be written, or is not whole.
+            InvalidRowError, KafkaError: some rows could not be written; nothing was decided.
+        """
+        raise_refusals(messages)
+        config, process = self._options.client, this_process()
+        sink, run_id = batch.sink, batch.run_id
+        decider = decider or process.decider(config, sink, run_id)
+        with _client(self._options) as client:
+            following = client.carry_out(Commit(_sink_batch(batch, messages), decider).steps())
+        if following is not None:
+            process.keep_decider(config, sink, run_id, following)
+        return self._rows.written(messages)
+
+    def abort(self, batch: Batch, messages: Messages) -> bool:
+        """End what a failed attempt left; return whether the batch had been decided, and so is written.
+
+        Raises:
+            SinkError, KafkaError: it is not known what became of it.
+        """
+        this_process().decider(self._options.client, batch.sink, batch.run_id)
+        with _client(self._options) as client:
+            return client.carry_out(Abort(_sink_batch(batch, messages)).steps())
+
+
+class _Attempt:
+    """A task's transaction."""
+
+    def __init__(self, options: WriteOptions, batch: Batch) -> None:
+        self._options = options
+        self._batch = batch
+        self.transaction: WriterTransaction | None = None
+        self.waits_for_ever = True
+        self.unwritten_rows = 0
+
+    def unless_decided(self, client: SinkClient, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with a transaction to write them in; none if they are written."""
+        is_written = False
+        for batch in rows:
+            if batch.num_rows and self.transaction is None and not is_written:
+                is_written = self._begin_unless_decided(client)
+            if is_written:
+                self.unwritten_rows += batch.num_rows
+            else:
+                yield batch
+
+    def begin(self, producer: Producer) -> None:
+        """Have the rows written in the transaction."""
+        assert self.transaction is not None, "rows come with one"
+        producer.begin_transaction(*self.transaction)
+
+    def give_up(self) -> None:
+        """Abort the transaction, if the cluster can be asked; else the driver does, or the next run."""
+        if self.transaction is None:
+            return
+        try:
+            with _client(self._options) as client:
+                client.perform(EndTransactions([self.transaction], False))
+        except KafkaError as error:
+            logger.warning(
+                "Transaction %s is left to be aborted: %s", self.transaction.transactional_id, error
+            )
+
+    def _begin_unless_decided(self, client: SinkClient) -> bool:
+        batch = self._batch
+        transactional_id = this_process().writer_id(batch.sink, batch.run_id, batch.batch_id)
+        transaction, waits_for_ever = client.initialize_writer(
+            transactional_id, self._options.transaction_timeout_ms
+        )
+        entry = client.index_entry(batch.sink)
+        if verdict_on_task(batch.sink.kind, batch.batch_id, batch.run_id, entry) is Verdict.ALREADY_DECIDED:
+            return True
+        self.transaction, self.waits_for_ever = transaction, waits_for_ever
+        return False
+
+
+def batch_told(messages: Messages) -> Batch | None:
+    """Return what the tasks wrote for, as far as any said so."""
+    told = (getattr(message, "batch", None) for message in messages)
+    return next((batch for batch in told if batch is not None), None)
+
+
+def _sink_batch(batch: Batch, messages: Messages) -> SinkBatch:
+    prepared = [message for message in records_of(messages) if isinstance(message, PreparedRows)]
+    return SinkBatch(
+        sink=batch.sink,
+        batch_id=batch.batch_id,
+        run_id=batch.run_id,
+        rows=sum(message.rows for message in prepared),
+        transactions=tuple(message.transaction for message in prepared if message.transaction is not None),
+        waits_for_ever=all(message.waits_for_ever for message in prepared),
+        unwritten_rows=sum(message.unwritten_rows for message in prepared),
+    )
+
+
+@contextmanager
+def _client(options: WriteOptions) -> Iterator[SinkClient]:
+    """Have this process's client of the cluster; after a failure the next one begins anew."""
+    try:
+        yield this_process().client(options.client)
+    except BaseException:
+        this_process().drop(options.client)
+        raise

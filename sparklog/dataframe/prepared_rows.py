@@ -1,0 +1,127 @@
+"""What a task tells the driver of its rows, and what it does with a failure that trying again cannot cure.
+
+Such a failure, of a row that is no record or a topic that does not exist, is told as well as raised would do,
+and raised on the driver when the job commits: so it fails the job, and not one attempt of four.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from sparklog.client.errors import UnknownTopicError
+from sparklog.dataframe.errors import InvalidRowError
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.sink.machine.decisions import WriterTransaction
+from sparklog.sink.machine.errors import SinkError
+from sparklog.sink.machine.names import SinkId
+from sparklog.types import TimestampMs, TopicPartition
+
+__all__ = ["Batch", "PreparedRows", "RefusedRows", "WrittenRecords", "raise_refusals", "refusal"]
+
+_INCURABLE: Final = frozenset(
+    {
+        ErrorCode.cluster_authorization_failed,
+        ErrorCode.group_authorization_failed,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_transaction_timeout,
+        ErrorCode.message_too_large,
+        ErrorCode.policy_violation,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.transactional_id_authorization_failed,
+        ErrorCode.unsupported_version,
+    }
+)
+
+
+class WrittenRecords(WriterCommitMessage):
+    """How many records of each partition a task wrote, all of them acknowledged, and each topic's oldest."""
+
+    def __init__(
+        self, counts: Counter[TopicPartition], oldest_timestamps_ms: Mapping[str, TimestampMs]
+    ) -> None:
+        self.counts = counts
+        self.oldest_timestamps_ms = oldest_timestamps_ms
+
+
+class Batch:
+    """What a task writes for: a sink, a batch of it, and a run of who writes that."""
+
+    def __init__(self, sink: SinkId, batch_id: int, run_id: str) -> None:
+        self.sink = sink
+        self.batch_id = batch_id
+        self.run_id = run_id
+
+
+class PreparedRows(WrittenRecords):
+    """The same of a transaction that waits for a decision."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        counts: Counter[TopicPartition],
+        oldest_timestamps_ms: Mapping[str, TimestampMs],
+        transaction: WriterTransaction | None = None,
+        waits_for_ever: bool = True,
+        unwritten_rows: int = 0,
+    ) -> None:
+        super().__init__(counts, oldest_timestamps_ms)
+        self.batch = batch
+        self.transaction = transaction
+        """None: the task had no rows, or found them written."""
+        self.waits_for_ever = waits_for_ever
+        self.unwritten_rows = unwritten_rows
+        """That it had and found written."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows the task had."""
+        return self.counts.total() + self.unwritten_rows
+
+
+class RefusedRows(WriterCommitMessage):
+    """Why a task's rows can't be written."""
+
+    def __init__(self, batch: Batch | None, error_code: ErrorCode | None, text: str, of_sink: bool) -> None:
+        self.batch = batch
+        self._error_code = error_code
+        self._text = text
+        self._of_sink = of_sink
+
+    @property
+    def error(self) -> Exception:
+        """Return the error, as the task would have raised it."""
+        if self._error_code is not None:
+            return KafkaError(self._error_code, self._text)
+        return SinkError(self._text) if self._of_sink else InvalidRowError(self._text)
+
+
+def refusal(batch: Batch | None, error: Exception) -> RefusedRows | None:
+    """Return what to tell of an error that another attempt would meet again; None if it may not."""
+    if isinstance(error, InvalidRowError | SinkError):
+        return RefusedRows(batch, None, str(error), isinstance(error, SinkError))
+    if isinstance(error, KafkaError) and (
+        isinstance(error, UnknownTopicError) or error.error_code in _INCURABLE
+    ):
+        return RefusedRows(batch, error.error_code, error.message, False)
+    return None
+
+
+def raise_refusals(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Return if no task said that its rows can't be written.
+
+    Raises:
+        InvalidRowError, KafkaError, SinkError: one did.
+    """
+    for message in messages:
+        if isinstance(message, RefusedRows):
+            raise message.error
+
+
+def records_of(messages: Iterable[WriterCommitMessage | None]) -> list[WrittenRecords]:
+    """Return what tasks told of records; of a task that failed nothing is known."""
+    return [message for message in messages if isinstance(message, WrittenRecords)]
