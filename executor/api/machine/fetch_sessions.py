@@ -5,7 +5,8 @@ slots. A full cache makes room for a new session only at the cost of one that is
 where the new one is a follower's, or one with fewer partitions that has had its time; otherwise the
 request is answered without a session, which every client understands.
 
-A session is not bound to a connection: who reconnects goes on with it. But when the connection of its last
+A session is a follower's or a consumer's for good: what may be read, how far, and what it counts for hang on
+that. It is not bound to a connection: who reconnects goes on with it. But when the connection of its last
 request ends it is paused, since most never come back: its slot stays, and no partition knows of it.
 
 Pure. `new_session_id` is whence ids come: any positive number of 31 bits, hard to guess.
@@ -79,7 +80,7 @@ class FetchSessions:
             _update(context, body, api_version)
             return context
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.is_follower != is_follower:
             raise KafkaError(ErrorCode.fetch_session_id_not_found, f"no fetch session {session_id}")
         if session.epoch != epoch:
             raise KafkaError(

@@ -97,3 +97,16 @@ async def test_follower_needs_leave_to_act_for_the_cluster(brokers: Brokers) -> 
     await brokers.commit(allow(AclOperation.CLUSTER_ACTION, "kafka-cluster", AclResourceType.CLUSTER))
     (row,) = rows(await channel.request(as_follower))
     assert row.error_code is not FAILED
+
+
+@with_brokers(count=1, config=ASKING)
+async def test_session_is_not_continued_as_a_follower_by_who_began_it_as_a_consumer(brokers: Brokers) -> None:
+    """READ would do for it then, and he would read past the high watermark, and move it."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    await brokers.commit(allow(AclOperation.READ, "t"))
+    channel = await brokers.connect(0)
+    for first, then in ((None, (0, 1)), ((0, 1), None)):
+        begun = await channel.request(fetch(topic_id, {0: 0}, session_epoch=0, replica=first))
+        request = fetch(topic_id, {0: 0}, session_id=begun.session_id, session_epoch=1, replica=then)
+        answer = await channel.request(request)
+        assert (answer.error_code, answer.responses) == (ErrorCode.fetch_session_id_not_found, ())
