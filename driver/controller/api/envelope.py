@@ -138,7 +138,7 @@ def _compact_string(data: bytes, position: int) -> tuple[str, int]:
 
 def _enveloped(header: RequestHeader, reply: Any) -> Steps:
     try:
-        if isinstance(reply, GeneratorType):
+        while isinstance(reply, GeneratorType):
             reply = yield from reply
         if isinstance(reply, Throttled):
             # The broker that the client is connected to has it hold back.

@@ -33,7 +33,19 @@ def later(error: Exception) -> Any:
     return deferred
 
 
-@pytest.mark.parametrize("fail", [at_once, in_steps, later])
+def later_in_steps_that_lead_to_steps(error: Exception) -> Any:
+    """As a change of so many topics that it has parts, of which some rows are a guard's."""
+
+    def guarded() -> Any:
+        yield
+        return in_steps(error)
+
+    deferred = Deferred()
+    deferred.complete(guarded())
+    return deferred
+
+
+@pytest.mark.parametrize("fail", [at_once, in_steps, later, later_in_steps_that_lead_to_steps])
 @pytest.mark.parametrize(
     ("error", "told"),
     [
