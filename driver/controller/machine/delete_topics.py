@@ -31,10 +31,7 @@ def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: Mu
         try:
             if not cluster.config.delete_topic_enable:
                 raise KafkaError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false.")
-            topic = _find(cluster, name, topic_id)
-            if times > 1:
-                what = "id" if name is None else "name"
-                raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+            topic = _find(cluster, name, topic_id, is_duplicate=times > 1)
             if topic.topic_id in deleted:
                 raise KafkaError(
                     ErrorCode.invalid_request,
@@ -54,11 +51,16 @@ def delete_topics(cluster: ClusterState, request: DeleteTopicsRequest, quota: Mu
     return Decision(records, unthrottled(DeleteTopicsResponse, responses=tuple(results)))
 
 
-def _find(cluster: ClusterState, name: str | None, topic_id: UUID | None) -> TopicImage:
+def _find(
+    cluster: ClusterState, name: str | None, topic_id: UUID | None, *, is_duplicate: bool
+) -> TopicImage:
     if name is None and topic_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
     if name is not None and topic_id is not None:
         raise KafkaError(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
+    if is_duplicate:  # before it is said whether it is there: whoever asks is told this (guards)
+        what = "id" if name is None else "name"
+        raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
     if name is not None:
         topic = cluster.image.topics.by_name.get(name)
         if topic is None:

@@ -93,10 +93,11 @@ def delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
         if topic.name is None:
             name = topic_name(access, topic.topic_id)
             return name is not None and access.allows(AclOperation.DELETE, _TOPIC, name)
-        if not access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name):
-            return False
+        # One that is not there yet is not left to the handler, which may know of newer ones.
         is_there = topic.name in access.image.topics.by_name
-        return not is_there or access.allows(AclOperation.DELETE, _TOPIC, topic.name)
+        return access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name) and access.allows(
+            AclOperation.DELETE, _TOPIC, topic.name, audit=is_there
+        )
 
     allowed, denied = yield from divided(body.topics, is_allowed)
     if not denied:
@@ -107,7 +108,7 @@ def delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
         row_type = item_type(type(response), "responses")
         rows = []
         for topic in denied:
-            error_code = topic_error(access, topic, by_id=topic.name is None)
+            error_code = _not_deleted(access, topic)
             rows.append(
                 filled(
                     row_type,
@@ -120,6 +121,14 @@ def delete_topics(access: Access, request: Request, handler: Handler) -> Steps:
         return with_rows(response, "responses", rows)
 
     return completed(handler(request), finish)
+
+
+def _not_deleted(access: Access, topic: Any) -> ErrorCode:
+    """Return why a topic is not deleted; of one that may be described also that it is not there."""
+    is_unknown = topic.name is not None and topic.name not in access.image.topics.by_name
+    if is_unknown and access.allows(AclOperation.DESCRIBE, _TOPIC, topic.name, audit=False):
+        return ErrorCode.unknown_topic_or_partition
+    return topic_error(access, topic, by_id=topic.name is None)
 
 
 def _describable_name(access: Access, topic_id: UUID) -> str | None:

@@ -37,6 +37,7 @@ _AT_ONCE: Final = 64
 
 _MESSAGES: Final = {
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
+    ErrorCode.unknown_topic_or_partition: "This server does not host this topic-partition.",
     ErrorCode.topic_authorization_failed: "Topic authorization failed.",
     ErrorCode.group_authorization_failed: "Group authorization failed.",
     ErrorCode.cluster_authorization_failed: "Cluster authorization failed.",

@@ -57,6 +57,20 @@ def delete(conversation: Conversation, *topics: tuple[str | None, UUID | None]) 
     )
 
 
+def test_delete_topic_twice_says_nothing_of_whether_it_is_there() -> None:
+    """Who may not describe it is told no more than that: a request that makes no sense is refused to all."""
+    conversation = Conversation().start(0)
+    conversation.create(creatable("t", 1, 1))
+    topic_id = conversation.topic_id()
+    for name in ("t", "nowhere"):
+        decision = delete(conversation, (name, None), (name, None))
+        assert [row.error_code for row in decision.reply.responses] == [ErrorCode.invalid_request]
+        assert decision.records == []
+    for wanted_id in (topic_id, UUID(int=404)):
+        (row,) = delete(conversation, (None, wanted_id), (None, wanted_id)).reply.responses
+        assert row.error_code is ErrorCode.invalid_request
+
+
 def test_create_topic_is_topic_configs_partitions_in_one_batch() -> None:
     """Kafka's readers expect the records in this order."""
     conversation = Conversation().start(0, 1, 2)

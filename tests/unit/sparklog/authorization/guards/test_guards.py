@@ -305,13 +305,15 @@ def test_deletion_tells_names_only_to_who_may_describe_them() -> None:
         CONTROLLER[ApiKey.DELETE_TOPICS], [(DESCRIBE, TOPIC, "mine"), (DESCRIBE, TOPIC, "nowhere")]
     )
     answer = guarding.ask(ApiKey.DELETE_TOPICS, 6, body)
-    assert [topic.name for topic in guarding.handled[0].topics] == ["nowhere"]
+    assert guarding.handled[0].topics == ()
     told = [(row.name, row.topic_id, row.error_code) for row in answer.responses]
     assert told == [
         ("mine", TOPIC_IDS["mine"], FAILED),
         (None, TOPIC_IDS["theirs"], FAILED),
+        ("nowhere", None, ErrorCode.unknown_topic_or_partition),
         ("hidden", None, FAILED),
     ]
+    assert (DELETE, TOPIC, "nowhere") not in guarding.denied
 
 
 def test_partitions_beside_a_denied_one_are_not_added_to_the_transaction() -> None:
