@@ -74,7 +74,7 @@ def describe_topic_partitions_response(
             raise KafkaError(ErrorCode.invalid_request, f"the cursor's partition is {cursor.partition_index}")
     hidden: list[str] = []
     if access is not None:
-        names, hidden = yield from _seen(names, access)
+        names, hidden = yield from _seen(names, access, audit=bool(request.topics))
     left = max(min(max_partitions, request.response_partition_limit), 1)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
@@ -118,13 +118,15 @@ def describe_topic_partitions_response(
     return unthrottled(DescribeTopicPartitionsResponse, topics=tuple(described), next_cursor=next_cursor)
 
 
-def _seen(names: Iterable[str], access: Access) -> Generator[None, None, tuple[list[str], list[str]]]:
+def _seen(
+    names: Iterable[str], access: Access, *, audit: bool
+) -> Generator[None, None, tuple[list[str], list[str]]]:
     """Return the names of topics that may be described, and the others; a step each."""
     seen: list[str] = []
     hidden: list[str] = []
     for name in names:
         yield
-        is_seen = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
+        is_seen = access.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, audit=audit)
         (seen if is_seen else hidden).append(name)
     return seen, hidden
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from sparklog.acls.access import Access
@@ -166,9 +167,9 @@ def offset_fetch(access: Access, request: Request, handler: Handler) -> Steps:
     denied_groups: list[Any] = []
     denied_topics: dict[str, list[Any]] = {}
 
-    def is_seen(topic: Any) -> bool:
+    def is_seen(topic: Any, *, audit: bool = True) -> bool:
         name = topic_name(access, topic.topic_id) if by_id else topic.name
-        return name is not None and access.allows(_DESCRIBE, _TOPIC, name)
+        return name is not None and access.allows(_DESCRIBE, _TOPIC, name, audit=audit)
 
     for group in request.body.groups if by_groups else (request.body,):
         yield
@@ -207,7 +208,7 @@ def offset_fetch(access: Access, request: Request, handler: Handler) -> Steps:
         if getattr(group, "error_code", ErrorCode.none) is not ErrorCode.none:
             return group
         if group_id in all_topics_of:
-            seen, _ = yield from divided(group.topics, is_seen)
+            seen, _ = yield from divided(group.topics, partial(is_seen, audit=False))
             group = replace(group, topics=tuple(seen))
         rows = _refused_topics(
             item_type(group_type, "topics"),

@@ -151,7 +151,7 @@ def describe_transactions(access: Access, request: Request, handler: Handler) ->
         states = []
         for state in response.transaction_states:
             seen, _ = yield from divided(
-                state.topics, lambda topic: access.allows(_DESCRIBE, _TOPIC, topic.topic)
+                state.topics, lambda topic: access.allows(_DESCRIBE, _TOPIC, topic.topic, audit=False)
             )
             states.append(replace(state, topics=tuple(seen)))
         response = replace(response, transaction_states=tuple(states))
@@ -172,7 +172,7 @@ def list_transactions(access: Access, request: Request, handler: Handler) -> Ans
     def finish(response: Any) -> Steps:
         seen, _ = yield from divided(
             response.transaction_states,
-            lambda state: access.allows(_DESCRIBE, _TRANSACTION, state.transactional_id),
+            lambda state: access.allows(_DESCRIBE, _TRANSACTION, state.transactional_id, audit=False),
         )
         return replace(response, transaction_states=tuple(seen))
 

@@ -7,14 +7,25 @@ import pytest
 from kio.schema.consumer_group_describe.v1 import request as describe_request
 from kio.schema.consumer_group_describe.v1 import response as describe_response
 
+from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
+from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.authorization.guards.guard import filled, item_type
 from sparklog.authorization.guards.table import broker_guards, controller_guards
 from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import ApiKey, request_type, response_type
-from sparklog.wire.requests import NO_RESPONSE, Deferred, Request, Throttled
-from tests.unit.sparklog.authorization.guards.guarding import TOPIC_IDS, Guarding, Permission, on_cluster
+from sparklog.wire.requests import ANONYMOUS, NO_RESPONSE, Deferred, Request, Throttled
+from tests.unit.sparklog.authorization.guards.guarding import (
+    HOST,
+    IMAGE,
+    TOPIC_IDS,
+    Guarding,
+    Permission,
+    on_cluster,
+    settled,
+)
 
 BROKER: Final = broker_guards(BrokerConfig())
 CONTROLLER: Final = controller_guards(BrokerConfig())
@@ -179,10 +190,26 @@ def listed(api_key: ApiKey, field: str, name_field: str) -> Any:
 def test_list_tells_of_what_may_be_described(
     api_key: ApiKey, field: str, name_field: str, permissions: list[Permission], seen: list[str]
 ) -> None:
-    """Names tell much, even if nothing can be done to what they name."""
+    """Names tell much, even if nothing can be done to what they name; to have a list is no attempt at one."""
     body = filled(request_type(api_key, 1))
-    answer = Guarding(BROKER[api_key], permissions).ask(api_key, 1, body, listed(api_key, field, name_field))
+    guarding = Guarding(BROKER[api_key], permissions)
+    answer = guarding.ask(api_key, 1, body, listed(api_key, field, name_field))
     assert [getattr(row, name_field) for row in getattr(answer, field)] == seen
+    assert guarding.denied == []
+
+
+@pytest.mark.parametrize(("names", "hidden"), [((), []), (("theirs",), ["theirs"])])
+def test_page_of_topics_hides_those_of_others_and_notes_only_who_asked_for_them(
+    names: tuple[str, ...], hidden: list[str]
+) -> None:
+    """Every page of a list would be an attempt at all topics that there are."""
+    denied: list[str] = []
+    decisions = Authorizer((), AuthorizerSettings()).decisions(ANONYMOUS, HOST)
+    access = Access(decisions, IMAGE, 75, lambda *said: denied.append(said[-1]))
+    body = topics_body(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, "topics", names, response_partition_limit=9)
+    answer = settled(describe_topic_partitions_response(IMAGE, body, "x", max_partitions=9, access=access))
+    assert [topic.name for topic in answer.topics] == hidden
+    assert denied == hidden
 
 
 def test_transactions_are_described_without_topics_that_may_not_be_seen() -> None:
@@ -206,6 +233,7 @@ def test_transactions_are_described_without_topics_that_may_not_be_seen() -> Non
     ]
     assert told == [("txn", ["mine"]), ("other", [])]
     assert answer.transaction_states[1].error_code is ErrorCode.transactional_id_authorization_failed
+    assert guarding.denied == [(DESCRIBE, TRANSACTION, "other")]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +288,7 @@ def test_offsets_of_all_topics_are_those_that_may_be_described() -> None:
         ApiKey.OFFSET_FETCH, 8, filled(body_type, groups=(asked,)), lambda _: filled(known, groups=(fetched,))
     )
     assert [topic.name for topic in answer.groups[0].topics] == ["mine"]
+    assert guarding.denied == []
 
 
 def test_topic_that_is_created_is_described_only_to_who_may_see_configurations() -> None:
