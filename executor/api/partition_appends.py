@@ -63,7 +63,7 @@ def append_produced(
             timestamp_before_max_ms=settings.timestamp_before_max_ms,
             timestamp_after_max_ms=settings.timestamp_after_max_ms,
         )
-        if header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0:
+        if header.attributes & TRANSACTIONAL_BIT and (header.producer_id >= 0 or transactional is None):
             if transactional is None:
                 raise KafkaError(
                     ErrorCode.transactional_id_authorization_failed,

@@ -196,9 +196,10 @@ async def test_produce_refuses_what_it_does_not_serve(brokers: Brokers) -> None:
     """Records of no known transaction and impossible acks get a named error, not silence."""
     topic_id = await brokers.create_topic("t", [(0,)])
     channel = await brokers.connect(0)
-    records = batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    (row,) = rows(await channel.request(produce(topic_id, records)))
-    assert row.error_code is ErrorCode.transactional_id_authorization_failed
+    of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    for records in (batch(**of_producer, transactional=True), batch(transactional=True)):
+        (row,) = rows(await channel.request(produce(topic_id, records)))
+        assert row.error_code is ErrorCode.transactional_id_authorization_failed
     (row,) = rows(await channel.request(produce(topic_id, batch(), acks=2)))
     assert row.error_code is ErrorCode.invalid_required_acks
     assert brokers.replica(0, topic_id).log.log_end_offset == 0
