@@ -2,8 +2,8 @@
 
 A thread reads some megabytes of the log at a time; the loop makes entities of them and has them replayed, a
 slice at a time, as the machine is the loop's. A slice is counted in records, so that nobody waits for a
-million of them. After a failover many partitions are loaded: they take turns, so that a long one, or one
-whose disk hangs, does not hold up what a short one serves. (Kafka loads one after the other.)
+million of them. After a failover many partitions are loaded: they take turns, so that a long one, or those
+of a disk that hangs, do not hold up what a short one serves. (Kafka loads one after the other.)
 
 Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
 committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
@@ -14,8 +14,10 @@ Source: Kafka's CoordinatorLoaderImpl, TransactionStateManager.loadTransactionMe
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 from executor.coordinators.machine.decision import CoordinatorRecord, ProducerStamp
@@ -51,6 +53,9 @@ class LoadTurns:
     def __init__(self) -> None:
         self.buffers: Final = asyncio.Semaphore(BUFFERS)
         """For as long as what was read at a time is not replayed."""
+        self.reads: Final = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        """By log directory: the partitions of a disk that hangs wait for each other, with one buffer and one
+        thread, and leave the rest to those of the others."""
         self.slices: Final = asyncio.Lock()
         """For a slice: a turn of the loop has room for one."""
 
@@ -78,10 +83,12 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
     count = 0
     loop = asyncio.get_running_loop()
     while offset < log.log_end_offset:
-        async with turns.buffers:
-            data = await loop.run_in_executor(
-                loading.executor, read_batches, loading, offset, log.log_end_offset
-            )
+        async with AsyncExitStack() as part:
+            async with turns.reads[log.parent]:
+                await part.enter_async_context(turns.buffers)
+                data = await loop.run_in_executor(
+                    loading.executor, read_batches, loading, offset, log.log_end_offset
+                )
             if not data:
                 break
             for _, header in iterate_headers(data):

@@ -3,16 +3,20 @@
 import asyncio
 import errno
 import logging
+import os
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from executor.coordinators.kind import CoordinatorKind
-from executor.coordinators.loading import SLICE_WORK
+from executor.coordinators.loading import BUFFERS, SLICE_WORK
 from executor.coordinators.machine.decision import CoordinatorRecord, Decision, Now, ProducerStamp, Reply
 from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.runtime import CoordinatorRuntime
@@ -212,6 +216,60 @@ async def test_loads_of_a_broker_take_turns_and_a_short_one_serves_before_a_long
     assert max(after - before for before, after in pairwise(replayed)) < 2 * SLICE_WORK
     await until(lambda: loads.runtime.partitions[0] is ShardState.ACTIVE, "the long one is loaded, too")
     assert [machine.raw_count for machine in loads.machines] == [10_000, 500, 500]
+
+
+@contextmanager
+def hanging_reads(directory: Path) -> Iterator[list[str]]:
+    """Let no read of a directory's files return before the end; yields the files."""
+    real, released, hanging = os.pread, threading.Event(), list[str]()
+
+    def pread(file: int, length: int, offset: int, /) -> bytes:
+        path = str(Path(f"/proc/self/fd/{file}").readlink())
+        if path.startswith(f"{directory}/"):
+            hanging.append(path)
+            released.wait(timeout=30)
+        return real(file, length, offset)
+
+    os.pread = pread
+    try:
+        yield hanging
+    finally:
+        os.pread = real
+        released.set()
+
+
+@with_brokers(directories_each=2)
+async def test_loads_from_a_disk_that_hangs_leave_the_others_room(brokers: Brokers) -> None:
+    """Half of a broker's groups may lie on it: theirs wait, and nobody else's."""
+    count = 2 * (BUFFERS + 1)
+    topic_id = await brokers.create_topic(TOPIC, [(0,)] * count)
+    for partition in range(count):
+        append(brokers, topic_id, [commit(2, 1)], partition=partition)
+    directory = brokers.brokers[0].directory.path
+    on_it = {
+        number for number in range(count) if brokers.replica(0, topic_id, number).log.parent == str(directory)
+    }
+    assert len(on_it) == BUFFERS + 1
+    loads = Loads(brokers)
+    with hanging_reads(directory) as hanging:
+        await brokers.commit(
+            *(
+                PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=0)
+                for number in sorted(range(count), key=lambda number: number not in on_it)
+            )
+        )
+        await until(
+            lambda: (
+                loads.runtime.partitions
+                == {
+                    number: ShardState.LOADING if number in on_it else ShardState.ACTIVE
+                    for number in range(count)
+                }
+            ),
+            "those on the other disk are loaded",
+        )
+        assert len(hanging) == 1
+    await until(lambda: set(loads.runtime.partitions.values()) == {ShardState.ACTIVE}, "so are its own")
 
 
 @with_brokers(count=2)
