@@ -222,8 +222,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
                 return
             # As in Kafka, such a partition is coordinated by nobody until somebody else leads it.
             logger.exception("%s: its coordinator cannot be loaded", replica)
-            self._drop(coordinator)
-            self.failed.add(coordinator.partition)
+            if self._coordinators.get(coordinator.partition) is coordinator:  # else it is led here no more
+                self._drop(coordinator)
+                self.failed.add(coordinator.partition)
             return
         self.loads.append((monotonic_ms(), monotonic_ms() - queued_ms))
         level = logging.INFO if count else logging.DEBUG

@@ -364,6 +364,21 @@ async def test_load_that_the_system_refuses_is_tried_again(brokers: Brokers) -> 
 
 
 @with_brokers()
+async def test_load_that_a_disk_fails_is_of_no_partition_that_is_led(brokers: Brokers) -> None:
+    """Another broker coordinates from then on: who is told of partitions that failed would look here."""
+    topic_id = await written(brokers, [commit(1, 5)])
+    loads = Loads(brokers)
+    logging.disable(logging.ERROR)
+    try:
+        with failing("pread", errno.EIO, of=f"{TOPIC}-0"):
+            await brokers.elect(topic_id, 0, leader=0, isr=[0])
+            await until(lambda: not loads.runtime.partitions, "it is given up")
+    finally:
+        logging.disable(logging.NOTSET)
+    assert (brokers.replica(0, topic_id).offline, loads.runtime.failed) == (True, set())
+
+
+@with_brokers()
 async def test_load_of_a_log_that_begins_elsewhere_meanwhile_begins_there(brokers: Brokers) -> None:
     """Where somebody has records deleted, only those that are left count."""
     topic_id = await written(brokers, *([commit(2 * group, 1) for group in range(500)] for _ in range(40)))
