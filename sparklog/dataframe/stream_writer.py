@@ -65,7 +65,10 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
             SinkError, InvalidRowError, KafkaError: they are not, or not known to be.
         """
         batch = batch_told(messages)
-        assert batch is not None and batch.batch_id == batchId, "every task says what it writes for"
+        if batch is None:  # the batch has no partitions, and Spark has asked no task of ours
+            logger.info("Batch %d: nothing to write", batchId)
+            return
+        assert batch.batch_id == batchId, "every task says what it writes for"
         with told_in_one_line():
             counts = self._delivery.commit(batch, messages)
         logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
