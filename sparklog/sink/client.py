@@ -235,15 +235,14 @@ class SinkClient:
 
     def _end_transactions(self, step: EndTransactions) -> dict[WriterTransaction, TransactionEnd]:
         responses = self._transactions.end(step.transactions, commit=step.commit)
-        if step.commit:
-            # It is decided, and markers are on their way: asked again, the coordinator says when all have
-            # theirs. Then whoever reads sees what was written.
-            decided = [
-                each
-                for each in step.transactions
-                if responses[each.transactional_id].error_code is ErrorCode.none
-            ]
-            self._transactions.end(decided, commit=True)
+        # It is decided, and markers are on their way: asked again, the coordinator says when all have theirs.
+        # Then whoever reads sees what was committed, and is held up by nothing that was aborted.
+        decided = [
+            each
+            for each in step.transactions
+            if responses[each.transactional_id].error_code is ErrorCode.none
+        ]
+        self._transactions.end(decided, commit=step.commit)
         ends = {}
         for transaction in step.transactions:
             error_code = responses[transaction.transactional_id].error_code

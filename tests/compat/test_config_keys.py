@@ -48,7 +48,7 @@ NOT_DOCUMENTED_BY_KAFKA = {
 StandardAuthorizer.java)."""
 STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
-OURS = {"message.max.decompressed.bytes"}
+OURS = {"message.max.decompressed.bytes", "sparklog.two.phase.commit.transactional.id.prefixes"}
 """What Kafka has not."""
 
 

@@ -148,6 +148,9 @@ def test_story_of_a_reader_while_drivers_die_at_each_step_of_a_commit(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sees nothing of a batch, or all; never a part, and never twice, whoever goes on with it."""
+    create_topic(cluster.bootstrap_servers, first := next(names))
+    other = Query(cluster, first)  # decisions have their topic from now on
+    other.commit(0, other.tasks("r", 0, ["a"]))
     for step in range(ENDING + 3):
         topic = next(names)
         create_topic(cluster.bootstrap_servers, topic, partitions=2)

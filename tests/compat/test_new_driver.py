@@ -4,13 +4,17 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 
 from driver.controller.machine import startup_grace
+from sparklog.errors import KafkaError
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
+from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import consume, create_topic, produce
 
@@ -117,9 +121,11 @@ def test_old_driver_that_is_still_there_can_change_nothing(cluster: LocalCluster
             cluster.launch(broker_id)
         cluster.wait_until_unfenced(*cluster.broker_ids)
         create_topic(cluster.bootstrap_servers, "new")
-        admin = AdminClient({"bootstrap.servers": old.bootstrap_servers})
-        with contextlib.suppress(KafkaException):
-            admin.create_topics([NewTopic("old", 1, 3)], request_timeout=4)["old"].result(6)
+        # Asked itself: a client would be led on, to the brokers that it names and the new one serves.
+        host, _, port = old.bootstrap_servers.rpartition(":")
+        topic = CreatableTopic(name="old", num_partitions=1, replication_factor=3, assignments=(), configs=())
+        with BlockingChannel(host, int(port), "old", timeout_s=6) as channel, contextlib.suppress(KafkaError):
+            channel.request(CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=4)))
         assert "old" not in old.image.topics.by_name
         assert set(cluster.image.topics.by_name) == {"new"}
     finally:
