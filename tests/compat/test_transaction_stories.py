@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
@@ -18,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from sparklog.errors import ErrorCode
 from sparklog.wire.channel import Channel
 from tests.cluster import LocalCluster
-from tests.compat.kafka_programs import KafkaProgram
+from tests.compat.kafka_jvm import KafkaJvm
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic
 from tests.unit.executor.requests import MILLISECOND, batch, rows
 
@@ -103,8 +104,9 @@ def test_interleaved_transactions_are_read_each_as_a_whole_in_the_order_of_offse
     assert [message.value() for message in everything][2] == b"aborted"
 
 
+@pytest.mark.usefixtures("kafka_program")
 def test_hanging_transaction_is_found_and_ended_with_kafkas_tool(
-    cluster: LocalCluster, new_topic_name: NewName, kafka_program: KafkaProgram
+    cluster: LocalCluster, new_topic_name: NewName
 ) -> None:
     """Nobody else would end it: readers of committed records would wait for ever (KIP-664)."""
     topic = new_topic_name("hanging")
@@ -123,14 +125,16 @@ def test_hanging_transaction_is_found_and_ended_with_kafkas_tool(
 
     def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         bootstrap = ("--bootstrap-server", cluster.bootstrap_servers)
-        return kafka_program(TRANSACTIONS_COMMAND, *bootstrap, *arguments)
+        return jvm.run(TRANSACTIONS_COMMAND, *bootstrap, *arguments)
 
-    # A broker is asked about all partitions that it has, as a follower too; then the coordinators are.
-    follower = next(broker_id for broker_id in cluster.broker_ids if broker_id != leader)
-    found = tool("find-hanging", "--broker-id", str(follower), "--max-transaction-timeout", "0").stdout
-    (row,) = re.findall(rf"^{topic}\s+(\d+)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)", found, re.MULTILINE)
-    assert row == ("0", str(GHOST_ID), "3", "-1", "0")
-    tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    # The command leaves its connections to the end of its process, so it has one of its own.
+    with KafkaJvm() as jvm:
+        # A broker is asked about all partitions that it has, as a follower too; then the coordinators are.
+        follower = next(broker_id for broker_id in cluster.broker_ids if broker_id != leader)
+        found = tool("find-hanging", "--broker-id", str(follower), "--max-transaction-timeout", "0").stdout
+        (row,) = re.findall(rf"^{topic}\s+(\d+)\s+(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)", found, re.MULTILINE)
+        assert row == ("0", str(GHOST_ID), "3", "-1", "0")
+        tool("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
     assert committed(cluster, topic) == [(1, b"behind")]
 
 
