@@ -117,31 +117,36 @@ def seen(cluster: LocalCluster, topic: str, **options: str) -> list[str]:
     )
 
 
-def dies_before(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], None]:
-    """Have the driver die before the step of that number; return how to have none die any more."""
-    perform = SinkClient.perform
-    performed = itertools.count()
+def dead_driver(
+    monkeypatch: pytest.MonkeyPatch, query: Query, batch_id: int, dies_before: Callable[[int, Any], bool]
+) -> list[type]:
+    """Have a run write a batch and die in its commit; return which steps it got through.
 
-    def die(self: SinkClient, asked: Any) -> Any:
-        if next(performed) == step:
+    `dies_before` is asked about each step, by how many there were before it and by what it is.
+    """
+    messages = query.tasks("dead", batch_id, ["a", "b"], ["c"])
+    perform = SinkClient.perform
+    performed: list[type] = []
+
+    def perform_or_die(self: SinkClient, asked: Any) -> Any:
+        if dies_before(len(performed), asked):
             raise DiedError
+        performed.append(type(asked))
         return perform(self, asked)
 
-    monkeypatch.setattr(SinkClient, "perform", die)
-    return lambda: monkeypatch.setattr(SinkClient, "perform", perform)
-
-
-def dead_driver(monkeypatch: pytest.MonkeyPatch, query: Query, step: int, batch_id: int) -> None:
-    """Have a run write a batch and die before a step of its commit."""
-    messages = query.tasks("dead", batch_id, ["a", "b"], ["c"])
-    lives = dies_before(monkeypatch, step)
-    with pytest.raises(DiedError):
+    with monkeypatch.context() as until_death, pytest.raises(DiedError):
+        until_death.setattr(SinkClient, "perform", perform_or_die)
         query.commit(batch_id, messages)
-    lives()
+    return performed
 
 
-ENDING = 6
-"""The step at which the transactions are committed, of a run's first commit; before it nothing is seen."""
+def at_the_end(_: int, asked: Any) -> bool:
+    """Die once the batch is decided, and before its transactions are committed."""
+    return isinstance(asked, EndTransactions)
+
+
+STEPS = 9
+"""Of a run's first commit."""
 
 
 def test_story_of_a_reader_while_drivers_die_at_each_step_of_a_commit(
@@ -151,12 +156,12 @@ def test_story_of_a_reader_while_drivers_die_at_each_step_of_a_commit(
     create_topic(cluster.bootstrap_servers, first := next(names))
     other = Query(cluster, first)  # decisions have their topic from now on
     other.commit(0, other.tasks("r", 0, ["a"]))
-    for step in range(ENDING + 3):
+    for step in range(STEPS):
         topic = next(names)
         create_topic(cluster.bootstrap_servers, topic, partitions=2)
         query = Query(cluster, topic)
-        dead_driver(monkeypatch, query, step, 0)
-        assert seen(cluster, topic) == ([] if step <= ENDING else ["a", "b", "c"])
+        performed = dead_driver(monkeypatch, query, 0, lambda number, _, step=step: number == step)
+        assert seen(cluster, topic) == (["a", "b", "c"] if EndTransactions in performed else [])
         # The next run replays the batch in other tasks, and only then knows the next one.
         query.commit(0, query.tasks("next", 0, ["a"], [], ["b", "c"]))
         assert seen(cluster, topic) == ["a", "b", "c"]
@@ -214,7 +219,7 @@ def test_batch_that_lost_a_transaction_before_its_end_fails_the_query(
 ) -> None:
     """As where another Kafka's time-out passes between decision and end; nobody may go on in silence."""
     query = Query(cluster, topic)
-    dead_driver(monkeypatch, query, ENDING, 0)
+    dead_driver(monkeypatch, query, 0, at_the_end)
     lost = query.client.perform(ListOpenTransactions(query.sink.writers_prefix))[:1]
     query.client.perform(EndTransactions(lost, False))
     with pytest.raises(TransactionsLostError, match="1 of its 2 transactions"):
@@ -229,7 +234,7 @@ def test_operator_ends_what_a_query_left_that_never_comes_back(
 ) -> None:
     """What was decided is committed, and only the rest aborted."""
     query = Query(cluster, topic)
-    dead_driver(monkeypatch, query, ENDING, 0)
+    dead_driver(monkeypatch, query, 0, at_the_end)
     query.tasks("other", 1, ["undecided"])
     assert sinks([cluster.bootstrap_servers]) == 0
     assert f"{query.sink.text}: 3 open transactions" in capsys.readouterr().out
