@@ -4,6 +4,7 @@ Most say it once, in the response's own error code; those here say it of each th
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -37,16 +38,17 @@ _Said = Mapping[str, Any]
 _Items = dict[str, Any]
 
 
-def _offset_commit(request: Request, make: _Type, said: _Said) -> _Items:
+def _topics(field: str, request: Request, make: _Type, said: _Said) -> _Items:
+    """Say it of the partitions of the request's topics, in the response's field of that name."""
     return {
-        "topics": tuple(
+        field: tuple(
             make(
-                "topics",
+                field,
                 name=getattr(topic, "name", ""),
                 topic_id=getattr(topic, "topic_id", None),
                 partitions=_rows(
                     make,
-                    ("topics", "partitions"),
+                    (field, "partitions"),
                     "partition_index",
                     (partition.partition_index for partition in topic.partitions),
                     said,
@@ -156,26 +158,6 @@ def _elect_leaders(request: Request, make: _Type, said: _Said) -> _Items:
     }
 
 
-def _alter_reassignments(request: Request, make: _Type, said: _Said) -> _Items:
-    path = ("responses", "partitions")
-    return {
-        "responses": tuple(
-            make(
-                "responses",
-                name=topic.name,
-                partitions=_rows(
-                    make,
-                    path,
-                    "partition_index",
-                    (partition.partition_index for partition in topic.partitions),
-                    said,
-                ),
-            )
-            for topic in request.body.topics
-        )
-    }
-
-
 def _alter_client_quotas(request: Request, make: _Type, said: _Said) -> _Items:
     return {
         "entries": tuple(
@@ -238,13 +220,13 @@ def _rows(
 _REFUSALS: Final[Mapping[ApiKey, Callable[[Request, _Type, _Said], _Items]]] = MappingProxyType(
     {
         ApiKey.PRODUCE: _produce,
-        ApiKey.OFFSET_COMMIT: _offset_commit,
-        ApiKey.TXN_OFFSET_COMMIT: _offset_commit,
+        ApiKey.OFFSET_COMMIT: partial(_topics, "topics"),
+        ApiKey.TXN_OFFSET_COMMIT: partial(_topics, "topics"),
         ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
         ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
         ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
         ApiKey.ELECT_LEADERS: _elect_leaders,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(_topics, "responses"),
         ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram_credentials,
