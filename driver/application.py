@@ -14,12 +14,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from driver.cluster import SparkCluster
+from driver.controller.bootstrap_listeners import CannotListenError
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
 from driver.spark.slots import broker_slots, is_local_mode
-from sparklog.config import BrokerConfig, HostPort, read_properties
+from sparklog.config import BrokerConfig, read_properties
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
 
@@ -57,7 +58,6 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_addresses(context, broker_config, broker_count)
     if temporary_directory is not None or is_local_mode(context):
         preflight.check_directories(directories)
-    address = broker_config.controller_quorum_bootstrap_servers[0]
     brokers = [
         ExpectedBroker(rack * brokers_per_rack + number, f"rack-{rack}")
         for rack in range(shape.racks)
@@ -70,8 +70,6 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
         controller = ControllerServer(
             broker_config,
             controller_directory,
-            address.host,
-            address.port,
             expected_brokers=brokers,
             new_cluster_id=new_cluster_id,
         )
@@ -79,7 +77,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
         try:
             controller.start()
         except (KafkaError, OSError) as error:
-            raise StartError(_why_not(error, address)) from error
+            raise StartError(_why_not(error)) from error
         controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
         log_level = _broker_log_level(context)
         assignments = [
@@ -127,13 +125,13 @@ def _broker_log_level(context: SparkContext) -> int:
     return logging.getLogger("sparklog").getEffectiveLevel() if is_local_mode(context) else logging.INFO
 
 
-def _why_not(error: KafkaError | OSError, address: HostPort) -> str:
-    if isinstance(error, OSError):
+def _why_not(error: KafkaError | OSError) -> str:
+    if isinstance(error, CannotListenError):
         return (
-            f"the controller can't listen on controller.quorum.bootstrap.servers={address}: "
+            f"the controller can't listen on controller.quorum.bootstrap.servers={error.address}: "
             f"{error.strerror or error}; name an address of the driver's host, and a free port or 0"
         )
-    return f"the controller can't start: {error.message}"
+    return f"the controller can't start: {error.message if isinstance(error, KafkaError) else error}"
 
 
 def _as_text(value: object) -> str:

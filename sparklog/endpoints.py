@@ -11,7 +11,7 @@ CONTROLLER_LISTENER: Final = "CONTROLLER"
 
 
 class SecurityProtocol(IntEnum):
-    """Kafka's security protocols under their wire numbers; this release serves PLAINTEXT only."""
+    """Kafka's security protocols under their wire numbers."""
 
     PLAINTEXT = 0
     SSL = 1

@@ -107,8 +107,6 @@ class LocalCluster:
         return ControllerServer(
             self.broker_config,
             self.directory / f"controller-{self._controllers}",
-            "127.0.0.1",
-            0,
             expected_brokers=[
                 ExpectedBroker(broker_id, f"rack-{broker_id}") for broker_id in self.broker_ids
             ],

@@ -9,7 +9,7 @@ Everything here lives on the controller's event loop.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from driver.controller.api.table import controller_handlers
@@ -68,16 +68,19 @@ class ActiveController:
         image: MetadataImage,
         announced: tuple[AnnouncedBroker, ...],
         channels: BrokerChannels,
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         take_telemetry: Callable[[Push], None],
         on_commit: Callable[[MetadataImage, Mapping[BrokerId, str]], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """Put together who leads from the `image` on that the log adds up to; `begin` comes next."""
+        """Put together who leads from the `image` on that the log adds up to; `begin` comes next.
+
+        `endpoints` are the driver's; brokers are told of the first.
+        """
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
-        self._endpoint = endpoint
+        self._endpoint = endpoints[0]
         self._lead = lead
         self._announced = {broker.key: broker for broker in announced}
         self._on_commit = on_commit
@@ -123,7 +126,7 @@ class ActiveController:
             self.quorum,
             lambda: self.image,
             self._any_live.wait,
-            endpoint,
+            endpoints,
             take_telemetry,
         )
 

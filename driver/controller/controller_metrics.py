@@ -4,7 +4,7 @@ Everything is kept for other purposes already, so that a reading takes no longer
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from driver.controller.active_controller import ActiveController
@@ -53,9 +53,12 @@ class ControllerMetrics:
         started_at_ms = wall_clock_ms()
         self._registry.gauge(server.START_TIME, lambda: started_at_ms)
 
-    def watch(self, listener: Listener, active_controller: Callable[[], ActiveController | None]) -> None:
-        """Tell of its connections, and of the cluster while this driver leads it."""
-        self._registry.add_source(listener.samples)
+    def watch(
+        self, listeners: Iterable[Listener], active_controller: Callable[[], ActiveController | None]
+    ) -> None:
+        """Tell of their connections, and of the cluster while this driver leads it."""
+        for listener in listeners:
+            self._registry.add_source(listener.samples)
         self._active_controller = active_controller
 
     def tick(self, late_s: float) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from driver.controller.active_controller import ActiveController, DeposedError
+from driver.controller.bootstrap_listeners import BootstrapListeners
 from driver.controller.controller_metrics import ControllerMetrics
 from driver.controller.machine.live_brokers import LiveBrokers
 from driver.controller.machine.startup_grace import StartupGrace
@@ -36,15 +37,13 @@ from driver.monitoring.broker_metrics import BrokerMetrics
 from driver.monitoring.client_metrics import ClientMetrics
 from driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.clocks import monotonic_ms
-from sparklog.config import BrokerConfig
-from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.config import BrokerConfig, HostPort
+from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.types import BrokerId, or_minus_one
-from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
-from sparklog.wire.listener import Listener
 from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Features
 
@@ -69,8 +68,6 @@ class ControllerServer:
         self,
         config: BrokerConfig,
         directory: Path,
-        host: str = "127.0.0.1",
-        port: int = 0,
         *,
         expected_brokers: Sequence[ExpectedBroker],
         new_cluster_id: str,
@@ -82,8 +79,7 @@ class ControllerServer:
         """
         self._config = config
         self._directory = directory
-        self._host = host
-        self._port = port
+        self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
         self.broker_metrics = BrokerMetrics()
         """What the brokers and the controller measure."""
         self.client_metrics = ClientMetrics()
@@ -115,8 +111,18 @@ class ControllerServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of the listener."""
-        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        """`host:port` of the first listener, to which brokers go."""
+        return str(self._addresses[0])
+
+    @property
+    def bootstrap_servers_by_listener(self) -> Mapping[str, str]:
+        """`host:port` for the clients of each of the brokers' listeners that has one here."""
+        servers: dict[str, str] = {}
+        for server, address in zip(
+            self._config.controller_quorum_bootstrap_servers, self._addresses, strict=True
+        ):
+            servers.setdefault(server.listener_name, str(address))
+        return servers
 
     @property
     def cluster_id(self) -> str | None:
@@ -273,39 +279,40 @@ class ControllerServer:
             Candidacy(self._candidate, log, channels, monotonic_ms),
         )
         try:
-            listener = await Listener.start(
-                self._host,
-                self._port,
+            listeners = await BootstrapListeners.start(
+                self._addresses,
+                self._config,
                 listener_table(running),
-                name="controller",
-                features=self._features,
-                settings=self._config.socket_settings(),
-                quotas=ConnectionQuotas(
-                    ConnectionLimits(self._config.max_connections), descriptors=descriptors
-                ),
-                metrics=metrics.requests,
+                self._features,
+                descriptors,
+                metrics.requests,
             )
-            metrics.watch(listener, lambda: running.active_controller)
+            metrics.watch(listeners.listeners, lambda: running.active_controller)
             self._intake.start()
-            self._port = listener.port
+            self._addresses = [HostPort(each.host, each.port) for each in listeners.endpoints]
             logger.info("The controller listens on %s and waits for brokers", self.bootstrap_servers)
             self._running = running
             self._started.set()
             try:
-                await self._lead(running, log, channels, metrics)
+                await self._lead(running, log, channels, listeners.endpoints, metrics)
             except Exception as error:
                 self._fail(error)
             finally:
                 failure = self._failure
                 metrics.end(metadata_failed=failure is not None and not isinstance(failure, DeposedError))
                 self._intake.stop()
-                await listener.close()
+                await listeners.close()
         finally:
             channels.close()
             await asyncio.to_thread(log.close)
 
     async def _lead(
-        self, running: Running, log: MetadataLog, channels: BrokerChannels, metrics: ControllerMetrics
+        self,
+        running: Running,
+        log: MetadataLog,
+        channels: BrokerChannels,
+        endpoints: Sequence[Endpoint],
+        metrics: ControllerMetrics,
     ) -> None:
         """Win the election and serve, until asked to stop or failed."""
         won = asyncio.ensure_future(running.candidacy.won())
@@ -326,7 +333,7 @@ class ControllerServer:
                 image=image,
                 announced=self._candidate.announced_brokers,
                 channels=channels,
-                endpoint=Endpoint(CONTROLLER_LISTENER, self._host, self._port),
+                endpoints=endpoints,
                 take_telemetry=self._intake.take,
                 on_commit=self._committed,
                 on_failure=self._fail,

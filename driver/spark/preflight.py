@@ -174,15 +174,15 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
     if not elsewhere:
         return
     remedies = []
-    controller = config.controller_quorum_bootstrap_servers[0]
+    controller = config.controller_quorum_bootstrap_servers[0].address
     if is_loopback(controller.host):
         driver_host = spark_context.getConf().get("spark.driver.host")
         remedies.append(
             f"controller.quorum.bootstrap.servers is {controller}: set it to the driver's host as the others "
             f"know it, {driver_host}:0 for instance"
         )
-    # Clients are told of the first listener, followers of the inter-broker one.
-    needed = {config.listeners[0].name, config.inter_broker_listener}
+    # Clients of the first address are told of its listener, followers of the inter-broker one.
+    needed = {config.controller_quorum_bootstrap_servers[0].listener_name, config.inter_broker_listener}
     for endpoint in config.advertised_endpoints(config.listeners, host_name=elsewhere[0]):
         if endpoint.name in needed and is_loopback(endpoint.host):
             remedies.append(

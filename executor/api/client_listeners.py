@@ -26,7 +26,7 @@ from sparklog.quotas.machine.limits import AddressLimits
 from sparklog.quotas.request_quotas import RequestQuotas
 from sparklog.types import or_minus_one, unless_minus_one
 from sparklog.wire.admission import Admission
-from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
 from sparklog.wire.request_memory import RequestMemory
@@ -99,11 +99,15 @@ class ClientListeners:
                     endpoint.host,
                     apis=apis,
                     name=endpoint.name,
+                    security_protocol=endpoint.security_protocol,
                     features=_features(services.image),
                     admission=admission,
                     settings=config.socket_settings(),
                     metrics=services.monitoring.requests,
                     quotas=connection_quotas,
+                    own_quota=ListenerQuota(
+                        config.listener_limits(endpoint.name), windows=config.quota_windows
+                    ),
                     memory=memory,
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                     accepting=False,

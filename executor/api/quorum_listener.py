@@ -49,6 +49,7 @@ class QuorumListener:
             0,
             handlers.table(),
             name=CONTROLLER_LISTENER,
+            security_protocol=bound.security_protocol,
             settings=config.socket_settings(),
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,

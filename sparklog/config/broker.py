@@ -30,11 +30,14 @@ from sparklog.config.definition import (
 from sparklog.config.group_keys import GroupKeys
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.config.listener_keys import ListenerKeys
+from sparklog.config.listener_overrides import ListenerKey, listener_key, overrides_by_listener
+from sparklog.config.listeners import BootstrapServer, parse_bootstrap_servers
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.config.quota_keys import QuotaKeys
 from sparklog.config.replication_keys import ReplicationKeys
 from sparklog.config.transaction_keys import TransactionKeys
 from sparklog.types import BrokerId
+from sparklog.wire.connection_quotas import ListenerLimits
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 _BOUND_BY_RACKS: Final = (
@@ -63,11 +66,15 @@ class BrokerConfig(
     `sparklog.config.topic_config` turns into `None`.
     """
 
-    raw: Mapping[str, str] = field(default_factory=dict)
+    raw: Mapping[str, str] = field(default_factory=dict, repr=False)  # of secrets, too
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict)
     """What was set for all brokers while the cluster ran (`sparklog.config.dynamic`),"""
     dynamic: Mapping[str, str] = field(default_factory=dict)
     """and what for this one."""
+
+    controller_quorum_bootstrap_servers: tuple[BootstrapServer, ...] = field(init=False)
+    listener_overrides: Mapping[str, Mapping[str, str]] = field(init=False, repr=False)
+    """What is set for single listeners (`sparklog.config.listener_overrides`), by their names."""
 
     # Identity, which the cluster assigns
     node_id: int | None = config_key(
@@ -175,6 +182,8 @@ class BrokerConfig(
                 raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
         values: dict[str, Any] = {}
         for name, text in raw.items():
+            if listener_key(name) is not None:
+                continue
             key = find_key(BROKER_KEYS, name, KAFKA_BROKER_KEYS, "broker")
             if key.assigned:
                 raise ConfigError(name, text, "the cluster sets this for every broker; remove it")
@@ -188,11 +197,43 @@ class BrokerConfig(
         ReplicationKeys.__post_init__(self)
         GroupKeys.__post_init__(self)
         AuthorizerKeys.__post_init__(self)
+        listener_names = [listener.name for listener in self.listeners]
+        servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
+        object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
+        overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
+        object.__setattr__(self, "listener_overrides", overrides)
+        for listener_name in overrides:
+            self.of_listener(listener_name)
 
     def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
         """Return the configuration of one broker."""
         assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
+
+    def of_listener(self, listener_name: str) -> "BrokerConfig":
+        """Return the configuration as it holds for one listener.
+
+        Raises:
+            ConfigError: a value that is set for it is malformed.
+        """
+        values: dict[str, Any] = {}
+        for name, text in self.listener_overrides.get(listener_name, {}).items():
+            try:
+                values[BROKER_ATTRIBUTES[name]] = BROKER_KEYS[name].parse(text)
+            except ConfigError as error:
+                raise error.of_key(str(ListenerKey(listener_name, name))) from None
+        return replace(self, raw={}, **values) if values else self
+
+    def listener_limits(self, listener_name: str) -> ListenerLimits:
+        """Return how many connections one listener may have, and how fast, beside what holds for all."""
+        own, overrides = self.of_listener(listener_name), self.listener_overrides.get(listener_name, {})
+        no_limits = ListenerLimits()
+        return ListenerLimits(
+            own.max_connections if "max.connections" in overrides else no_limits.max_connections,
+            own.max_connection_creation_rate
+            if "max.connection.creation.rate" in overrides
+            else no_limits.max_connection_creation_rate,
+        )
 
     @property
     def metadata_directory(self) -> Path | None:

@@ -3,11 +3,10 @@
 Kafka's defaults, but for the heartbeat and the session, which are shorter: a dead broker is fenced sooner.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from sparklog.config.definition import ConfigError, ConfigType, at_least, config_key
-from sparklog.config.listeners import HostPort, parse_bootstrap_servers
 from sparklog.storage.log_config import LogConfig
 
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -37,7 +36,9 @@ class ControllerKeys:
         ConfigType.LIST,
         ("127.0.0.1:0",),
         "Where the controller, in the driver, listens, and what brokers and clients are told: a name or"
-        " address of the driver's host, never 0.0.0.0; port 0 takes a free one.",
+        " address of the driver's host, never 0.0.0.0; port 0 takes a free one. Each address is for the"
+        " clients of one of the brokers' listeners, whose name may stand before it as name://host:port; it is"
+        " the first listener if not. Brokers go to the first address.",
     )
     controller_quorum_request_timeout_ms: int = config_key(
         "controller.quorum.request.timeout.ms",
@@ -126,12 +127,8 @@ class ControllerKeys:
         " without limit. The newest snapshot and the active segment stay.",
     )
 
-    controller_quorum_bootstrap_servers: tuple[HostPort, ...] = field(init=False)
-
     def __post_init__(self) -> None:
-        """Read the servers and check what one key alone cannot tell."""
-        servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value)
-        object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
+        """Check what one key alone cannot tell."""
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
             raise ConfigError(
                 "broker.heartbeat.interval.ms",

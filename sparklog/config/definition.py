@@ -12,9 +12,10 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
+from sparklog.config.password import HIDDEN, Password
 from sparklog.errors import ErrorCode, KafkaError
 
-ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | Password | None
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -50,6 +51,11 @@ class ConfigError(KafkaError):
         super().__init__(ErrorCode.invalid_config, f"{shown}: {reason}")
         self.key = key
         self.value = value
+        self.reason = reason
+
+    def of_key(self, key: str) -> "ConfigError":
+        """Return the same about another key, which has the same value."""
+        return ConfigError(key, self.value, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ class ConfigKey:
         Raises:
             ConfigError: it is not of the key's type, or not what the key allows.
         """
-        shown = "[hidden]" if self.sensitive else text
+        shown = HIDDEN if self.sensitive else text
         try:
             value = _read(self.type, text.strip())
         except ValueError as error:
@@ -191,5 +197,7 @@ def _read(config_type: ConfigType, text: str) -> ConfigValue:
             return float(text)
         case ConfigType.LIST:
             return tuple(item.strip() for item in text.split(",")) if text else ()
-        case ConfigType.STRING | ConfigType.PASSWORD:
+        case ConfigType.PASSWORD:
+            return Password(text)
+        case ConfigType.STRING:
             return text

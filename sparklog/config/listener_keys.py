@@ -14,9 +14,10 @@ from sparklog.config.definition import (
     at_least,
     config_key,
     either,
+    one_of,
 )
 from sparklog.config.listeners import advertised_endpoints, parse_listeners, parse_protocol_map
-from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint, SecurityProtocol
 from sparklog.types import unless_minus_one
 from sparklog.wire.connection_quotas import ConnectionLimits
 from sparklog.wire.socket_settings import SocketSettings
@@ -59,13 +60,21 @@ class ListenerKeys:
         "listener.security.protocol.map",
         ConfigType.STRING,
         "PLAINTEXT:PLAINTEXT",
-        "The security protocol of each listener name. Only PLAINTEXT is served.",
+        "The security protocol of each listener name, as name:protocol; the names of protocols stand for"
+        " themselves. Only PLAINTEXT is served.",
     )
     inter_broker_listener_name: str | None = config_key(
         "inter.broker.listener.name",
         ConfigType.STRING,
         None,
         "The listener followers fetch from; the first if not set.",
+    )
+    security_inter_broker_protocol: str | None = config_key(
+        "security.inter.broker.protocol",
+        ConfigType.STRING,
+        None,
+        "Another way to name that listener: the one that is called like this protocol.",
+        one_of(*SecurityProtocol.__members__),
     )
     socket_send_buffer_bytes: int = config_key(
         "socket.send.buffer.bytes",
@@ -191,15 +200,20 @@ class ListenerKeys:
         for endpoint in self.advertised_listeners or ():
             if endpoint.name not in listener_names:
                 raise ConfigError("advertised.listeners", endpoint.name, "no listener has this name")
-        if self.inter_broker_listener_name not in (None, *listener_names):
+        named, protocol = self.inter_broker_listener_name, self.security_inter_broker_protocol
+        if named is not None and protocol is not None:
             raise ConfigError(
-                "inter.broker.listener.name", self.inter_broker_listener_name, "no listener has this name"
+                "security.inter.broker.protocol", protocol, "inter.broker.listener.name says it already"
             )
+        if self.inter_broker_listener not in listener_names:
+            key = "security.inter.broker.protocol" if named is None else "inter.broker.listener.name"
+            raise ConfigError(key, named or protocol, "no listener has this name")
 
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener that followers fetch from."""
-        return self.inter_broker_listener_name or self.listeners[0].name
+        named = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return self.listeners[0].name if named is None else named.upper()
 
     def advertised_endpoints(self, bound: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
         """Return where clients are to connect, given the addresses that were bound.

@@ -2,6 +2,7 @@
 
     listeners = NAME://host:port, ...        advertised.listeners = the same
     listener.security.protocol.map = NAME:PROTOCOL, ...
+    controller.quorum.bootstrap.servers = host:port or NAME://host:port, ...
 
 Rule: nothing but loopback is listened on unless the configuration names the address. So a host left out
 (in Kafka: every interface) is refused; 0.0.0.0 or :: says it aloud.
@@ -9,7 +10,7 @@ Rule: nothing but loopback is listened on unless the configuration names the add
 
 import contextlib
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -19,6 +20,9 @@ from sparklog.endpoints import Endpoint, SecurityProtocol
 _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
+
+SERVED_PROTOCOLS: Final = (SecurityProtocol.PLAINTEXT,)
+"""What listeners speak as yet."""
 
 
 def is_wildcard(host: str) -> bool:
@@ -64,7 +68,7 @@ def parse_listeners(
     """Return the endpoints of `listeners` or `advertised.listeners`.
 
     Raises:
-        ConfigError: an entry is malformed, has no host, another protocol than PLAINTEXT, or the same name or
+        ConfigError: an entry is malformed, has no host, a protocol that is not served, or the same name or
             address as another; or there is none.
     """
     endpoints: list[Endpoint] = []
@@ -82,8 +86,9 @@ def parse_listeners(
             )
         if name not in protocols:
             raise ConfigError(key, value, f"listener.security.protocol.map has no protocol for {name}")
-        if protocols[name] is not SecurityProtocol.PLAINTEXT:
-            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only PLAINTEXT is")
+        if protocols[name] not in SERVED_PROTOCOLS:
+            served = ", ".join(protocol.name for protocol in SERVED_PROTOCOLS)
+            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only {served} is")
         if any(endpoint.name == name for endpoint in endpoints):
             raise ConfigError(key, value, f"the name {name} is used twice")
         if port and any((endpoint.host, endpoint.port) == (host, port) for endpoint in endpoints):
@@ -98,16 +103,33 @@ def parse_listeners(
     return tuple(endpoints)
 
 
-def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
+class BootstrapServer(NamedTuple):
+    """An address at which the driver listens."""
+
+    listener_name: str
+    """The brokers' listener for whose clients it is: it speaks as that does, and tells its addresses."""
+    address: HostPort
+
+
+def parse_bootstrap_servers(
+    values: Iterable[str], listener_names: Sequence[str]
+) -> tuple[BootstrapServer, ...]:
     """Return the addresses of controller.quorum.bootstrap.servers.
 
+    One without a name is for the first of the brokers' listeners.
+
     Raises:
-        ConfigError: an entry is not host:port, or stands for every interface; or there is none.
+        ConfigError: an entry is neither host:port nor NAME://host:port, stands for every interface, or has
+            the same address as another, or no listener its name; or there is none.
     """
     key = "controller.quorum.bootstrap.servers"
-    servers = []
+    servers: list[BootstrapServer] = []
     for value in values:
-        host, port = _split_address(key, value, value)
+        name, separator, address = value.rpartition("://")
+        name = name.upper() if separator else listener_names[0]
+        if name not in listener_names:
+            raise ConfigError(key, value, f"brokers have no listener of the name {name} (listeners)")
+        host, port = _split_address(key, value, address)
         if not host:
             raise ConfigError(key, value, "the host is missing")
         if is_wildcard(host):
@@ -117,7 +139,9 @@ def parse_bootstrap_servers(values: Iterable[str]) -> tuple[HostPort, ...]:
                 "brokers and clients are told this address and cannot connect to it; name the driver's host,"
                 " or one of its addresses, as they reach it",
             )
-        servers.append(HostPort(host, port))
+        if port and any(server.address == (host, port) for server in servers):
+            raise ConfigError(key, value, "another one has the same address")
+        servers.append(BootstrapServer(name, HostPort(host, port)))
     if not servers:
         raise ConfigError(key, "", "expected host:port")
     return tuple(servers)

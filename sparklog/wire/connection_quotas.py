@@ -1,4 +1,4 @@
-"""How many connections a broker takes, and how fast, over all of its listeners.
+"""How many connections a broker takes, and how fast: over all of its listeners, and at each.
 
 max.connections, max.connections.per.ip and its overrides, max.connection.creation.rate, the rates of single
 addresses (KIP-612), and what its files leave of the file descriptors.
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire.descriptors import DescriptorBudget
 
-__all__ = ["ConnectionLimits", "ConnectionQuotas"]
+__all__ = ["ConnectionLimits", "ConnectionQuotas", "ListenerLimits", "ListenerQuota"]
 
 _INT_MAX: Final = 2**31 - 1
 _MANY: Final = 1_000
@@ -31,6 +31,44 @@ class ConnectionLimits(NamedTuple):
     max_connections_per_ip: int = _INT_MAX
     max_connections_per_ip_overrides: Mapping[str, int] = _NO_OVERRIDES
     max_connection_creation_rate: int = _INT_MAX
+
+
+class ListenerLimits(NamedTuple):
+    """What is set for one listener alone (`listener.name...`); the largest int is none."""
+
+    max_connections: int = _INT_MAX
+    max_connection_creation_rate: int = _INT_MAX
+
+
+class ListenerQuota:
+    """Bounds one listener's connections, the brokers' own not excepted.
+
+    Order for the caller: as with `ConnectionQuotas`, beside it.
+    """
+
+    def __init__(
+        self,
+        limits: ListenerLimits = ListenerLimits(),  # noqa: B008  (it is immutable)
+        *,
+        windows: QuotaWindows = QuotaWindows(11, 1_000),  # noqa: B008
+    ) -> None:
+        self.limits = limits
+        """What holds now; it may be replaced while connections are open."""
+        self._window_ms = windows.window_ms
+        self._rate = SampledRate(windows)
+
+    def exhausted(self, open_count: int) -> str | None:
+        """Return the quota that leaves no room beside so many connections, `None` if there is room."""
+        limit = self.limits.max_connections
+        return f"the listener's max.connections={limit}" if open_count >= limit else None
+
+    def opened(self, now_ms: int) -> int:
+        """Count a connection; return for how long the listener is to take no others."""
+        bound = self.limits.max_connection_creation_rate
+        if bound == _INT_MAX:
+            return 0
+        self._rate.record(1, now_ms)
+        return min(self._rate.throttle_ms(bound, now_ms), self._window_ms)
 
 
 class ConnectionQuotas:

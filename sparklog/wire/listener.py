@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Self
 
+from sparklog.endpoints import SecurityProtocol
 from sparklog.metrics import network
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
@@ -19,7 +20,7 @@ from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.buffers import BufferPool
 from sparklog.wire.connection import Connection
-from sparklog.wire.connection_quotas import ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
@@ -50,10 +51,13 @@ class Listener:
         apis: Mapping[ApiKey, Api],
         *,
         name: str,
+        listener_name: str,
+        security_protocol: SecurityProtocol,
         features: Callable[[], Features] | None,
         admission: Admission,
         settings: SocketSettings,
         quotas: ConnectionQuotas,
+        own_quota: ListenerQuota,
         metrics: RequestMetrics,
         memory: RequestMemory | None,
         reserved: bool,
@@ -61,6 +65,8 @@ class Listener:
         accepting: bool,
     ) -> None:
         self.name = name
+        self.listener_name = listener_name
+        self.security_protocol = security_protocol
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
         self.log = RateLimitedLog(logger, self.loop)
@@ -70,12 +76,13 @@ class Listener:
         self.host, self.port = listening.getsockname()[:2]
         self.memory = memory
         self._quotas = quotas
+        self._own_quota = own_quota
         self._reserved = reserved
         self._listening = listening
         self.metrics = metrics
         """What the requests of each API have cost."""
         self._routes = Routes(apis, features, metrics)
-        self.dispatcher = Dispatcher(name, self._routes, admission, self.turns)
+        self.dispatcher = Dispatcher(listener_name, self._routes, admission, self.turns)
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
         self._idle_since: dict[Connection, float] = {}
@@ -102,10 +109,13 @@ class Listener:
         apis: Mapping[ApiKey, Api],
         *,
         name: str = "listener",
+        listener_name: str | None = None,
+        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         features: Callable[[], Features] | None = None,
         admission: Admission = OPEN,
         settings: SocketSettings | None = None,
         quotas: ConnectionQuotas | None = None,
+        own_quota: ListenerQuota | None = None,
         metrics: RequestMetrics | None = None,
         memory: RequestMemory | None = None,
         reserved: bool = False,
@@ -114,10 +124,12 @@ class Listener:
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
+        `name` is for logs and metrics; `listener_name`, the same if not given, is Kafka's: clients are told
+        the addresses of the listeners that have it.
         The listeners of a broker share their `quotas` and `memory` (none: no bound), and close at once what
-        goes beyond the former; `reserved` excepts one from the bound on all connections, and leaves it more
-        of the descriptors. What requests cost is counted in `metrics`, which all listeners of a process may
-        share.
+        goes beyond the former, or beyond their `own_quota`; `reserved` excepts one from the bound on all
+        connections, and leaves it more of the descriptors. What requests cost is counted in `metrics`, which
+        all listeners of a process may share.
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
         the address is bound, but connections wait in the kernel's queue until `accept_connections`.
 
@@ -144,10 +156,13 @@ class Listener:
                 listening,
                 apis,
                 name=name,
+                listener_name=listener_name or name,
+                security_protocol=security_protocol,
                 features=features,
                 admission=admission,
                 settings=settings,
                 quotas=quotas or ConnectionQuotas(),
+                own_quota=own_quota or ListenerQuota(),
                 metrics=metrics or RequestMetrics(),
                 memory=memory,
                 reserved=reserved,
@@ -241,7 +256,9 @@ class Listener:
                 self._stop_accepting(_ACCEPT_RETRY_S)
                 return
             peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-            exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
+            exhausted = self._own_quota.exhausted(len(self._connections))
+            if exhausted is None:
+                exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
             if exhausted is not None:
                 self.log.write(
                     logging.WARNING,
@@ -261,7 +278,10 @@ class Listener:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.accepted_count += 1
-            pause_ms = self._quotas.opened(address[0], now_ms, reserved=self._reserved)
+            pause_ms = max(
+                self._own_quota.opened(now_ms),
+                self._quotas.opened(address[0], now_ms, reserved=self._reserved),
+            )
             self._connections[Connection(self, accepted, peer)] = address[0]
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)

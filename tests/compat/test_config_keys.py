@@ -20,6 +20,7 @@ DIFFERENT_DEFAULTS: Final = {
     "log.cleaner.io.buffer.size",
     "log.dir",
     "replica.socket.receive.buffer.bytes",
+    "security.inter.broker.protocol",
     "socket.listen.backlog.size",
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",

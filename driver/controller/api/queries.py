@@ -1,7 +1,7 @@
 """What is asked about the cluster: answered from the newest committed image."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.answers.describe_acls import describe_acls_response
@@ -41,19 +41,24 @@ class QueryHandlers:
         cluster_id: str,
         config: BrokerConfig,
         committed_image: Callable[[], MetadataImage],
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         create_topics: Callable[[Iterable[str], Request | None], None],
         until_any_live: Callable[[], Awaitable[object]],
     ) -> None:
-        """Answer from `committed_image`; `until_any_live` waits for one in which a broker is not fenced."""
+        """Answer from `committed_image`; `until_any_live` waits for one in which a broker is not fenced.
+
+        `endpoints` are where this controller listens, under the names of the brokers' listeners whose
+        addresses it tells there.
+        """
         self._cluster_id = cluster_id
         self._config = config
         self._committed_image = committed_image
-        self._endpoint = endpoint
+        self._endpoints = {endpoint.name: endpoint for endpoint in reversed(endpoints)}
         self._create_topics = create_topics
         self._until_any_live = until_any_live
-        self._listener_name = config.listeners[0].name
-        self._whole_metadata = WholeMetadata(self._listener_name, cluster_id=cluster_id)
+        self._whole_metadata = {
+            endpoint.name: WholeMetadata(endpoint.name, cluster_id=cluster_id) for endpoint in endpoints
+        }
 
     def metadata(self, request: Request) -> Steps:
         """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
@@ -62,14 +67,14 @@ class QueryHandlers:
         if not is_any_live(image):
             return self._metadata_later(request)
         if body.topics is None:
-            return self._whole_metadata.answer(image, body, request.api_version)
+            return self._whole_metadata[request.listener_name].answer(image, body, request.api_version)
         if self._config.auto_create_topics_enable:
             self._create_topics((yield from topics_to_create(image, body)), request)
         return (
             yield from metadata_response(
                 image,
                 body,
-                self._listener_name,
+                request.listener_name,
                 cluster_id=self._cluster_id,
                 request_version=request.api_version,
             )
@@ -82,7 +87,7 @@ class QueryHandlers:
     def coordinator(self, request: Request) -> Steps:
         """Answer FindCoordinator; a coordinator's topic is made when somebody first looks for it."""
         return find_coordinator(
-            request, self._image(), self._listener_name, lambda names: self._create_topics(names, None)
+            request, self._image(), request.listener_name, lambda names: self._create_topics(names, None)
         )
 
     def cluster(self, request: Request) -> Response:
@@ -90,9 +95,9 @@ class QueryHandlers:
         return describe_cluster_response(
             self._image(),
             upgrade(request.body),
-            self._listener_name,
+            request.listener_name,
             cluster_id=self._cluster_id,
-            controllers=[ControllerNode(CONTROLLER_ID, self._endpoint)],
+            controllers=[ControllerNode(CONTROLLER_ID, self._endpoints[request.listener_name])],
         )
 
     def configs(self, request: Request) -> Steps:
@@ -129,7 +134,7 @@ class QueryHandlers:
                 yield from describe_topic_partitions_response(
                     self._image(),
                     request.body,
-                    self._listener_name,
+                    request.listener_name,
                     max_partitions=self._config.max_request_partition_size_limit,
                     access=request.access,
                 )

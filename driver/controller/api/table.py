@@ -6,7 +6,7 @@ Fetch (`metadata_log`); an Envelope holds a client's request that a broker has p
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from driver.controller.api.brokers import BrokerHandlers
@@ -81,14 +81,14 @@ def controller_handlers(
     quorum: QuorumLeader,
     committed_image: Callable[[], MetadataImage],
     until_any_live: Callable[[], Awaitable[object]],
-    endpoint: Endpoint,
+    endpoints: Sequence[Endpoint],
     take_telemetry: Callable[[Push], None],
 ) -> Mapping[ApiKey, Handler]:
     """Return who answers what of `controller_apis` while this driver leads."""
     changes = ChangeHandlers(config, controller, commit_queue)
     brokers = BrokerHandlers(controller, commit_queue, broker_liveness, quorum)
     queries = QueryHandlers(
-        cluster_id, config, committed_image, endpoint, changes.create_topics, until_any_live
+        cluster_id, config, committed_image, endpoints, changes.create_topics, until_any_live
     )
     metadata_log = MetadataLogHandlers(controller, fetches, quorum)
     telemetry = ControllerTelemetry(committed_image, take_telemetry)

@@ -25,7 +25,7 @@ def test_figure_that_cannot_be_read_does_not_end_the_controllers_loop() -> None:
             if refused:
                 raise OSError(24, "Too many open files")
 
-        metrics.watch(listener, active_controller)
+        metrics.watch([listener], active_controller)
         try:
             metrics.tick(0.0)
             assert not kept.latest()

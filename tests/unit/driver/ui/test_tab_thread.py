@@ -27,7 +27,7 @@ def test_page_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch, tm
     java.put.side_effect = lambda *_: failures and (_ for _ in ()).throw(failures.pop(0))
     java.next.side_effect = lambda _: time.sleep(0.001)
     config = BrokerConfig()
-    controller = ControllerServer(config, tmp_path, port=1, expected_brokers=(), new_cluster_id="c")
+    controller = ControllerServer(config, tmp_path, expected_brokers=(), new_cluster_id="c")
     tab = TabThread(context_of(java), config, controller, ())
     tab.start()
     wait_for(lambda: java.put.call_count > 3, "the overview after the failures")

@@ -15,7 +15,7 @@ def test_broker_config_of_nothing_has_loopback_and_kafkas_defaults() -> None:
     """Nothing listens beyond the machine unless somebody asked."""
     config = BrokerConfig.from_mapping({})
     assert config.listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
-    assert config.controller_quorum_bootstrap_servers == (("127.0.0.1", 0),)
+    assert config.controller_quorum_bootstrap_servers == (("PLAINTEXT", ("127.0.0.1", 0)),)
     assert (config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms) == (500, 3000)
     assert (config.num_partitions, config.min_insync_replicas, config.default_replication_factor) == (1, 1, 1)
     assert (config.replica_lag_time_max_ms, config.socket_request_max_bytes) == (30000, 104857600)
@@ -234,3 +234,69 @@ def test_broker_config_with_identity_survives_pickling() -> None:
 def test_double_is_written_as_java_writes_it(value: float, written: str) -> None:
     """Who describes a broker compares what it says with Kafka's documentation."""
     assert BROKER_KEYS["log.cleaner.io.max.bytes.per.second"].format(value) == written
+
+
+def test_listener_has_its_own_values_before_those_of_all() -> None:
+    """One listener may be open to more connections than another, and have a certificate of its own."""
+    config = BrokerConfig.from_mapping(
+        {
+            "listeners": "IN://127.0.0.1:0,Out://127.0.0.1:0",
+            "listener.security.protocol.map": "in:PLAINTEXT,OUT:PLAINTEXT",
+            "max.connections": "5",
+            "listener.name.out.max.connections": "7",
+        }
+    )
+    assert config.of_listener("OUT").max_connections == 7
+    assert config.of_listener("IN").max_connections == config.max_connections == 5
+    assert BrokerConfig.from_mapping(config.raw) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("listener.name.out.max.connections", "1", "no listener has the name OUT"),
+        ("listener.name.plaintext.num.partitions", "1", "one value for all listeners"),
+        ("listener.name.plaintext.max.connection", "1", "did you mean max.connections?"),
+        (
+            "listener.name.plaintext.max.connections",
+            "-1",
+            "listener.name.plaintext.max.connections=-1: expected",
+        ),
+    ],
+)
+def test_listener_of_a_bad_value_is_refused_by_its_whole_name(name: str, value: str, said: str) -> None:
+    """A limit that is written for a listener and holds for none is worse than none."""
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig.from_mapping({name: value})
+
+
+def test_driver_listens_for_the_clients_of_several_listeners() -> None:
+    """Whoever comes over one of them has to be told its addresses, and nobody else's."""
+    config = BrokerConfig.from_mapping(
+        {
+            "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+            "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+            "inter.broker.listener.name": "in",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9092, out://[::1]:9093",
+        }
+    )
+    assert config.controller_quorum_bootstrap_servers == (("IN", ("127.0.0.1", 9092)), ("OUT", ("::1", 9093)))
+    assert config.inter_broker_listener == "IN"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"controller.quorum.bootstrap.servers": "OUT://a:1"}, "no listener of the name OUT"),
+        ({"controller.quorum.bootstrap.servers": "a:1,a:1"}, "same address"),
+        ({"security.inter.broker.protocol": "SSL"}, "no listener has this name"),
+        (
+            {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+            "inter.broker.listener.name says it already",
+        ),
+    ],
+)
+def test_listeners_that_contradict_each_other_are_refused(keys: dict[str, str], said: str) -> None:
+    """Two ways to say one thing may say two things."""
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig.from_mapping(keys)

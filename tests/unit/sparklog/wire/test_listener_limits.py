@@ -7,7 +7,7 @@ from unittest.mock import patch
 from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire.admission import OPEN
 from sparklog.wire.channel import Channel
-from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
+from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas, ListenerLimits, ListenerQuota
 from sparklog.wire.listener import Listener
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.socket_settings import SocketSettings
@@ -107,6 +107,31 @@ def test_connections_come_no_faster_than_the_broker_takes_them() -> None:
             assert loop.time() - began_s > 0.3
 
     run(scenario())
+
+
+def test_listener_with_a_limit_of_its_own_takes_no_more_and_the_others_do() -> None:
+    """listener.name.<name>.max.connections: one network's clients leave the others' alone."""
+
+    async def scenario() -> None:
+        quotas = ConnectionQuotas()
+        async with (
+            serving(HEARTBEAT_ONLY, quotas=quotas, own_quota=ListenerQuota(ListenerLimits(1))) as small,
+            serving(HEARTBEAT_ONLY, quotas=quotas) as other,
+        ):
+            kept = await connect_from("127.0.0.1", small)
+            assert await is_served(kept)
+            assert not await is_served(await connect_from("127.0.0.1", small))
+            assert await is_served(await connect_from("127.0.0.1", other))
+            assert await is_served(kept)
+            assert (small.refused_count, other.refused_count) == (1, 0)
+
+    run(scenario())
+
+
+def test_listener_with_a_rate_of_its_own_pauses_as_long_as_that_takes() -> None:
+    """Even the brokers' own, as in Kafka: whoever sets it for that listener means it."""
+    quota = ListenerQuota(ListenerLimits(max_connection_creation_rate=1), windows=QuotaWindows(2, 1_000))
+    assert [quota.opened(0) for _ in range(3)] == [0, 1_000, 1_000]
 
 
 def test_brokers_own_connections_are_not_waited_for() -> None:

@@ -1,0 +1,86 @@
+"""The driver's listeners: one for each address of controller.quorum.bootstrap.servers.
+
+All answer the same. Each is for the clients of one of the brokers' listeners: it tells that listener's
+addresses. Brokers come to the first.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+from sparklog.config import BrokerConfig, HostPort
+from sparklog.endpoints import Endpoint
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
+from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.listener import Listener
+from sparklog.wire.request_metrics import RequestMetrics
+from sparklog.wire.requests import Api, Features
+
+__all__ = ["BootstrapListeners", "CannotListenError"]
+
+
+class CannotListenError(OSError):
+    """An address of the driver's cannot be listened on."""
+
+    def __init__(self, address: HostPort, error: OSError) -> None:
+        super().__init__(error.errno, error.strerror or str(error))
+        self.address = address
+
+
+class BootstrapListeners:
+    """The listeners, on one event loop. Made by `start`."""
+
+    def __init__(self, listeners: Sequence[Listener], endpoints: tuple[Endpoint, ...]) -> None:
+        self.listeners = listeners
+        self.endpoints = endpoints
+        """Where they are, under the names of the brokers' listeners; brokers come to the first."""
+
+    @classmethod
+    async def start(
+        cls,
+        addresses: Sequence[HostPort],
+        config: BrokerConfig,
+        apis: Mapping[ApiKey, Api],
+        features: Callable[[], Features],
+        descriptors: DescriptorBudget,
+        metrics: RequestMetrics,
+    ) -> Self:
+        """Listen at `addresses`, one for each of the configuration's bootstrap servers.
+
+        Raises:
+            CannotListenError: one of them cannot be listened on; none is.
+        """
+        protocols = {each.name: each.security_protocol for each in config.listeners}
+        quotas = ConnectionQuotas(ConnectionLimits(config.max_connections), descriptors=descriptors)
+        listeners: list[Listener] = []
+        endpoints: list[Endpoint] = []
+        try:
+            for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
+                name = server.listener_name
+                try:
+                    listener = await Listener.start(
+                        address.host,
+                        address.port,
+                        apis,
+                        name="controller" if not listeners else f"controller-{name}",
+                        listener_name=name,
+                        security_protocol=protocols[name],
+                        features=features,
+                        settings=config.socket_settings(),
+                        quotas=quotas,
+                        metrics=metrics,
+                    )
+                except OSError as error:
+                    raise CannotListenError(address, error) from error
+                listeners.append(listener)
+                endpoints.append(Endpoint(name, address.host, listener.port, protocols[name]))
+        except BaseException:
+            for listener in listeners:
+                await listener.close()
+            raise
+        return cls(listeners, tuple(endpoints))
+
+    async def close(self) -> None:
+        """Stop serving."""
+        for listener in self.listeners:
+            await listener.close()

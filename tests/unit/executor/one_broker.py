@@ -1,0 +1,48 @@
+"""A driver's controller and one broker in this process, of any configuration."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from driver.controller.quorum.machine.candidate import ExpectedBroker
+from driver.controller.server import ControllerServer
+from executor.broker import Broker, BrokerState
+from sparklog.config import BrokerConfig
+
+DEADLINE_S = 20.0
+
+
+@asynccontextmanager
+async def one_broker(
+    directory: Path, configuration: Mapping[str, str]
+) -> AsyncIterator[tuple[ControllerServer, Broker]]:
+    """Run both until the block ends; they serve."""
+    config = BrokerConfig.from_mapping(configuration, racks=1)
+    controller = ControllerServer(
+        config, directory / "controller", expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c"
+    )
+    await asyncio.to_thread(controller.start)
+    try:
+        broker = Broker(
+            node_id=0,
+            rack="r",
+            controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
+            config=config,
+            directories=[directory / "data"],
+            host_name="127.0.0.1",
+        )
+        running = asyncio.create_task(broker.run())
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while broker.life.state is not BrokerState.RUNNING:
+                    if running.done():
+                        running.result()
+                    await asyncio.sleep(0.005)
+                await asyncio.to_thread(controller.wait_until_unfenced, 1, DEADLINE_S)
+            yield controller, broker
+        finally:
+            broker.life.stop("the test is over")
+            await asyncio.gather(running, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(controller.stop)

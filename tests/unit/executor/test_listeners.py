@@ -1,0 +1,60 @@
+"""Several listeners: whoever comes by one of them is told the addresses of that one, and of no other."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.metadata.v13.request import MetadataRequest
+
+from sparklog.errors import ErrorCode
+from sparklog.wire.channel import Channel
+from tests.unit.executor.one_broker import one_broker
+
+METADATA = MetadataRequest(
+    topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+)
+CLUSTER = DescribeClusterRequest(
+    include_cluster_authorized_operations=False, endpoint_type=1, include_fenced_brokers=False
+)
+COORDINATOR = FindCoordinatorRequest(key_type=0, coordinator_keys=("a group",))
+
+
+async def told(port: int) -> set[tuple[str, int]]:
+    """Return every address that whoever listens at `port` tells."""
+    channel = await Channel.connect("127.0.0.1", port, "test")
+    try:
+        answers: list[Any] = [await channel.request(METADATA), await channel.request(CLUSTER)]
+        addresses = {(broker.host, broker.port) for answer in answers for broker in answer.brokers}
+        while True:
+            (found,) = (await channel.request(COORDINATOR)).coordinators
+            if found.error_code is ErrorCode.none:
+                return addresses | {(found.host, found.port)}
+            await asyncio.sleep(0.01)  # its topic is being made
+    finally:
+        channel.close()
+
+
+def test_client_is_told_the_addresses_of_the_listener_that_it_came_by(tmp_path: Path) -> None:
+    """Those of another network, or of another protocol, are of no use to it."""
+    given = {
+        "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+        "advertised.listeners": "IN://127.0.0.1:0,OUT://localhost:0",
+        "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:0,OUT://127.0.0.1:0",
+    }
+
+    async def scenario() -> None:
+        async with one_broker(tmp_path, given) as (controller, broker), asyncio.timeout(20):
+            inside, outside = broker.endpoints
+            assert (inside.name, inside.host) == ("IN", "127.0.0.1")
+            assert (outside.name, outside.host) == ("OUT", "localhost")
+            assert controller.image.brokers[0].listeners == broker.endpoints
+            driver = controller.bootstrap_servers_by_listener
+            assert driver["IN"] == controller.bootstrap_servers != driver["OUT"]
+            for endpoint in broker.endpoints:
+                for port in (endpoint.port, int(driver[endpoint.name].rpartition(":")[2])):
+                    assert await told(port) == {(endpoint.host, endpoint.port)}
+
+    asyncio.run(scenario())
