@@ -72,8 +72,6 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         """Those of `_transactions` that may time out."""
         self._bumped_from: dict[str, _Bump] = {}
-        self._to_complete: dict[str, ProducerStamp] = {}
-        """What could not be completed yet, though every partition has its marker."""
         self._transaction_version = 0
         """The cluster's."""
         self._schedule = Schedule(limits)
@@ -122,8 +120,7 @@ class TransactionShard:
             if isinstance(key, TransactionLogKey) and isinstance(value, TransactionLogValue):
                 known = self._transactions.get(key.transactional_id)
                 if known is not None and known.state.is_prepared:
-                    self._to_complete[key.transactional_id] = known.producer
-                    self._schedule.complete_later(now.monotonic_ms)
+                    self._schedule.complete_later(key.transactional_id, known.producer, now.monotonic_ms)
         return None
 
     # What producers and partitions ask.
@@ -212,7 +209,7 @@ class TransactionShard:
     @property
     def uncompleted_count(self) -> int:
         """How many have all their markers and could not be completed yet."""
-        return len(self._to_complete)
+        return self._schedule.uncompleted_count
 
     # What becomes due.
 
@@ -223,7 +220,7 @@ class TransactionShard:
 
     def tick(self, now: Now) -> Iterator[Decision]:
         """Abort what has been open for too long, and forget ids that nobody has used for long."""
-        for transactional_id, producer in self._schedule.to_complete(self._to_complete, now.monotonic_ms):
+        for transactional_id, producer in self._schedule.to_complete(now.monotonic_ms):
             yield self.markers_written(MarkersWritten(transactional_id, producer), now)
         for transactional_id in self._schedule.to_abort(self._ongoing, now.monotonic_ms):
             yield self.abort_timed_out(transactional_id, None, now)

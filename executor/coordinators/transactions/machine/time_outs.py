@@ -7,7 +7,7 @@ Source: Kafka's TransactionStateManager; the keys transaction.* and transactiona
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
 from executor.coordinators.transactions.machine.metadata import NO_TIMEOUT_MS
@@ -79,7 +79,9 @@ class Schedule:
     def __init__(self, limits: TransactionLimits) -> None:
         self._aborts = _Walk(limits.abort_interval_ms, DECIDED_AT_A_TIME)
         self._expiry = _Walk(limits.expiration_interval_ms, _EXAMINED_AT_A_TIME)
-        self._completions_due_ms: int | None = None
+        self._uncompleted: dict[str, tuple[Any, int]] = {}
+        """What has all its markers and could not be completed, and when to try again: the soonest first."""
+        self._next_portion_ms = 0
 
     def begin(self, monotonic_ms: int) -> None:
         """Count the intervals from now on; until then nothing is due."""
@@ -92,18 +94,30 @@ class Schedule:
         due = (self._aborts.due_ms, self._expiry.due_ms, self._completions_due_ms)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
-    def complete_later(self, monotonic_ms: int) -> None:
-        """Something is complete that could not be appended."""
-        self._completions_due_ms = monotonic_ms + _COMPLETION_BACKOFF_MS
+    @property
+    def uncompleted_count(self) -> int:
+        """How many have all their markers and could not be completed yet."""
+        return len(self._uncompleted)
 
-    def to_complete(self, waiting: dict[str, Any], monotonic_ms: int) -> list[tuple[str, Any]]:
-        """Take out of `waiting` what to try again now; while some is left, the next tick is due soon."""
-        if self._completions_due_ms is None or monotonic_ms < self._completions_due_ms:
+    @property
+    def _completions_due_ms(self) -> int | None:
+        first = next(iter(self._uncompleted.values()), None)
+        return None if first is None else max(first[1], self._next_portion_ms)
+
+    def complete_later(self, transactional_id: str, producer: Any, monotonic_ms: int) -> None:
+        """Note what is complete and could not be appended; others that fail meanwhile do not put it off."""
+        self._uncompleted.pop(transactional_id, None)
+        self._uncompleted[transactional_id] = producer, monotonic_ms + _COMPLETION_BACKOFF_MS
+
+    def to_complete(self, monotonic_ms: int) -> list[tuple[str, Any]]:
+        """Take out what to try again now; while some of it is left, the next tick is due soon."""
+        if monotonic_ms < self._next_portion_ms:
             return []
-        taken = list(islice(waiting.items(), DECIDED_AT_A_TIME))
+        due = takewhile(lambda item: item[1][1] <= monotonic_ms, self._uncompleted.items())
+        taken = [(transactional_id, producer) for transactional_id, (producer, _) in islice(due, DECIDED_AT_A_TIME)]
         for transactional_id, _ in taken:
-            del waiting[transactional_id]
-        self._completions_due_ms = monotonic_ms + _PAUSE_MS if waiting else None
+            del self._uncompleted[transactional_id]
+        self._next_portion_ms = monotonic_ms + _PAUSE_MS
         return taken
 
     def to_abort(self, ongoing: Iterable[str], monotonic_ms: int) -> list[str]:

@@ -443,3 +443,22 @@ def test_completion_that_cannot_be_appended_is_tried_again() -> None:
     known = partition.known()
     assert known is not None and known.state is TransactionState.COMPLETE_COMMIT
     assert len(partition.log) == 4
+
+
+def test_completion_is_not_put_off_by_others_that_cannot_be_appended() -> None:
+    """On a busy coordinator something may fail at every moment: each waits for its own time."""
+    partition = Partition()
+    ids = [f"id-{number}" for number in range(5)]
+    for transactional_id in ids:
+        producer = partition.given(transactional_id)
+        partition.add(producer, P0, of=transactional_id)
+        partition.end(producer, of=transactional_id)
+    waiting, partition.markers = partition.markers, []
+    for markers in waiting:
+        partition.appends = False
+        partition.markers = [markers]
+        partition.write_markers()
+        partition.appends = True
+        partition.pass_ms(40)
+    states = [known.state for known in map(partition.known, ids) if known is not None]
+    assert states == [TransactionState.COMPLETE_COMMIT] * 3 + [TransactionState.PREPARE_COMMIT] * 2
