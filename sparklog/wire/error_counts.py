@@ -17,6 +17,8 @@ __all__ = ["count_error_codes"]
 _Counter: TypeAlias = Callable[[Any, Any], None]
 
 _CODE: Final = "error_code"
+_PARTITION_CODE: Final = "partition_error_code"
+"""What AddPartitionsToTxn calls it."""
 _NONE: Final = ErrorCode.none
 
 
@@ -42,6 +44,8 @@ def _counter(entity_type: type[Any]) -> _Counter | None:
         if counter is not None:
             below.append((attrgetter(field.name), counter, field.is_array))
     if not below:
+        if any(field.name == _PARTITION_CODE for field in layout.all_fields):
+            return _count_partition
         return _count_own if has_code else None
 
     if len(below) == 1 and not has_code and below[0][2]:
@@ -91,3 +95,7 @@ def _count_items(items: Any, errors: Any) -> None:
 
 def _count_own(entity: Any, errors: Any) -> None:
     errors[entity.error_code] += 1
+
+
+def _count_partition(entity: Any, errors: Any) -> None:
+    errors[entity.partition_error_code] += 1

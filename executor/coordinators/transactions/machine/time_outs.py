@@ -114,7 +114,9 @@ class Schedule:
         if monotonic_ms < self._next_portion_ms:
             return []
         due = takewhile(lambda item: item[1][1] <= monotonic_ms, self._uncompleted.items())
-        taken = [(transactional_id, producer) for transactional_id, (producer, _) in islice(due, DECIDED_AT_A_TIME)]
+        taken = [
+            (transactional_id, producer) for transactional_id, (producer, _) in islice(due, DECIDED_AT_A_TIME)
+        ]
         for transactional_id, _ in taken:
             del self._uncompleted[transactional_id]
         self._next_portion_ms = monotonic_ms + _PAUSE_MS

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.add_partitions_to_txn.v5 import response as add_response
 from kio.schema.produce.v13 import response as produce_response
 
 from sparklog.errors import ErrorCode
@@ -70,6 +71,22 @@ def test_error_codes_of_single_partitions_are_counted() -> None:
     errors: defaultdict[ErrorCode, int] = defaultdict(int)
     count_error_codes(response, errors)
     assert errors == {ErrorCode.not_leader_or_follower: 2, ErrorCode.none: 4}
+
+
+def test_errors_of_partitions_that_are_added_to_transactions_are_counted() -> None:
+    """AddPartitionsToTxn alone has another name for them."""
+    refused, added = (
+        add_response.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        for index, code in enumerate((ErrorCode.not_coordinator, ErrorCode.none))
+    )
+    topic = add_response.AddPartitionsToTxnTopicResult(name="t", results_by_partition=(refused, added))
+    of_id = add_response.AddPartitionsToTxnResult(transactional_id="a", topic_results=(topic,))
+    response = unthrottled(
+        add_response.AddPartitionsToTxnResponse, error_code=ErrorCode.none, results_by_transaction=(of_id,)
+    )
+    errors: defaultdict[ErrorCode, int] = defaultdict(int)
+    count_error_codes(response, errors)
+    assert errors == {ErrorCode.not_coordinator: 1, ErrorCode.none: 2}
 
 
 @pytest.mark.parametrize("version", [4, 14, 15, 17])
