@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode
 from sparklog.types import BrokerId
-from tests.simulation.async_loop import AsyncLoop
+from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.clients import REQUEST_TIMEOUT_MS, RETRY_MS, ClientProcess
 from tests.simulation.network import Link
 from tests.simulation.serving import ApiRequest
@@ -55,7 +55,11 @@ class AsyncClient(ClientProcess):
         self.loop: Final = AsyncLoop(self)
 
     def run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.loop.run(super().run, action, arguments)
+        set_running_loop(self.loop)
+        try:
+            super().run(action, arguments)
+        finally:
+            set_running_loop(None)
 
     async def sleep(self, within_ms: int) -> None:
         """Wait for a while."""

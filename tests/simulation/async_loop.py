@@ -13,6 +13,9 @@ from sparklog.errors import KafkaError
 from tests.simulation.loop import BESIDE_MS, ProcessLoop, Timer
 from tests.simulation.network import Process
 
+set_running_loop: Callable[[Any], None] = asyncio._set_running_loop
+"""Asyncio asks for the loop of the process that does something; None when nobody does."""
+
 
 class Handle:
     """A callback that may be cancelled."""
@@ -39,14 +42,6 @@ class AsyncLoop(ProcessLoop):
         self._ready: deque[Handle] = deque()
         self._failure: BaseException | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
-
-    def run(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something as the loop that is running."""
-        asyncio._set_running_loop(self)  # type: ignore[arg-type]
-        try:
-            action(*arguments)
-        finally:
-            asyncio._set_running_loop(None)
 
     def call_soon(self, callback: Callable[..., None], *arguments: Any, context: Any = None) -> Handle:
         """Have it called in the next turn."""

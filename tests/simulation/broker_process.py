@@ -32,7 +32,6 @@ from executor.partitions.replica_host import ReplicaHost
 from executor.partitions.role_listener import RoleListener
 from executor.partitions.roles import Roles
 from executor.partitions.settings import TopicSettings
-from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
@@ -40,7 +39,7 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, ProducerId
-from tests.simulation.async_loop import AsyncLoop
+from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.cleaning import Cleaner
 from tests.simulation.coordinating import AskCoordinator, Coordinating
 from tests.simulation.disk import Disk
@@ -53,6 +52,7 @@ from tests.simulation.publishing import Publishing
 from tests.simulation.quorum_messages import AskLogEnds
 from tests.simulation.serving import ApiRequest, BrokerLinks, Serving, transaction_verifier
 from tests.simulation.voting import Voting
+from tests.simulation.watched_table import WatchedTable
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
@@ -92,7 +92,7 @@ class BrokerProcess(Process):
         self.controller_host: str = world.controller_host
         self.applied_image: MetadataImage = EMPTY_IMAGE
         """What its replicas know all of."""
-        self.replicas = PartitionTable(LISTENER)
+        self.replicas = WatchedTable(LISTENER)
         self.went_on_ms = 0
         """When it was last continued after a stop, in the world's time."""
         config: BrokerConfig = world.config
@@ -200,7 +200,11 @@ class BrokerProcess(Process):
         return self.lifecycle
 
     def run(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.loop.run(super().run, action, arguments)
+        set_running_loop(self.loop)
+        try:
+            super().run(action, arguments)
+        finally:
+            set_running_loop(None)
 
     def end(self, *, silently: bool) -> None:
         super().end(silently=silently)

@@ -5,6 +5,7 @@ while clients write and read, and everything is healed; then it must be well aga
 `LIVENESS_BOUND_MS` of simulated time.
 """
 
+import gc
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -422,13 +423,19 @@ class World(Observer):
 
 def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcome:
     """Simulate one cluster."""
-    disabled = logging.root.manager.disable
+    disabled, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
+    # All that a seed makes goes with it: looking for what has gone meanwhile is a fifth of its time.
+    gc.disable()
     try:
         with few_epochs(seed):
-            return World(seed, on_story).run()
+            outcome = World(seed, on_story).run()
     finally:
         logging.disable(disabled)
+        if collects:
+            gc.enable()
+    gc.collect(0)
+    return outcome
 
 
 @cache

@@ -8,8 +8,9 @@ nothing writes them to a compacted topic.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
-from sparklog.records.batch import read_header
+from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.builder import SimpleRecord, read_records
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset, ProducerId
@@ -69,15 +70,15 @@ class CommittedTable:
 
     def complaint(self, original: bytes, cleaned: bytes | None) -> str | None:
         """Return what is wrong with what is left of a committed batch, None for nothing."""
-        before = read_header(original)
+        before, originals = _read(original)
         kept: dict[Offset | None, SimpleRecord] = {}
         if cleaned is not None:
-            after = read_header(cleaned)
+            after, stayed = _read(cleaned)
             for field in _KEPT_FIELDS:
                 if getattr(before, field) != getattr(after, field):
                     return f"{field} is {getattr(after, field)} and was {getattr(before, field)}"
-            kept = {record.offset: record for record in read_records(cleaned, after)}
-        for record in read_records(original, before):
+            kept = {record.offset: record for record in stayed}
+        for record in originals:
             stays = kept.pop(record.offset, None)
             if stays is None:
                 if not before.is_control and not self._may_go(record, self._committed_ms[before.base_offset]):
@@ -99,8 +100,8 @@ class CommittedTable:
             return None
         made: dict[bytes, bytes] = {}
         for batch in batches:
-            header = read_header(batch)
-            for record in () if header.is_control else read_records(batch, header):
+            header, records = _read(batch)
+            for record in () if header.is_control else records:
                 if record.key is not None and record.offset not in self._aborted:
                     if record.value is None:
                         made.pop(record.key, None)
@@ -108,3 +109,10 @@ class CommittedTable:
                         made[record.key] = record.value
         expected = {key: value for key, value in self._value.items() if value is not None}
         return None if made == expected else f"the log makes the table {made}, committed is {expected}"
+
+
+@lru_cache(maxsize=10_000)
+def _read(batch: bytes) -> tuple[BatchHeader, tuple[SimpleRecord, ...]]:
+    """Return what is in a batch, which many ask for again and again."""
+    header = read_header(batch)
+    return header, tuple(read_records(batch, header))

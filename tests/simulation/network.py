@@ -7,7 +7,7 @@ everything at once when it goes on. A killed process's kernel says so to its pee
 nothing until it is up again and is asked.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -129,19 +129,21 @@ class Network:
         """Whether machines are suspended, so that timers must look at the clock when they are due."""
         self.slow_share = 0.01
         """How many messages take long."""
-        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._cuts: dict[tuple[str, str], int] = {}
 
     def cut(self, source: str, target: str) -> None:
         """Let nothing pass from one host to another until `heal`."""
-        self._cuts[source, target] += 1
+        self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def heal(self, source: str, target: str) -> None:
         """End one cut."""
         self._cuts[source, target] -= 1
+        if not self._cuts[source, target]:
+            del self._cuts[source, target]
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether messages are lost now."""
-        return self._cuts[source, target] > 0
+        return (source, target) in self._cuts
 
     def delay_ms(self) -> int:
         """How long the next message takes."""
