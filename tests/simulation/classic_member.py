@@ -141,7 +141,8 @@ class ClassicMember(Member):
                 self._member_id, self.epoch = response.member_id, response.generation_id
                 self._protocol_name = response.protocol_name
                 leads = response.leader == self._member_id
-                self._dealt = ({} if self._is_cooperative else self._partition_counts()) if leads else None
+                # Who has come back as a static leader does not know what was dealt out.
+                self._dealt = {} if leads else None
                 leads = leads and not response.skip_assignment
                 if leads and self.group.mishaps_happen and self._random.random() < _LEADER_DIES:
                     self.end_by_itself("it leads, and dies")

@@ -47,6 +47,8 @@ class ConsumerMember(Member):
         self._target: frozenset[Held] = frozenset()
         self._reported: frozenset[Held] | None = None
         """What it said last that it holds; None: everything is to be said."""
+        self._must_acknowledge = False
+        """Whether it is to say what it holds, as it was told an assignment, be that what it holds already."""
         self._is_leaving = False
         self._number = 0
         """Counts its heartbeats; there is one under way at most."""
@@ -80,7 +82,7 @@ class ConsumerMember(Member):
         self._number += 1
         number, says_everything = self._number, self._reported is None
         holds = frozenset(self._holds)
-        reported = holds if says_everything or holds != self._reported else None
+        reported = holds if says_everything or self._must_acknowledge or holds != self._reported else None
         self._ask(
             self.epoch,
             reported,
@@ -147,6 +149,7 @@ class ConsumerMember(Member):
             )
             self.take(self._target)
         self._reported = holds
+        self._must_acknowledge = response.assignment is not None and self.epoch > 0
         if self._holds.keys() - self._target:
             self.soon(self._reconcile, _REVOCATION_MS)
         else:
