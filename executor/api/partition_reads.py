@@ -54,6 +54,7 @@ def read_partition(
     offset = asked.fetch_offset
     log = replica.log
     leader = replica.leading_in(asked.current_leader_epoch)
+    asked.is_touched = False
     start, end = log.log_start_offset, log.log_end_offset
     fetched.log_start_offset = start
     fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
@@ -79,6 +80,9 @@ def read_partition(
             if fell_back:
                 replica.progress.follower_fell_back()
             fetched.high_watermark = fetched.last_stable_offset = replica.high_watermark
+            # A coordinator that has heard of it may have appended at once, and what it touched is read now.
+            asked.is_touched = False
+            end = log.log_end_offset
         limit = end
     elif params.read_committed:
         limit = fetched.last_stable_offset = replica.last_stable_offset

@@ -45,6 +45,7 @@ class CachedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "is_forgotten",
+        "is_touched",
         "key",
         "last_fetched_epoch",
         "log_start_offset",
@@ -61,6 +62,8 @@ class CachedPartition:
         """The one that touches it, if any does."""
         self.is_forgotten = False
         """Whether the context holds it no more. A request that is still being answered may."""
+        self.is_touched = False
+        """Whether it has changed since it was read last, so that what was found is not all there is."""
         self.current_leader_epoch: LeaderEpoch | None = None
         self.fetch_offset: Offset = 0
         self.last_fetched_epoch: LeaderEpoch | None = None
@@ -94,11 +97,13 @@ class CachedPartition:
 
     def touch(self) -> None:
         """There is something to tell, when the context's next request comes."""
+        self.is_touched = True
         self.context.changed[self.key] = self
 
     def wake(self) -> None:
         """There is something to tell now: records, or an error."""
         context = self.context
+        self.is_touched = True
         context.changed[self.key] = self
         if context.waiting is not None:
             context.waiting.wake()
@@ -135,6 +140,7 @@ class FetchContext:
         self.is_paused = True
         for key, partition in self.partitions.items():
             partition.unwatch()
+            partition.is_touched = True
             self.changed[key] = partition
 
     def unwatch(self) -> None:

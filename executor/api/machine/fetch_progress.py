@@ -156,7 +156,7 @@ class FetchProgress:
             asked.told_high_watermark == fetched.high_watermark
             and asked.told_log_start_offset == fetched.log_start_offset
         ):
-            if not (fetched.out_of_bytes or fetched.is_unheard):
+            if not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched):
                 asked.context.changed.pop(asked.key, None)
             return
         self.found.append(fetched)
@@ -191,5 +191,6 @@ class FetchProgress:
                 fetched.error_code is ErrorCode.none
                 and fetched.diverging_epoch is None
                 and not fetched.out_of_bytes
+                and not asked.is_touched
             ):
                 changed.pop(asked.key, None)

@@ -11,8 +11,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from executor.partitions.replica import Replica
 from sparklog.errors import ErrorCode
-from sparklog.records.batch import iterate_headers
+from sparklog.records.batch import iterate_headers, read_header
+from sparklog.storage.file_region import FileRegion
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Request
@@ -22,7 +24,9 @@ from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, row
 
 
 def offsets_of(row: Any) -> list[int]:
-    return [header.base_offset for _, header in iterate_headers(row.records)]
+    # Over the wire they are bytes, the handler itself answers with a region of a file.
+    records = row.records.read() if isinstance(row.records, FileRegion) else row.records
+    return [header.base_offset for _, header in iterate_headers(records)]
 
 
 async def fill(channel: Channel, topic_id: UUID, batches: int, partitions: int = 1, acks: int = 1) -> None:
@@ -347,6 +351,73 @@ async def test_follower_that_an_old_request_sets_back_is_where_its_session_says_
     await waiting
     await next_fetch(2, 0)
     assert follower.log_end_offset == 2
+
+
+class AppendsOnce:
+    """Appends as soon as the high watermark moves, as a coordinator does."""
+
+    is_follower = False
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        replica.progress.add_reader(self)
+
+    def touch(self) -> None: ...
+
+    def wake(self) -> None:
+        self._replica.progress.remove_reader(self)
+        records = batch()
+        self._replica.append(records, read_header(records), 0, 0, None)
+
+    def unwatch(self) -> None: ...
+
+
+@with_brokers(count=2)
+async def test_session_tells_a_follower_what_its_own_fetch_has_led_a_coordinator_to_append(
+    brokers: Brokers,
+) -> None:
+    """It never heard of it: until somebody else appended, it was taken to lag, and left the ISR."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await fill(channel, topic_id, 1, acks=-1)
+    follower = {"replica": (1, brokers.brokers[1].broker_epoch)}
+    await brokers.stop(1)
+    begun = await channel.request(fetch(topic_id, {0: 1}, session_epoch=0, **follower))
+    session = {"session_id": begun.session_id, **follower}
+    await fill(channel, topic_id, 1)
+    AppendsOnce(brokers.replica(0, topic_id))
+    (row,) = rows(await channel.request(fetch(topic_id, {0: 2}, session_epoch=1, **session)))
+    assert (row.high_watermark, offsets_of(row)) == (2, [2])
+
+
+def test_session_tells_what_was_appended_while_a_long_request_was_read(tmp_path: Any) -> None:
+    """What changes between the look at its partition and the answer is told with the next one."""
+
+    @with_brokers(count=1)
+    async def scenario(brokers: Brokers) -> None:
+        count = 102
+        topic_id = await brokers.create_topic("t", [(0,)] * count)
+        channel = await brokers.connect(0)
+        handle: Any = brokers.brokers[0].apis[ApiKey.FETCH].handler
+        caller = Caller()
+
+        def ask(offsets: dict[int, int], **session: Any) -> Any:
+            body = fetch(topic_id, offsets, **session)
+            return handle(Request(ApiKey.FETCH, 17, 0, None, body, memoryview(b""), caller, "PLAINTEXT"))
+
+        everything = dict.fromkeys(range(count), 0)
+        session = {"session_id": in_one_go(ask(everything, session_epoch=0)).session_id}
+        await channel.request(produce(topic_id, batch(), batch()))
+        steps = ask({**everything, 0: 1}, session_epoch=1, **session)
+        next(steps)  # to the first partition
+        next(steps)  # behind it
+        await channel.request(produce(topic_id, batch()))
+        first, second = rows(in_one_go(steps))
+        assert (first.high_watermark, offsets_of(first), offsets_of(second)) == (1, [], [0])
+        told = {row.partition_index: row for row in rows(ask({}, session_epoch=2, **session))}
+        assert offsets_of(told[0]) == [1]
+
+    scenario(tmp_path)
 
 
 @with_brokers(count=1)
