@@ -296,7 +296,11 @@ class LeaderFetches:
 
     def _leave_out(self, key: TopicIdPartition) -> None:
         self._due.pop(key, None)
-        if self._asked.pop(key, None) is not None and self._session_id != NO_SESSION_ID:
+        if self._asked.pop(key, None) is not None and (
+            self._session_id != NO_SESSION_ID
+            # The answer that is under way may begin a session, which holds it.
+            or self._under_way
+        ):
             self._forgotten[key] = None
 
     def _end_session(self) -> None:

@@ -1,0 +1,55 @@
+"""What a follower asks of its leader, request by request."""
+
+from kio.schema.fetch.v17.response import FetchResponse
+
+from executor.fetching.machine.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.errors import ErrorCode
+from sparklog.exponential_backoff import ExponentialBackoff
+from tests.unit.executor.brokers import Brokers, with_brokers
+from tests.unit.executor.requests import MILLISECOND
+
+LIMITS = FetchLimits(
+    max_wait_ms=500,
+    min_bytes=1,
+    max_bytes=1 << 20,
+    partition_max_bytes=1 << 20,
+    backoff=ExponentialBackoff(first_ms=20, max_ms=1_000),
+)
+SESSION = FetchResponse(
+    throttle_time=0 * MILLISECOND, error_code=ErrorCode.none, session_id=7, responses=(), node_endpoints=()
+)
+
+
+@with_brokers(count=2)
+async def test_partition_that_goes_while_a_session_is_begun_is_forgotten_by_it(brokers: Brokers) -> None:
+    """The leader answered for it at once, as it leads it no more, and was asked again at once, for good."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    stays, goes = (brokers.replica(1, topic_id, partition) for partition in (0, 1))
+    fetches = LeaderFetches(1, LIMITS)
+    for replica in (stays, goes):
+        fetches.add(replica)
+    begins = fetches.next_request(broker_epoch=1)
+    assert [each.partition for topic in begins.topics for each in topic.partitions] == [0, 1]
+    fetches.remove(goes)
+    assert list(fetches.answered(SESSION)) == []
+    continues = fetches.next_request(broker_epoch=1)
+    assert continues.session_id == SESSION.session_id
+    assert [(each.topic_id, each.partitions) for each in continues.forgotten_topics_data] == [
+        (topic_id, (1,))
+    ]
+
+
+@with_brokers(count=2)
+async def test_partition_that_goes_and_comes_while_a_session_is_begun_stays_in_it(brokers: Brokers) -> None:
+    """What is said of it anew is not taken back in the same request."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    replica = brokers.replica(1, topic_id)
+    fetches = LeaderFetches(1, LIMITS)
+    fetches.add(replica)
+    fetches.next_request(broker_epoch=1)
+    fetches.remove(replica)
+    fetches.add(replica)
+    assert list(fetches.answered(SESSION)) == []
+    continues = fetches.next_request(broker_epoch=1)
+    assert [each.partition for topic in continues.topics for each in topic.partitions] == [0]
+    assert continues.forgotten_topics_data == ()
