@@ -98,6 +98,8 @@ class Observer:
         self.next_producer_id = 0
         self.deposed_for_silence: dict[tuple[TopicIdPartition, LeaderEpoch], int] = {}
         """When a driver gave a leadership away because nothing was heard of the leader."""
+        self._controller_epoch: LeaderEpoch = -1
+        """Of the newest driver that has won an election."""
         self.replaced: dict[BrokerId, BrokerEpoch] = {}
         """The registrations that another process of the broker is about to replace, in several decisions."""
         self.unclean_asked: set[TopicIdPartition] = set()
@@ -270,6 +272,9 @@ class Observer:
     def silent(self, active_controller: ActiveController, broker_id: BrokerId) -> None:
         """A driver is about to fence a broker because nothing was heard of it."""
         self.tell(None, f"broker {broker_id} is fenced for its silence")
+        if active_controller.leader_epoch < self._controller_epoch:
+            # Nobody listens to it any more.
+            return
         for topic in active_controller.controller.image.topics.by_id.values():
             for number, partition in topic.partitions.items():
                 if partition.leader == broker_id:
@@ -328,6 +333,7 @@ class Observer:
         """A driver has a majority of votes, and is about to lead."""
         voters = sorted(key.node_id for key in lead.voters.keys)
         self.tell(None, f"{driver.name} leads in epoch {lead.leader_epoch}, brokers {voters} vote")
+        self._controller_epoch = max(self._controller_epoch, lead.leader_epoch)
         for check in self.invariants.driver_won:
             check(driver, lead)
         for key, leader_epoch in list(self.deposed_for_silence):
