@@ -48,7 +48,8 @@ async def read_committed(client: AsyncClient, where: TopicPartition, offset: Off
         current_leader_epoch=-1,
         fetch_offset=offset,
         log_start_offset=-1,
-        partition_max_bytes=world.fetch_max_bytes,
+        # When nothing more is written it is to come to the end.
+        partition_max_bytes=world.fetch_max_bytes if world.accepts_writes else _ANY_BYTES,
     )
     request = FetchRequest(
         max_wait=timedelta(milliseconds=FETCH_WAIT_MS),
