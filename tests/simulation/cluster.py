@@ -197,6 +197,8 @@ class World(Observer):
         except Exception as error:  # whatever a machine raises is a finding
             outcome.violation = Violation(NO_CRASH, f"{type(error).__name__}: {error}")
             outcome.violation.__cause__ = error
+        if self.violations:
+            outcome.violation = self.violations[0]
         if outcome.violation is not None:
             outcome.story = self.story_about(outcome.violation.key)
         outcome.trace_hash = self.scheduler.trace_hash
@@ -215,7 +217,7 @@ class World(Observer):
             if not self.is_rolling:
                 scheduler.after(begin_ms, group.begin_mishaps)
         while not self.faults.may_end(faults_end_ms):
-            scheduler.step()
+            self._step()
         faults_end_ms = max(faults_end_ms, scheduler.now_ms)
         self.faults.end()
         self._moves.end()
@@ -237,13 +239,18 @@ class World(Observer):
                         raise Violation(
                             LIVENESS, f"{LIVENESS_BOUND_MS} ms after the last fault {problem[0]}", problem[1]
                         )
-            scheduler.step()
+            self._step()
         for key, ledger in self.ledgers.items():
             registration = self.decided(key)
             if registration is not None and registration.leader is not None:
                 logs = [self.disks[broker_id].logs[key] for broker_id in registration.isr]
                 for check in self.invariants.settled:
                     check(ledger, logs)
+
+    def _step(self) -> None:
+        self.scheduler.step()
+        if self.violations:
+            raise self.violations[0]
 
     def _give_up_the_lost(self) -> None:
         """Do what an administrator does when all faults are over and a partition still has no leader."""

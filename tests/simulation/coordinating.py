@@ -351,6 +351,9 @@ class StrictShard(Shard):
             asked.end_offset = None if decision.at_once else self.end_offset
         super()._take(decision, now)
 
+    def _say(self, tell: Callable[..., None], *what: Any) -> None:
+        tell(*what)
+
     def tick(self, now: Now) -> None:
         super().tick(now)
         if self.state is ShardState.ACTIVE:

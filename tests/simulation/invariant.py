@@ -44,8 +44,10 @@ class Invariant:
         self.world = world
 
     def fail(self, message: str, key: TopicIdPartition | None = None) -> None:
-        """Report that it is not."""
-        raise Violation(type(self).__name__, message, key)
+        """Report that it is not, also where what production calls gets over whatever is raised."""
+        violation = Violation(type(self).__name__, message, key)
+        self.world.violations.append(violation)
+        raise violation
 
     def leader_began(
         self, broker: "BrokerProcess", replica: Replica, registration: PartitionRegistration, ledger: Ledger

@@ -118,6 +118,7 @@ class Observer:
         """and from where to where some copy."""
         self.compacts = False
         """Whether topics are compacted."""
+        self.violations: list[Violation] = []
         self.outcome = Outcome(seed)
         self.invariants = Invariants(self)
         self._on_story = on_story
