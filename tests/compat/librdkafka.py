@@ -7,6 +7,8 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.told import wait_until_all_tell_of
+
 TIMEOUT_S = 45.0
 
 
@@ -22,21 +24,17 @@ def create_topic(
     replication_factor: int = 3,
     config: dict[str, str] | None = None,
 ) -> None:
-    """Create a topic and wait until each partition has a leader.
+    """Create a topic and wait until every broker tells of the leaders of all its partitions.
 
     Raises:
         KafkaException: the cluster refused.
+        ClusterError: not every broker heard of it.
     """
     admin = admin_client(bootstrap_servers)
     new = NewTopic(topic, partitions, replication_factor, config=config or {})
     for future in admin.create_topics([new]).values():
         future.result(TIMEOUT_S)
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        found = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-        if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
-            return
-        assert time.monotonic() < deadline, f"{topic} has no leaders"
+    wait_until_all_tell_of(bootstrap_servers, topic, partitions)
 
 
 def produce(

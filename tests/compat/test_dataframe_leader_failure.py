@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
 from sparklog.client.cluster_client import ClusterClient
@@ -22,6 +20,7 @@ from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import SparklogWriter
 from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster
+from tests.compat.librdkafka import create_topic
 
 PARTITIONS = 3
 BATCHES = 60
@@ -35,9 +34,7 @@ OFFSETS = StructType([COLUMNS["offset"]])
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(brokers=3, config={"min.insync.replicas": "1"}) as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        new = NewTopic("t", PARTITIONS, 3)
-        admin.create_topics([new])["t"].result(20)
+        create_topic(running.bootstrap_servers, "t", PARTITIONS)
         yield running
 
 

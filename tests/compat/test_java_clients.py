@@ -12,6 +12,7 @@ from sparklog.records.batch import BatchHeader, iterate_headers
 from tests.cluster import LocalCluster
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import consume, create_topic, produce
+from tests.told import shown_in_time, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 
@@ -154,6 +155,7 @@ def test_topic_command_creates_describes_and_deletes(
 
     created = ("--partitions", "2", "--replication-factor", "3", "--config", "retention.ms=4242424")
     topics("controller", "--create", *created)
+    wait_until_all_tell_of(cluster.bootstrap_servers, topic, 2)
     partitions = cluster.image.topics.by_name[topic].partitions
     described = topics("brokers", "--describe").splitlines()
     assert re.search("PartitionCount: 2\tReplicationFactor: 3\tConfigs: .*retention.ms=4242424", described[0])
@@ -182,7 +184,8 @@ def test_config_command_alters_and_describes(
 
     configs("brokers", "--alter", "--add-config", "max.message.bytes=123456")
     assert cluster.image.topic_configs(topic) == {"max.message.bytes": "123456"}
-    described = configs("controller", "--describe")
-    assert "max.message.bytes=123456 sensitive=false" in described
+    described = shown_in_time(
+        lambda: configs("controller", "--describe"), "max.message.bytes=123456 sensitive=false"
+    )
     assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=123456" in described
     assert "DEFAULT_CONFIG:message.max.bytes=1048588" in described

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from tests.cluster import LocalCluster, wait_for
+from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic
+from tests.told import shown_in_time, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 
@@ -74,11 +75,13 @@ def test_command_line_topics_creates_lists_describes_and_deletes(
     command_line(
         cluster, "topics", "create", "-t", topic, "--num-partitions", "2", "--replication-factor", "3"
     )
-    wait_for(lambda: topic in command_line(cluster, "topics", "list"), "the topic listed")
+    wait_until_all_tell_of(cluster.bootstrap_servers, topic, 2)
+    assert topic in command_line(cluster, "topics", "list")
     described = json.loads(command_line(cluster, "topics", "describe", "-t", topic))
     assert topic in json.dumps(described)
     command_line(cluster, "topics", "delete", "-t", topic)
-    wait_for(lambda: topic not in command_line(cluster, "topics", "list"), "the topic gone")
+    wait_until_all_tell_of(cluster.bootstrap_servers, topic, 0)
+    assert topic not in command_line(cluster, "topics", "list")
 
 
 def test_command_line_configs_describes_and_alters(cluster: LocalCluster, new_topic_name: NewName) -> None:
@@ -87,7 +90,7 @@ def test_command_line_configs_describes_and_alters(cluster: LocalCluster, new_to
     create_topic(cluster.bootstrap_servers, topic)
     named = ("-r", "TOPIC", "-n", topic)
     command_line(cluster, "configs", "alter", *named, "-c", "retention.ms=4242424")
-    wait_for(lambda: "4242424" in command_line(cluster, "configs", "describe", *named), "the new retention")
+    shown_in_time(lambda: command_line(cluster, "configs", "describe", *named), "4242424")
 
 
 def test_command_line_cluster_and_log_dirs_describe(cluster: LocalCluster, new_topic_name: NewName) -> None:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
+from tests.told import told_leaders, wait_until_all_tell_of
 
 NewName = Callable[[str], str]
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -26,17 +27,13 @@ def test_create_and_delete_topic_shows_in_every_brokers_metadata(
 ) -> None:
     """Brokers act on the metadata log alone, so all of them must come to the same answer."""
     topic = new_topic_name("short-lived")
-    addresses = [":".join(map(str, cluster.address(broker_id))) for broker_id in cluster.broker_ids]
-
-    def brokers_that_know_it() -> int:
-        listings = [admin_client(address).list_topics(timeout=TIMEOUT_S).topics for address in addresses]
-        return sum(topic in listing for listing in listings)
-
-    create_topic(cluster.bootstrap_servers, topic, partitions=4)
-    wait_for(lambda: brokers_that_know_it() == 3, f"{topic} on every broker")
-    admin = admin_client(cluster.bootstrap_servers)
+    servers = cluster.bootstrap_servers
+    create_topic(servers, topic, partitions=4)
+    leaders = {number: cluster.leader(topic, number) for number in range(4)}
+    assert told_leaders(servers, topic) == dict.fromkeys(servers.split(","), leaders)
+    admin = admin_client(servers)
     admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-    wait_for(lambda: brokers_that_know_it() == 0, f"{topic} on no broker")
+    wait_until_all_tell_of(servers, topic, 0)
     directories = [cluster.broker_directory(broker_id) for broker_id in cluster.broker_ids]
     wait_for(lambda: not any(list(path.glob(f"{topic}-?")) for path in directories), "directories removed")
 
@@ -71,10 +68,7 @@ def test_create_partitions_lets_producers_use_them(cluster: LocalCluster, new_to
     create_topic(cluster.bootstrap_servers, topic, partitions=1)
     admin = admin_client(cluster.bootstrap_servers)
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)
-    wait_for(
-        lambda: len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 3,
-        "three partitions",
-    )
+    wait_until_all_tell_of(cluster.bootstrap_servers, topic, 3)
     produce(cluster.bootstrap_servers, topic, [{"value": b"new", "partition": 2}])
     messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 2, OFFSET_BEGINNING)], 1)
     assert messages[0].value() == b"new"

@@ -33,6 +33,7 @@ from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
+from tests.told import shown_in_time
 
 NewName = Callable[[str], str]
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
@@ -77,12 +78,11 @@ def test_kafka_configs_sets_shows_and_removes_quotas_of_clients_users_and_addres
     )
     quotas = "producer_byte_rate=1000000,request_percentage=55.5"
     configs("--alter", *loader, "--add-config", quotas)
-    shown = configs("--describe", *loader)
-    assert "producer_byte_rate=1000000.0" in shown
+    shown = shown_in_time(lambda: configs("--describe", *loader), "producer_byte_rate=1000000.0")
     assert "request_percentage=55.5" in shown
     addresses = ("--entity-type", "ips", "--entity-name", "10.1.2.3")
     configs("--alter", *addresses, "--add-config", "connection_creation_rate=12")
-    assert "connection_creation_rate=12.0" in configs("--describe", "--entity-type", "ips")
+    shown_in_time(lambda: configs("--describe", "--entity-type", "ips"), "connection_creation_rate=12.0")
     configs("--alter", *loader, "--delete-config", "producer_byte_rate,request_percentage")
     configs("--alter", *addresses, "--delete-config", "connection_creation_rate")
     wait_for(lambda: not cluster.image.client_quotas, "no quota is left")
@@ -97,10 +97,15 @@ def test_kafka_configs_tells_brokers_what_they_obey_at_once(
     brokers = ("--alter", "--entity-type", "brokers")
     configs(*brokers, "--entity-default", "--add-config", "log.retention.ms=123456")
     configs(*brokers, "--entity-name", "1", "--add-config", f"{RATE}=1000000")
-    shown = configs("--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
-    assert f"{RATE}=1000000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{RATE}=1000000, DEFAULT" in shown
+    shown = shown_in_time(
+        lambda: configs("--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"),
+        f"{RATE}=1000000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{RATE}=1000000, DEFAULT",
+    )
     assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=123456" in shown
-    described = configs("--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
+    described = shown_in_time(
+        lambda: configs("--describe", "--entity-type", "topics", "--entity-name", topic, "--all"),
+        "retention.ms=123456 ",
+    )
     assert re.search(r"retention\.ms=123456 .*DYNAMIC_DEFAULT_BROKER_CONFIG", described)
 
 

@@ -26,6 +26,7 @@ from driver.spark.slots import broker_slots
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes
+from tests.told import wait_until_all_tell_of
 
 logging.basicConfig()
 os.setpgid(0, 0)  # a terminal's Ctrl-C and a notebook's interrupt are for all of a process group
@@ -34,6 +35,14 @@ produced, refused = [], []
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+def produce_one(cluster):
+    # Whoever retries nothing is refused by a leader that has not heard yet that it is one.
+    first = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for partition in range(3):
+        first.produce("t", b"v", partition=partition)
+    assert first.flush(30) == 0
 
 
 def produce(cluster, over):
@@ -66,7 +75,8 @@ with spark_session("local[6]", spark_log_level="WARN") as spark:
     say("-- started")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic("t", 3, 3)])["t"].result(10)
-    wait_for(lambda: "t" in admin.list_topics(timeout=10).topics, "the broker that is asked knows the topic")
+    wait_until_all_tell_of(cluster.bootstrap_servers, "t", 3)
+    produce_one(cluster)
     before = brokers(admin)
 
     def user_jobs():

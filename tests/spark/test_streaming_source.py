@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from sparklog.dataframe import register
 from tests.cluster import LocalCluster
 from tests.spark.sessions import spark_session
+from tests.told import wait_until_all_tell_of
 
 PARTITIONS = 3
 TIMEOUT_S = 60.0
@@ -224,6 +225,7 @@ def test_stream_finds_new_topics_and_partitions_while_it_runs(
     Topic(bootstrap_servers, second).write(3)
     until(lambda: len(seen.rows) == 6, query)
     admin.create_partitions([NewPartitions(first, PARTITIONS + 1)])[first].result(TIMEOUT_S)
+    wait_until_all_tell_of(bootstrap_servers, first, PARTITIONS + 1)
     Topic(bootstrap_servers, first).write(1, partition=PARTITIONS)
     until(lambda: len(seen.rows) == 7, query)
     query.stop()
