@@ -8,8 +8,8 @@ from tests.held import let_go, nothing_grows
 
 
 @pytest.fixture(autouse=True)
-def held(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def held(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test after which descriptors, threads or memory are still held that were not before."""
-    with nothing_grows():
+    with nothing_grows(request.session):
         yield
         let_go(caplog.get_records("call"))

@@ -55,9 +55,9 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(autouse=True)
-def held(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def held(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test after which descriptors, threads or memory are still held that were not before."""
-    with nothing_grows():
+    with nothing_grows(request.session):
         yield
         let_go(caplog.get_records("call"))
 
