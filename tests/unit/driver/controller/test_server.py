@@ -263,16 +263,20 @@ def test_restart_with_an_empty_directory_has_everything_in_a_higher_epoch(tmp_pa
         assert server.image.leader_epoch > before.leader_epoch
 
 
-def test_broker_whose_connection_and_listener_end_is_fenced_at_once(server: ControllerServer) -> None:
+def test_broker_whose_connection_and_listener_end_is_fenced_at_once(tmp_path: Path) -> None:
     """A killed broker's partitions must not wait for its session to run out."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    session_timeout_ms = str(int(10 * DEADLINE_S * 1000))
+    with (
+        serving(
+            Disk(tmp_path / "voter"), tmp_path / "controller", broker_session_timeout_ms=session_timeout_ms
+        ) as server,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         with connect(server) as channel:
             join(server, channel, 0, listener.getsockname()[1])
             server.wait_until_unfenced(1, DEADLINE_S)
             listener.close()
-            started = time.monotonic()
         wait_for(lambda: server.image.brokers[0].fenced)
-    assert time.monotonic() - started < BrokerConfig().broker_session_timeout_ms / 2_000
 
 
 def test_broker_whose_connection_ends_but_listens_keeps_its_session(tmp_path: Path) -> None:

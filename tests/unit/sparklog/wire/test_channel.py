@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -32,20 +32,23 @@ from tests.unit.sparklog.wire.serving import (
     until,
 )
 
-Ask = Callable[[str, int, Any], Coroutine[Any, Any, Any]]
+Ask = Callable[..., Coroutine[Any, Any, Any]]
+DEADLINE_MS: Final = 20_000
 
 
-async def ask_channel(host: str, port: int, entity: Any) -> Any:
-    channel = await Channel.connect(host, port, "test", connect_timeout_ms=2000, request_timeout_ms=500)
+async def ask_channel(host: str, port: int, entity: Any, timeout_ms: int = DEADLINE_MS) -> Any:
+    channel = await Channel.connect(
+        host, port, "test", connect_timeout_ms=DEADLINE_MS, request_timeout_ms=timeout_ms
+    )
     try:
         return await channel.request(entity)
     finally:
         channel.close()
 
 
-async def ask_blocking_channel(host: str, port: int, entity: Any) -> Any:
+async def ask_blocking_channel(host: str, port: int, entity: Any, timeout_ms: int = DEADLINE_MS) -> Any:
     def ask() -> Any:
-        with BlockingChannel(host, port, "test", timeout_s=0.5) as channel:
+        with BlockingChannel(host, port, "test", timeout_s=timeout_ms / 1000) as channel:
             return channel.request(entity)
 
     return await asyncio.to_thread(ask)
@@ -180,7 +183,7 @@ def test_silent_server_is_a_timeout(ask: Ask) -> None:
     async def scenario() -> None:
         async with impostor(b"", hang=True) as port:
             with pytest.raises(KafkaError) as caught:
-                await ask("127.0.0.1", port, heartbeat())
+                await ask("127.0.0.1", port, heartbeat(), timeout_ms=200)
             assert caught.value.error_code is ErrorCode.request_timed_out
 
     run(scenario())

@@ -1,7 +1,6 @@
 """Elections on request and by themselves, and eligible leader replicas."""
 
 import itertools
-import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,6 +31,7 @@ from sparklog.metadata.schemas import (
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
+from tests.counted_work import counted_calls
 from tests.unit.driver.controller.conversation import CLUSTER_ID, Conversation, creatable, registration
 
 PREFERRED, UNCLEAN = 0, 1
@@ -605,24 +605,24 @@ def test_topic_that_allows_unclean_elections_later_gets_a_leader_at_the_next_loo
     assert state(strict) == leads(0, (0,), recovering=True)
 
 
-def test_ten_thousand_partitions_of_a_dead_broker_take_less_than_a_second_of_cpu() -> None:
+def test_each_of_thousands_of_partitions_of_a_dead_broker_takes_few_calls() -> None:
     """They are all silent until driver and brokers are through; benchmarks/elections.py has the whole way."""
     conversation = Conversation(min_insync_replicas="2").start(0, 1, 2)
-    assignments = {number: (0, 1, 2) if number % 2 else (0, 2, 1) for number in range(10_000)}
+    assignments = {number: (0, 1, 2) if number % 2 else (0, 2, 1) for number in range(4_000)}
     conversation.create(creatable("t", assignments=assignments))
     before = conversation.image
-    started_s = time.process_time()
-    batches = [gone(conversation, 0).records]
-    while not conversation.controller.is_settled:
-        batches.append(conversation.take(conversation.controller.tick(conversation.now_ms)).records)
-    image = before
-    for batch in batches:
-        # The brokers' part.
-        values = [SimpleRecord(value=encode_record(record)) for record in batch]
-        data = build_batch(values, base_offset=image.end_offset, leader_epoch=1)
-        header = read_header(data)
-        records = [decode_record(record.value or b"") for record in read_records(data, header)]
-        image, _ = replay_records(image, records, header.last_offset, 1)
-    assert time.process_time() - started_s < 1
+    with counted_calls() as calls:
+        batches = [gone(conversation, 0).records]
+        while not conversation.controller.is_settled:
+            batches.append(conversation.take(conversation.controller.tick(conversation.now_ms)).records)
+        image = before
+        for batch in batches:
+            # The brokers' part.
+            values = [SimpleRecord(value=encode_record(record)) for record in batch]
+            data = build_batch(values, base_offset=image.end_offset, leader_epoch=1)
+            header = read_header(data)
+            records = [decode_record(record.value or b"") for record in read_records(data, header)]
+            image, _ = replay_records(image, records, header.last_offset, 1)
+    assert calls.value < 200 * len(assignments)
     assert image == conversation.image
     assert {partition.leader for partition in image.topics.by_name["t"].partitions.values()} == {1, 2}
