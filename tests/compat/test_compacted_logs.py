@@ -181,6 +181,8 @@ def begin_move(node: KafkaNode, admin: AdminClient) -> tuple[Path, Path]:
     source = node.directory_of(Partition("m", 0))
     (target,) = (path for path in node.directories if path != source)
     throttle(admin, AlterConfigOpType.SET, "1")
+    node_1 = ConfigResource(ConfigResource.Type.BROKER, "1")
+    wait_for(lambda: admin.describe_configs([node_1])[node_1].result(20)[RATE].value == "1", "the node obeys")
     host, _, port = node.bootstrap_servers.partition(":")
     with BlockingChannel(host, int(port), "test") as channel:
         answer = channel.request(alter(target, topic="m"))

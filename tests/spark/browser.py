@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from tests.chaos.application import free_port
 
 START_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -78,9 +79,7 @@ def browser() -> Iterator[Browser]:
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("chromium and chromedriver (Debian: chromium, chromium-driver) are not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="sparklog-browser-") as profile:
         process = subprocess.Popen(
             [driver, f"--port={port}"],
