@@ -13,7 +13,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks import clients, coordinators, dataframes, groups, transactions
+from benchmarks import clients, coordinators, dataframe_writes, dataframes, groups, transactions
 from benchmarks.case import BASELINE, OURS, PARTITIONS, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
@@ -100,26 +100,32 @@ def latency(cluster: ClusterUnderTest) -> Iterator[Round]:
 def dataframe(record_bytes: int, records: int, operation: str) -> Case:
     """Read, write or stream DataFrames; the baseline is Spark's connector on Apache Kafka."""
     name = f"DataFrame {operation} {record_bytes} B"
-    bar = {"read": ">= 2.0", "write": ">= 3.0", "stream": ">= 2.0"}[operation]
+    bar = {"read": ">= 2.0", "write": ">= 3.0", "stream": ">= 2.0", "sink-stream": ">= 3.0"}[operation]
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
-        side = "connector" if cluster.name == BASELINE else "sparklog"
         with TOPICS.one(cluster) as topic:
-            if operation != "write":
-                batches = dataframes.STREAM_BATCHES if operation == "stream" else 1
+            if operation in dataframes.READS:
+                batches = dataframe_writes.STREAM_BATCHES if operation == "stream" else 1
                 clients.librdkafka_performance(
                     cluster, topic, records=batches * records, record_bytes=record_bytes
                 )
             with dataframes.session(
-                side,
+                _side(cluster),
                 operation,
                 cluster.bootstrap_servers,
                 topic,
                 rows=records,
                 record_bytes=record_bytes,
-            ) as rows_per_s:
-                yield lambda: [Figure(name, "rows/s", rows_per_s(), bar)]
+            ) as figures:
+
+                def run() -> list[Figure]:
+                    if operation != "sink-stream":
+                        return [Figure(name, "rows/s", *figures(topic), bar)]
+                    with TOPICS.one(cluster) as written:  # all rounds together would fill the page cache
+                        return [Figure(name, "rows/s", *figures(written), bar)]
+
+                yield run
 
     return prepared
 
@@ -129,16 +135,38 @@ def query(operation: str, name: str, unit: str, bar: str) -> Case:
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
-        side = "connector" if cluster.name == BASELINE else "sparklog"
         with (
             TOPICS.one(cluster) as topic,
             dataframes.session(
-                side, operation, cluster.bootstrap_servers, topic, rows=0, record_bytes=0
-            ) as figure,
+                _side(cluster), operation, cluster.bootstrap_servers, topic, rows=0, record_bytes=0
+            ) as figures,
         ):
-            yield lambda: [Figure(name, unit, figure(), bar)]
+            yield lambda: [Figure(name, unit, *figures(topic), bar)]
 
     return prepared
+
+
+def guarantees(operation: str, rows: int, record_bytes: int, named: Sequence[tuple[str, str, str]]) -> Case:
+    """Write under each guarantee in turn: this project's sink does, on either cluster."""
+
+    @contextlib.contextmanager
+    def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
+        with (
+            TOPICS.one(cluster) as topic,
+            dataframes.session(
+                OURS, operation, cluster.bootstrap_servers, topic, rows=rows, record_bytes=record_bytes
+            ) as figures,
+        ):
+            yield lambda: [
+                Figure(name, unit, value, bar)
+                for (name, unit, bar), value in zip(named, figures(topic), strict=True)
+            ]
+
+    return prepared
+
+
+def _side(cluster: ClusterUnderTest) -> str:
+    return "connector" if cluster.name == BASELINE else OURS
 
 
 def memory(cluster: ClusterUnderTest) -> list[Figure]:
@@ -165,6 +193,30 @@ def cases() -> dict[str, Case]:
     named["query-small-batch"] = query("small-batch", "micro-batch of 1,000 rows", "ms", "<= 1.0")
     named["query-noticed"] = query("noticed", "record to batch, beyond what Spark takes", "ms", "")
     named["query-idle"] = query("idle", "idle query's CPU", "ms/s", "<= 0.5")
+    for record_bytes, records in SIZES:
+        named[f"sink-stream-{record_bytes}"] = dataframe(record_bytes, records // 2, "sink-stream")
+    name = "micro-batch of 1,000 rows through the sink"
+    named["sink-small-batch"] = guarantees(
+        "sink-small-batch",
+        0,
+        0,
+        [
+            (f"{name}, exactly once", "ms", ""),
+            (f"{name}, at least once", "ms", ""),
+            (f"{name}, added by exactly once", "ms", "ours <= 60"),
+        ],
+    )
+    record_bytes, records = SIZES[0]
+    named["sink-batch-atomic"] = guarantees(
+        "sink-batch-atomic",
+        records // 2,
+        record_bytes,
+        [
+            (f"DataFrame write {record_bytes} B, atomic", "rows/s", ""),
+            (f"DataFrame write {record_bytes} B, not atomic", "rows/s", ""),
+            (f"DataFrame write {record_bytes} B, atomic to not atomic", "x", "ours >= 0.95"),
+        ],
+    )
     named |= groups.CASES
     named |= transactions.CASES
     named |= coordinators.CASES
@@ -202,29 +254,32 @@ def main() -> int:
         for name, case in chosen.items():
             if not options.cases or name in options.cases:
                 print(f"{name} ...", file=sys.stderr, flush=True)
-                _measure(case, clusters, options.rounds)
+                most = coordinators.WARM_UP_ROUNDS if name in coordinators.CASES else MAX_WARM_UP_ROUNDS
+                _measure(case, clusters, options.rounds, most)
         _print_rows({cluster.name: [memory(cluster)] for cluster in clusters}, {})
     return 0
 
 
-def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int) -> None:
+def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int, most_warm_up_rounds: int) -> None:
     """Warm every side until it stands still, count `rounds` of each in turn, and print the rows."""
     with contextlib.ExitStack() as stack:
         sides = {cluster.name: stack.enter_context(case(cluster)) for cluster in clusters}
-        took = warm_up(sides, rate_of=lambda figures: figures[0].value)
+        took = warm_up(sides, rate_of=lambda figures: figures[0].value, most_rounds=most_warm_up_rounds)
         measured: dict[str, list[list[Figure]]] = {name: [] for name in sides}
         for _ in range(rounds):
             for name, run in sides.items():
                 measured[name].append(run())
-    _print_rows(measured, took)
+    _print_rows(measured, took, most_warm_up_rounds)
 
 
-def _print_rows(measured: Mapping[str, list[list[Figure]]], took: Mapping[str, int | None]) -> None:
+def _print_rows(
+    measured: Mapping[str, list[list[Figure]]], took: Mapping[str, int | None], most_warm_up_rounds: int = 0
+) -> None:
     """Print a row for each figure: `measured` has each side's rounds, `took` its rounds of warming up."""
     baseline = {
         rows[0].case: [row.value for row in rows] for rows in zip(*measured.get(BASELINE, []), strict=True)
     }
-    still = " / ".join(f"> {MAX_WARM_UP_ROUNDS}" if count is None else str(count) for count in took.values())
+    still = " / ".join(f"> {most_warm_up_rounds}" if count is None else str(count) for count in took.values())
     for rows in zip(*measured[OURS], strict=True):
         figure = rows[0]
         ours = [row.value for row in rows]

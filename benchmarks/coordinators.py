@@ -242,4 +242,6 @@ async def _moved_ms(cluster: ClusterUnderTest, topic: str, group_id: str) -> flo
     return 1000 * (time.monotonic() - began_s)
 
 
+WARM_UP_ROUNDS: Final = 1
+"""Of these cases: each round has a minute's work in it, and failovers never take the same time twice."""
 CASES: Mapping[str, Case] = {"groups-failover": failover, "groups-load": load}

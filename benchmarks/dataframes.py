@@ -1,8 +1,8 @@
 """A DataFrame read, written or streamed, in a Spark session of its own (local[2]).
 
 Run as a program, one a side and case, so that neither side warms the other's JVM: `connector` is Spark's
-own Kafka connector, `sparklog` this project's source. It runs once for each line on its standard input,
-answers with a line that has the figure, and ends with its input.
+own Kafka connector, `sparklog` this project's source. It runs once for each line on its standard input, which
+names the topic, answers with a line that has the figures, and ends with its input.
 """
 
 import argparse
@@ -12,26 +12,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import psutil
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks import dataframe_writes
+from benchmarks.dataframe_writes import batch_ms, rows_per_s
 from benchmarks.java_libraries import fetch_connector
 from sparklog import dataframe
 
 FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """As docs/dataframes.md recommends; the connector has no Arrow, and gets them too."""
+READS = ("read", "stream", "small-batch", "noticed", "idle")
+WRITES = ("write", "sink-stream", "sink-small-batch", "sink-batch-atomic")
 END_TIMEOUT_S = 60.0
-ANSWER = "figure "
-"""Before each figure: Spark's own programs print to standard output too."""
-STREAM_BATCHES = 3
+ANSWER = "figures "
+"""Before the figures: Spark's own programs print to standard output too."""
 BATCH_ROWS = 1_000
 BATCHES = 5
 TRIGGER = "1 second"
@@ -48,8 +49,11 @@ POLL_S = 0.01
 @contextlib.contextmanager
 def session(
     side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int
-) -> Iterator[Callable[[], float]]:
-    """Start this module for one side and operation; each call runs it once and returns its figure."""
+) -> Iterator[Callable[[str], Sequence[float]]]:
+    """Start this module for one side and operation.
+
+    Each call runs it once and returns its figures; it may name another topic, if the operation is to write.
+    """
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [
@@ -65,17 +69,17 @@ def session(
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
 
-        def figure() -> float:
+        def figures(topic: str) -> Sequence[float]:
             with contextlib.suppress(BrokenPipeError):
-                print(file=stdin, flush=True)
+                print(topic, file=stdin, flush=True)
             for line in stdout:
                 if line.startswith(ANSWER):
-                    return float(line.removeprefix(ANSWER))
+                    return [float(figure) for figure in line.removeprefix(ANSWER).split()]
             errors.seek(0)
             raise RuntimeError(f"{side} {operation} failed:\n{errors.read()[-4000:]}")
 
         try:
-            yield figure
+            yield figures
         finally:
             with contextlib.suppress(BrokenPipeError):
                 stdin.close()
@@ -100,18 +104,10 @@ def _session(side: str) -> SparkSession:
     return spark
 
 
-def _values(spark: SparkSession, rows: int, record_bytes: int) -> DataFrame:
-    seed = F.sha2(F.col("id").cast("string"), 512)
-    value = F.substring(F.repeat(seed, record_bytes // 128 + 1), 1, record_bytes)
-    frame = spark.range(0, rows, 1, 2).select(value.cast("binary").alias("value")).persist()
-    frame.count()
-    return frame
-
-
 def _read(spark: SparkSession, source: str, options: Mapping[str, str], rows: int) -> Callable[[], float]:
     """Rows a second of a batch read."""
     reader = spark.read.format(source).options(**options)
-    return _rows_per_s(rows, lambda: reader.load().write.format("noop").mode("overwrite").save())
+    return lambda: rows_per_s(rows, lambda: reader.load().write.format("noop").mode("overwrite").save())
 
 
 def _stream(spark: SparkSession, source: str, options: Mapping[str, str], rows: int) -> Callable[[], float]:
@@ -123,20 +119,7 @@ def _stream(spark: SparkSession, source: str, options: Mapping[str, str], rows: 
         query = reader.load().writeStream.format("noop").trigger(availableNow=True).start()
         query.awaitTermination()
         done = [each for each in query.recentProgress if each.numInputRows][1:]
-        return 1000 * sum(each.numInputRows for each in done) / sum(map(_batch_ms, done))
-
-    return measured
-
-
-def _batch_ms(progress: StreamingQueryProgress) -> float:
-    return float(progress.durationMs["triggerExecution"])
-
-
-def _rows_per_s(rows: int, run: Callable[[], None]) -> Callable[[], float]:
-    def measured() -> float:
-        started_s = time.monotonic()
-        run()
-        return rows / (time.monotonic() - started_s)
+        return 1000 * sum(each.numInputRows for each in done) / sum(map(batch_ms, done))
 
     return measured
 
@@ -146,7 +129,7 @@ def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str])
     producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"], "acks": "all"})
     query = _running(spark, source, options, processingTime=TRIGGER)
 
-    def batch_ms() -> float:
+    def one_ms() -> float:
         for number in range(BATCH_ROWS):
             producer.produce(options["subscribe"], bytes(100), partition=number % 3)
         producer.flush()
@@ -157,9 +140,9 @@ def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str])
             time.sleep(POLL_S)
             done = [each for each in query.recentProgress if each.batchId > since and each.numInputRows]
             seen = sum(each.numInputRows for each in done)
-        return max(map(_batch_ms, done))
+        return max(map(batch_ms, done))
 
-    return lambda: statistics.median(batch_ms() for _ in range(BATCHES))
+    return lambda: statistics.median(one_ms() for _ in range(BATCHES))
 
 
 def _noticed(spark: SparkSession, source: str, options: Mapping[str, str]) -> Callable[[], float]:
@@ -226,18 +209,9 @@ def _running(spark: SparkSession, source: str, options: Mapping[str, str], **tri
     return cast(StreamingQuery, query)
 
 
-def main() -> None:
-    """Run what the command line says once for each line of standard input."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("side", choices=sorted(FORMATS))
-    parser.add_argument("operation", choices=("read", "write", "stream", "small-batch", "noticed", "idle"))
-    parser.add_argument("bootstrap_servers")
-    parser.add_argument("topic")
-    parser.add_argument("rows", type=int)
-    parser.add_argument("record_bytes", type=int)
-    arguments = parser.parse_args()
-    spark = _session(arguments.side)
-    source, rows = FORMATS[arguments.side], arguments.rows
+def _figures(spark: SparkSession, arguments: argparse.Namespace) -> Callable[[str], Sequence[float]]:
+    """Return what runs the operation once; where it reads, from the topic of the command line."""
+    source, rows, record_bytes = FORMATS[arguments.side], arguments.rows, arguments.record_bytes
     servers = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
     options = {**servers, "subscribe": arguments.topic}
     match arguments.operation:
@@ -251,12 +225,31 @@ def main() -> None:
             run = _noticed(spark, source, options)
         case "idle":
             run = _idle(spark, source, options)
+        case "sink-stream":
+            return dataframe_writes.stream(spark, source, servers, rows, record_bytes)
+        case "sink-small-batch":
+            return dataframe_writes.small_batches(spark, servers)
+        case "sink-batch-atomic":
+            return dataframe_writes.batch_atomicity(spark, servers, rows, record_bytes)
         case _:
-            values = _values(spark, rows, arguments.record_bytes)
-            writer = values.write.format(source).options(**servers, topic=arguments.topic).mode("append")
-            run = _rows_per_s(rows, writer.save)
-    for _ in sys.stdin:
-        print(f"{ANSWER}{run()}", flush=True)
+            return dataframe_writes.batch(spark, source, servers, rows, record_bytes)
+    return lambda _: [run()]
+
+
+def main() -> None:
+    """Run what the command line says once for each line of standard input."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", choices=sorted(FORMATS))
+    parser.add_argument("operation", choices=(*READS, *WRITES))
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("topic")
+    parser.add_argument("rows", type=int)
+    parser.add_argument("record_bytes", type=int)
+    arguments = parser.parse_args()
+    spark = _session(arguments.side)
+    figures = _figures(spark, arguments)
+    for line in sys.stdin:
+        print(ANSWER + " ".join(map(str, figures(line.strip()))), flush=True)
     for query in spark.streams.active:
         query.stop()
     spark.stop()

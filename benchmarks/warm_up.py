@@ -27,16 +27,18 @@ def stands_still(rates: Sequence[float]) -> bool:
 
 
 def warm_up(
-    sides: Mapping[str, Callable[[], Result]], rate_of: Callable[[Result], float]
+    sides: Mapping[str, Callable[[], Result]],
+    rate_of: Callable[[Result], float],
+    most_rounds: int = MAX_WARM_UP_ROUNDS,
 ) -> dict[str, int | None]:
-    """Run rounds of every side in turn until all stand still at once.
+    """Run rounds of every side in turn until all stand still at once, or `most_rounds`.
 
     Returns after how many rounds each first stood still; None for one that did not in the end.
     """
     rates: dict[str, list[float]] = {name: [] for name in sides}
     still: dict[str, bool] = {}
     first: dict[str, int] = {}
-    while not (still and all(still.values())) and len(next(iter(rates.values()))) < MAX_WARM_UP_ROUNDS:
+    while not (still and all(still.values())) and len(next(iter(rates.values()))) < most_rounds:
         for name, run in sides.items():
             rates[name].append(rate_of(run()))
             still[name] = stands_still(rates[name])
