@@ -1,9 +1,10 @@
 """Reading a partition of an internal topic into a shard, beside everything else that a broker does.
 
-A thread reads some megabytes of the log at a time; the loop makes entities of them and has them replayed, a
-slice at a time, as the machine is the loop's. A slice is counted in records, so that nobody waits for a
-million of them. After a failover many partitions are loaded: they take turns, so that a long one, or those
-of a disk that hangs, do not hold up what a short one serves. (Kafka loads one after the other.)
+A thread reads some megabytes of the log at a time, and only waits for the disk: what it did besides it would
+take the interpreter from the loop for. The loop checks them and has them replayed, a slice at a time, as the
+machine is the loop's. A slice is counted in what is to be done, so that nobody waits for a million records.
+After a failover many partitions are loaded: they take turns, so that a long one, or those of a disk that
+hangs, do not hold up what a short one serves. (Kafka loads one after the other.)
 
 Read up to the log's end, not to the high watermark: what lies between was acknowledged to nobody, but may be
 committed yet, and the shard's answers wait for that. The end does not move meanwhile: only this leader
@@ -28,7 +29,7 @@ from sparklog.coordinator_records.framing import (
     UnknownRecordVersionError,
 )
 from sparklog.records.batch import BatchHeader, check_crc, iterate_headers
-from sparklog.records.key_values import read_keys_and_values
+from sparklog.records.key_values import read_key_runs
 from sparklog.storage.log import Log
 from sparklog.storage.transaction_markers import read_marker
 from sparklog.types import Offset
@@ -38,10 +39,13 @@ __all__ = ["LoadTurns", "Loading", "load_shard", "read_batches", "replay_batch"]
 logger = logging.getLogger(__name__)
 
 SLICE_WORK: Final = 512
-"""Done in one turn of the loop, in records that are applied as they lie in the log: about a millisecond."""
-DECODED_WORK: Final = 8
-"""What a record takes of that which is made an entity first."""
-
+"""Done in one turn of the loop, in microseconds or so."""
+BATCH_WORK: Final = 4
+RUN_WORK: Final = 4
+RECORDS_OF_WORK: Final = 2
+"""So many records of a run that is applied as it lies in the log."""
+DECODED_WORK: Final = 16
+"""What a record takes that is made an entity first."""
 
 BUFFERS: Final = 4
 """Of how many partitions something is in memory, or being read, at a time."""
@@ -79,31 +83,35 @@ async def load_shard(loading: Loading, shard: Shard, turns: LoadTurns) -> int:
         Exception: what the machine raises.
     """
     log = loading.log
-    offset = log.log_start_offset
-    count = 0
+    replayed = _Replayed(log.log_start_offset)
     loop = asyncio.get_running_loop()
-    while offset < log.log_end_offset:
+    while replayed.offset < log.log_end_offset:
         async with AsyncExitStack() as part:
             async with turns.reads[log.parent]:
                 await part.enter_async_context(turns.buffers)
                 data = await loop.run_in_executor(
-                    loading.executor, read_batches, loading, offset, log.log_end_offset
+                    loading.executor, read_batches, loading, replayed.offset, log.log_end_offset
                 )
             if not data:
                 break
-            for _, header in iterate_headers(data):
-                offset = header.next_offset
-                count += header.record_count
-            slices = replay_slices(loading, shard, data)
+            slices = _replay_slices(loading, shard, data, replayed)
             is_over = False
             while not is_over:
                 async with turns.slices:
                     is_over = next(slices, True)
                     await asyncio.sleep(0)
-    return count
+    return replayed.count
 
 
-def replay_slices(loading: Loading, shard: Shard, data: bytes) -> Iterator[bool]:
+class _Replayed:
+    """How far a load has come: the offset after what is replayed, and how many records that is."""
+
+    def __init__(self, offset: Offset) -> None:
+        self.offset = offset
+        self.count = 0
+
+
+def _replay_slices(loading: Loading, shard: Shard, data: bytes, replayed: _Replayed) -> Iterator[bool]:
     """Replay whole batches; yield False after each slice but the last."""
     work = 0
     for position, header in iterate_headers(data):
@@ -112,21 +120,25 @@ def replay_slices(loading: Loading, shard: Shard, data: bytes) -> Iterator[bool]
             if work >= SLICE_WORK:
                 work = 0
                 yield False
+        replayed.offset = header.next_offset
+        replayed.count += header.record_count
 
 
 def read_batches(loading: Loading, offset: Offset, end_offset: Offset) -> bytes:
     """Return whole batches from `offset` on: at least one, unless compaction has left none."""
     result = loading.log.read(offset, max_bytes=loading.buffer_bytes, up_to_offset=end_offset)
-    data = b"" if result.region is None else bytes(result.region.read())
-    for position, header in iterate_headers(data):
-        check_crc(data, position, header)
-    return data
+    return b"" if result.region is None else bytes(result.region.read())
 
 
 def replay_batch(
     loading: Loading, shard: Shard, header: BatchHeader, data: bytes, position: int
 ) -> Iterator[int]:
-    """Replay the batch at `position`, and yield how much work it was, now and then."""
+    """Replay the batch at `position`, and yield how much work it was, now and then.
+
+    Raises:
+        CorruptBatchError: it is not what was appended.
+    """
+    check_crc(data, position, header)
     producer = None
     if header.has_producer_id:
         producer = ProducerStamp(header.producer_id, header.producer_epoch)
@@ -135,19 +147,23 @@ def replay_batch(
         marker = read_marker(header, batch) if header.record_count else None
         if marker is not None and producer is not None:
             shard.end_transaction(producer, not marker.aborted)
-        yield 1
+        yield BATCH_WORK + DECODED_WORK
         return
     replay_raw = None if producer is not None else shard.replay_raw
-    work = 0
-    for key, value in read_keys_and_values(data, header, position):
-        if replay_raw is not None and key is not None and replay_raw(key, value):
-            work += 1
-        else:
+    work = BATCH_WORK
+    for run in read_key_runs(data, header, position):
+        if replay_raw is not None and replay_raw(run):
+            work += RUN_WORK + len(run.ends) // RECORDS_OF_WORK
+            if work >= SLICE_WORK:
+                yield work
+                work = 0
+            continue
+        for key, value in run.keys_and_values():
             _replay_decoded(loading, shard, key, value, producer)
             work += DECODED_WORK
-        if work >= SLICE_WORK:
-            yield work
-            work = 0
+            if work >= SLICE_WORK:
+                yield work
+                work = 0
     yield work
 
 

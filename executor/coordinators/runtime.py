@@ -27,6 +27,7 @@ from executor.coordinators.machine.decision import (
     Decision,
     Now,
     ProducerStamp,
+    Release,
 )
 from executor.coordinators.machine.shard import Shard, ShardState
 from executor.coordinators.shard_log import ShardLog
@@ -189,6 +190,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
         if self._coordinators.get(coordinator.partition) is coordinator:
             del self._coordinators[coordinator.partition]
         coordinator.close()
+        machine = coordinator.shard.machine
+        if isinstance(machine, Release):
+            self._start(_released(machine))
 
     async def stop(self) -> None:
         """End every shard, and return when nothing of this is under way any more."""
@@ -373,6 +377,11 @@ class OpenRequest:
     def answer(self, response: Response) -> None:
         """Give the answer."""
         self.deferred.complete(response)
+
+
+async def _released(machine: Release) -> None:
+    for _ in machine.release():
+        await asyncio.sleep(0)
 
 
 def _is_of_moved_start(error: Exception) -> bool:

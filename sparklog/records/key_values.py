@@ -1,15 +1,42 @@
 """The keys and values of a batch's records, and nothing else of them: for logs that are read for these alone.
 
-A third of what whole records cost (`builder.read_records`), without columns and their libraries.
+Without columns and their libraries. What one request appends to such a log are often records of one layout,
+whose keys differ in their last bytes only: such a run is read at once, for a fifth of what its records cost
+one by one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Final, NamedTuple
 
 from sparklog.records.batch import HEADER_BYTES, BatchHeader, CorruptBatchError
 from sparklog.records.codecs import DEFAULT_DECOMPRESSED_LIMIT_BYTES, Codec, decompress
 from sparklog.records.varints import MalformedRecordsError, read_varint
 
-__all__ = ["read_keys_and_values"]
+__all__ = ["END_BYTES", "KeyRun", "read_key_runs", "read_keys_and_values"]
+
+END_BYTES: Final = 4
+"""In so many bytes, the last ones, the keys of a run may differ."""
+_MAX_RUN: Final = 256
+"""Whoever is given a run does something with all of it at once."""
+_DELTAS: Final = {1: ("B", 0x80, 0), 2: ("H", 0x8080, 0x8000)}
+"""By how many bytes it has: how the delta of an offset is unpacked, and which bits make it that long."""
+
+
+class KeyRun(NamedTuple):
+    """Records in a row whose keys begin alike."""
+
+    prefix: bytes | None
+    """None: the key is."""
+    ends: Sequence[bytes]
+    """What follows it in each key: `END_BYTES`, or less if there is no more to the key."""
+    values: Sequence[bytes | None]
+
+    def keys_and_values(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Yield each record's key and value."""
+        for end, value in zip(self.ends, self.values, strict=True):
+            yield None if self.prefix is None else self.prefix + end, value
 
 
 def read_keys_and_values(
@@ -18,46 +45,115 @@ def read_keys_and_values(
     """Yield key and value of each record of the batch at `position`; CRC not checked.
 
     Raises:
+        CorruptBatchError, KafkaError: as `read_key_runs`.
+    """
+    for run in read_key_runs(buffer, header, position):
+        yield from run.keys_and_values()
+
+
+def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int = 0) -> Iterator[KeyRun]:
+    """Yield the records of the batch at `position` in runs, most of which may be of one; CRC not checked.
+
+    Raises:
         CorruptBatchError: lengths or counts inside do not add up.
         KafkaError: what `codecs.decompress` raises.
     """
     data = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes])
     if header.codec is not Codec.NONE:
         data = bytes(decompress(header.codec, data, DEFAULT_DECOMPRESSED_LIMIT_BYTES))
-    at, size = 0, len(data)
+    start, size, left = 0, len(data), header.record_count
     try:
-        for _ in range(header.record_count):
-            length = data[at]
+        while left > 0:
+            length = data[start]
             if length < 0x80:
                 length >>= 1
-                at += 1
+                at = start + 1
             else:
-                length, at = read_varint(data, at)
+                length, at = read_varint(data, start)
             end = at + length
             at += 1  # attributes
             while data[at] >= 0x80:  # the timestamp's delta
                 at += 1
-            at += 1
+            delta_at = at = at + 1
             while data[at] >= 0x80:  # the offset's
                 at += 1
-            length, at = read_varint(data, at + 1)
+            key_length_at = at + 1
+            length, at = read_varint(data, key_length_at)
+            key_at = at
+            key = None
             if length >= 0:
-                key: bytes | None = data[at : at + length]
                 at += length
-            else:
-                key = None
+                key = data[key_at:at]
+            key_end = at
             length, at = read_varint(data, at)
+            value_at = at
             value = None
             if length >= 0:
-                value = data[at : at + length]
                 at += length
+                value = data[value_at:at]
             if not at < end <= size:
-                raise CorruptBatchError(f"a record that begins before position {at} leaves its batch")
-            yield key, value
-            at = end  # headers are nobody's here
+                raise CorruptBatchError(f"a record that begins at position {start} leaves its batch")
+            left -= 1
+            if key is None:
+                yield KeyRun(None, (b"",), (value,))
+            elif value is None or not left or not data.startswith(data[start:delta_at], end):
+                yield KeyRun(key[:-END_BYTES], (key[-END_BYTES:],), (value,))
+            else:
+                bounds = (start, delta_at, key_length_at, key_end - END_BYTES, key_end, value_at, at, end)
+                ends, values = _following(data, bounds, left) if key_end - END_BYTES >= key_at else ([], [])
+                left -= len(ends)
+                end += len(ends) * (end - start)
+                yield KeyRun(key[:-END_BYTES], (key[-END_BYTES:], *ends), (value, *values))
+            start = end  # headers are nobody's here
     except IndexError:
         raise CorruptBatchError(f"the records end before {header.record_count} are read") from None
     except MalformedRecordsError as error:
         raise CorruptBatchError(str(error)) from None
-    if at != size:
-        raise CorruptBatchError(f"{size - at} bytes follow the last record")
+    if start != size:
+        raise CorruptBatchError(f"{size - start} bytes follow the last record")
+
+
+_Bounds = tuple[int, int, int, int, int, int, int, int]
+"""Where a record begins, its offset's delta, its key's length, the key's end bytes, what follows the key, its
+value and what follows that, and where it ends."""
+
+
+def _following(data: bytes, bounds: _Bounds, left: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the keys' ends and the values of the records after one that differ from it in nothing else."""
+    start, delta_at, key_length_at, end_at, key_end, value_at, value_end, end = bounds
+    ends: list[bytes] = []
+    values: list[bytes] = []
+    delta_bytes = key_length_at - delta_at
+    if delta_bytes not in _DELTAS:
+        return ends, values
+    delta_format, mask, marks = _DELTAS[delta_bytes]
+    record = _layout(
+        delta_at - start,
+        delta_format,
+        end_at - key_length_at,
+        value_at - key_end,
+        value_end - value_at,
+        end - value_end,
+    )
+    head, middle = data[start:delta_at], data[key_length_at:end_at]
+    value_length, tail = data[key_end:value_at], data[value_end:end]
+    count = min(left, (len(data) - end) // record.size, _MAX_RUN - 1)
+    for each_head, delta, each_middle, key_end_bytes, each_length, value, each_tail in record.iter_unpack(
+        memoryview(data)[end : end + count * record.size]
+    ):
+        if (
+            each_head != head
+            or each_middle != middle
+            or each_length != value_length
+            or delta & mask != marks
+            or each_tail != tail
+        ):
+            break
+        ends.append(key_end_bytes)
+        values.append(value)
+    return ends, values
+
+
+@lru_cache(maxsize=1024)
+def _layout(head: int, delta: str, middle: int, value_length: int, value: int, tail: int) -> Struct:
+    return Struct(f">{head}s{delta}{middle}s{END_BYTES}s{value_length}s{value}s{tail}s")

@@ -13,13 +13,14 @@ The rules:
 Source: Kafka's CoordinatorResult, CoordinatorShard and CoordinatorPlayback.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from sparklog.coordinator_records.entities import CoordinatorKey, CoordinatorValue
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.records.key_values import KeyRun
 from sparklog.types import ProducerEpoch, ProducerId, TimestampMs
 
 __all__ = [
@@ -103,8 +104,20 @@ class RawReplay(Protocol):
     A partition may have millions of them, and entities of all would be most of a load.
     """
 
-    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
-        """Apply a record outside of transactions; return whether it could: else it is decoded first."""
+    def replay_raw(self, run: KeyRun) -> bool:
+        """Apply records outside of transactions; return whether it could: else they are decoded first."""
+
+
+@runtime_checkable
+class Release(Protocol):
+    """What a machine may do besides: let go of much without holding anybody up.
+
+    A million objects that go at once keep everybody waiting; and some that refer to each other may stay for
+    ever, as a broker's full collections look at what is new only.
+    """
+
+    def release(self) -> Iterator[None]:
+        """Let go of what there may be much of, a slice at a time; nothing is asked of it any more."""
 
 
 class CoordinatorMachine(Protocol):

@@ -37,6 +37,7 @@ from executor.coordinators.machine.decision import (
 from sparklog.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
+from sparklog.records.key_values import KeyRun
 from sparklog.types import Offset
 
 __all__ = ["MAX_OPEN_TOKENS", "Shard", "ShardPort", "ShardState", "coordinator_error"]
@@ -164,8 +165,8 @@ class Shard:
         self.machine.replay(record, producer)
 
     @property
-    def replay_raw(self) -> Callable[[bytes, bytes | None], bool] | None:
-        """What applies a record as it lies in the log, if the machine can do that."""
+    def replay_raw(self) -> Callable[[KeyRun], bool] | None:
+        """What applies records as they lie in the log, if the machine can do that."""
         return self.machine.replay_raw if isinstance(self.machine, RawReplay) else None
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:

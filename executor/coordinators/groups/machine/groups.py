@@ -6,12 +6,16 @@ and only one that somebody joins is put in.
 """
 
 from collections.abc import Iterator, MutableMapping
+from typing import Final
 
 from executor.coordinators.groups.machine.classic.group import ClassicGroup
 from executor.coordinators.groups.machine.group import Group
 from executor.coordinators.groups.machine.offset_store import OffsetStore
 
 __all__ = ["Groups"]
+
+_RELEASED_AT_ONCE: Final = 64
+"""Each with its members."""
 
 
 class Groups(MutableMapping[str, Group]):
@@ -52,6 +56,13 @@ class Groups(MutableMapping[str, Group]):
     def not_simple(self) -> tuple[str, ...]:
         """Return the ids of those that are more than their offsets."""
         return tuple(self._groups)
+
+    def release(self) -> Iterator[None]:
+        """Let go of all, a slice at a time."""
+        while self._groups:
+            for _ in range(min(len(self._groups), _RELEASED_AT_ONCE)):
+                self._groups.popitem()
+            yield
 
     def __len__(self) -> int:
         """How many there are, by counting."""

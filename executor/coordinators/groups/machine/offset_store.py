@@ -10,14 +10,15 @@ A load may bring millions of records, of which few are ever asked for: their val
 Source: Kafka's OffsetMetadataManager (Offsets, OpenTransactions).
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from struct import Struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from struct import Struct, unpack
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from sparklog.coordinator_records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
+from sparklog.records.key_values import KeyRun
 from sparklog.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
 
 __all__ = ["CommittedOffset", "OffsetStore"]
@@ -65,6 +66,7 @@ _KNOWN_VERSIONS: Final = frozenset(
     version.to_bytes(2) for version in range(OffsetCommitValue.__highest_version__ + 1)
 )
 """With which its value may begin."""
+_RELEASED_AT_ONCE: Final = 2048
 _PARTITION: Final = Struct(">i")
 _LENGTH: Final = Struct(">h")
 
@@ -150,14 +152,17 @@ class OffsetStore:
 
     # ---- loading ---------------------------------------------------------------------------------------
 
-    def put_raw(self, key: bytes, value: bytes | None) -> bool:
-        """Take a record outside of transactions as it lies in the log; return whether it is an offset's.
+    def put_raw(self, run: KeyRun) -> bool:
+        """Take records outside of transactions as they lie in the log; return whether they are offsets'.
 
         What is not taken is to be decoded. Only until `loaded`.
         """
-        if key[:2] != _OFFSET_KEY or self._pending or not (value is None or value[:2] in _KNOWN_VERSIONS):
+        prefix, ends, values = run
+        if prefix is None or prefix[:2] != _OFFSET_KEY or self._pending:
             return False
-        prefix = key[:-4]
+        for value in values:
+            if value is not None and value[:2] not in _KNOWN_VERSIONS:
+                return False
         partitions = self._by_raw_key.get(prefix)
         if partitions is None:
             group_id, end = _read_string(prefix, len(_OFFSET_KEY))
@@ -166,16 +171,28 @@ class OffsetStore:
                 return False  # to be refused by whoever decodes it
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             self._by_raw_key[prefix] = partitions
-        (partition,) = _PARTITION.unpack_from(key, len(prefix))
         count = len(partitions)
-        if value is None:
-            partitions.pop(partition, None)
-            if not partitions:
-                self._emptied.add(prefix)
+        numbers = unpack(f">{len(ends)}i", b"".join(ends))
+        if None in values:
+            self._put_with_tombstones(prefix, partitions, zip(numbers, values, strict=True))
         else:
-            partitions[partition] = value
+            partitions.update(zip(numbers, values, strict=True))  # type: ignore[arg-type]  # none is None
         self.offset_count += len(partitions) - count
         return True
+
+    def _put_with_tombstones(
+        self,
+        prefix: bytes,
+        partitions: dict[int, CommittedOffset | bytes],
+        records: Iterable[tuple[int, bytes | None]],
+    ) -> None:
+        for partition, value in records:
+            if value is not None:
+                partitions[partition] = value
+            else:
+                partitions.pop(partition, None)
+        if not partitions:
+            self._emptied.add(prefix)
 
     def loaded(self) -> None:
         """There are no raw records any more: forget what tombstones have left empty."""
@@ -185,6 +202,19 @@ class OffsetStore:
             self._forget_if_empty(group_id, topic)
         self._emptied = set()
         self._by_raw_key = {}
+
+    def release(self) -> Iterator[None]:
+        """Let go of all that is committed, a slice at a time; nothing is asked of it any more."""
+        self._by_raw_key = {}
+        released = 0
+        while self._groups:
+            _, topics = self._groups.popitem()
+            for partitions in topics.values():
+                while partitions:
+                    partitions.popitem()
+                    released += 1
+                    if released % _RELEASED_AT_ONCE == 0:
+                        yield
 
     # ---- replaying -------------------------------------------------------------------------------------
 

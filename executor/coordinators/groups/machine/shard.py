@@ -50,6 +50,7 @@ from sparklog.coordinator_records.consumer_offsets import (
 from sparklog.errors import ErrorCode
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.records.key_values import KeyRun
 
 __all__ = ["GroupShard", "ListedGroup"]
 
@@ -122,13 +123,18 @@ class GroupShard:
             if self._is_loaded and value is not None and isinstance(key, ConsumerGroupMetadataKey):
                 self.counts.consumer_rebalances += 1  # it has another epoch
 
-    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
-        """Apply a record of a load as it lies in the log, outside of transactions; return whether it could.
+    def replay_raw(self, run: KeyRun) -> bool:
+        """Apply records of a load as they lie in the log, outside of transactions; return whether it could.
 
-        A partition has millions of offsets, and entities of them would be most of a load. Else decode it, and
-        `replay`: in any case records of one key in their order.
+        A partition has millions of offsets, and entities of them would be most of a load. Else decode them,
+        and `replay`: in any case records of one key in their order.
         """
-        return self.offsets.store.put_raw(key, value)
+        return self.offsets.store.put_raw(run)
+
+    def release(self) -> Iterator[None]:
+        """Let go of offsets and groups, a slice at a time; nothing is asked of them any more."""
+        yield from self.offsets.store.release()
+        yield from self.groups.release()
 
     def end_transaction(self, producer: ProducerStamp, committed: bool) -> None:
         """Let the offsets of a producer's transaction take effect, or forget them."""

@@ -29,6 +29,7 @@ from sparklog.metadata.schemas import PartitionChangeRecord
 from sparklog.records.batch import read_header
 from sparklog.records.builder import SimpleRecord, build_batch
 from sparklog.records.codecs import Codec
+from sparklog.records.key_values import KeyRun
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_disk_failures import failing
 
@@ -70,14 +71,15 @@ class RawOffsets(Offsets):
         super().__init__()
         self.raw_count = 0
 
-    def replay_raw(self, key: bytes, value: bytes | None) -> bool:
-        decoded, _ = CONSUMER_OFFSETS_RECORDS.decode(key, None)
-        if int(decoded.group) % 2:
-            return False
-        self.raw_count += 1
-        self.offsets[decoded.group] = (
-            None if value is None else CONSUMER_OFFSETS_RECORDS.decode(key, value)[1].offset  # type: ignore[union-attr]
-        )
+    def replay_raw(self, run: KeyRun) -> bool:
+        for key, value in run.keys_and_values():
+            decoded, _ = CONSUMER_OFFSETS_RECORDS.decode(key, None)
+            if int(decoded.group) % 2:
+                return False
+            self.raw_count += 1
+            self.offsets[decoded.group] = (
+                None if value is None else CONSUMER_OFFSETS_RECORDS.decode(key, value)[1].offset  # type: ignore[union-attr]
+            )
         return True
 
 

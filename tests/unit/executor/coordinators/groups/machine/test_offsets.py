@@ -1,12 +1,16 @@
 """Committed offsets: who may commit, what is read, what transactions hide, what expires, what is deleted."""
 
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from executor.coordinators.groups.machine.shard import GroupShard
-from executor.coordinators.machine.decision import NOTHING, CoordinatorRecord, ProducerStamp
+from executor.coordinators.machine.decision import NOTHING, ProducerStamp
 from sparklog.coordinator_records.consumer_offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -15,6 +19,9 @@ from sparklog.coordinator_records.consumer_offsets import (
 from sparklog.coordinator_records.framing import encode_key, encode_value
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import EMPTY_IMAGE
+from sparklog.records.batch import read_header
+from sparklog.records.builder import SimpleRecord, build_batch
+from sparklog.records.key_values import KeyRun, read_key_runs
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP, GroupConversation
 
 PRODUCER = ProducerStamp(1000, 0)
@@ -183,27 +190,55 @@ def test_load_of_raw_records_leaves_what_a_load_of_entities_does() -> None:
     groups.commit("deleted", 3, topic="deleted")
     delete(groups, topic="deleted")
     groups.commit("deleted last", 3, group_id="gone")
+    for partition in range(100):  # of one layout, as those of one request are
+        groups.commit(partition, 1, group_id="many", partition=partition)
+    groups.commit("again", 2, group_id="many", partition=7)
     groups.commit("pending", 4, partition=1, producer=PRODUCER)
     groups.commit("during", 5, partition=1)
     groups.commit("with a time to expire", 6, group_id="old", retention_ms=DAY_MS)
     groups.carry_out([NOTHING._replace(records=groups.shard.delete_group("gone")[1])])
     raw = GroupShard(groups.config)
-    taken = 0
-    for entry in groups.log:
-        record, producer = entry
-        assert isinstance(record, CoordinatorRecord)
-        key, value = encode_key(record.key), record.value and encode_value(record.value)
-        if producer is None and raw.replay_raw(key, value):
-            taken += 1
-        else:
-            raw.replay(record, producer)  # type: ignore[arg-type]
+    taken, runs = load_raw(raw, groups.log)
     list(raw.loaded(EMPTY_IMAGE, groups.now))
     raw.end_transaction(PRODUCER, committed=True)
     groups.end_transaction(PRODUCER, committed=True)
     groups.restart()
-    assert taken >= 5
+    assert taken >= 105
+    assert runs < 20
     assert contents(raw) == contents(groups.shard)
-    assert set(raw.groups) == {GROUP, "old"}
+    assert raw.offsets.store.offset_count == groups.shard.offsets.store.offset_count
+    assert set(raw.groups) == {GROUP, "old", "many"}
+
+
+def load_raw(shard: GroupShard, log: Sequence[Any]) -> tuple[int, int]:
+    """Replay a log as it lies on a disk; return how many records were taken so, and in how many runs."""
+    taken, runs = 0, 0
+    for producer, entries in itertools.groupby(log, key=lambda entry: entry[1]):
+        records = [record for record, _ in entries]
+        pairs = [(encode_key(each.key), each.value and encode_value(each.value)) for each in records]
+        batch = build_batch([SimpleRecord(*pair) for pair in pairs])
+        for run in read_key_runs(batch, read_header(batch)):
+            these, records = records[: len(run.ends)], records[len(run.ends) :]
+            if producer is None and shard.replay_raw(run):
+                taken += len(run.ends)
+                runs += 1
+                continue
+            for record in these:
+                shard.replay(record, producer)
+    return taken, runs
+
+
+def test_offsets_that_are_released_go_a_slice_at_a_time() -> None:
+    """A million objects that go at once keep everybody waiting who is served beside them."""
+    groups = GroupConversation()
+    for partition in range(5_000):
+        groups.commit(partition, 1, partition=partition)
+    groups.join("a", group_id="joined")
+    kept = weakref.ref(groups.shard.groups["joined"])
+    assert len(list(groups.shard.release())) == 3
+    assert contents(groups.shard) == {}
+    assert list(groups.shard.groups) == []
+    assert kept() is None
 
 
 def contents(shard: GroupShard) -> object:
@@ -223,7 +258,7 @@ def contents(shard: GroupShard) -> object:
 )
 def test_raw_record_that_is_no_known_offset_is_left_to_be_decoded(key: bytes, value: bytes | None) -> None:
     """Or refused, if it is of a version that only a newer broker understands."""
-    assert not GroupConversation().shard.replay_raw(key, value)
+    assert not GroupConversation().shard.replay_raw(KeyRun(key[:-4], (key[-4:],), (value,)))
 
 
 # ---- transactions ------------------------------------------------------------------------------------
