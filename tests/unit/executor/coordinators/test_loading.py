@@ -83,6 +83,15 @@ class RawOffsets(Offsets):
         return True
 
 
+class ReleasedOffsets(RawOffsets):
+    """Lets go of them one by one."""
+
+    def release(self) -> Iterator[None]:
+        while self.offsets:
+            self.offsets.popitem()
+            yield
+
+
 class Loads:
     """A runtime of such machines on broker 0, which hears of what is led from now on."""
 
@@ -288,6 +297,22 @@ async def test_load_ends_with_the_leadership_that_it_is_for(brokers: Brokers) ->
     machine = await loads.until_active()
     assert (machine.raw_count, loads.machines[0].raw_count, len(loads.machines)) == (20_000, loaded, 2)
     assert loaded < 20_000
+
+
+@with_brokers(count=2)
+async def test_shard_that_is_led_elsewhere_is_let_go_of_in_slices(brokers: Brokers) -> None:
+    """A million offsets at once keep everybody waiting, and a full collection may not find them at all."""
+    topic_id = await written(brokers, [commit(2 * group, 1) for group in range(50)])
+    loads = Loads(brokers, ReleasedOffsets)
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    machine = await loads.until_active()
+    await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+    turns = 0
+    while machine.offsets:
+        turns += 1
+        assert turns < 1_000
+        await asyncio.sleep(0)
+    assert turns > 25
 
 
 @with_brokers(count=2)
