@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
@@ -25,6 +25,7 @@ from sparklog.client.config import ClientConfig
 from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.types import BrokerId, LeaderEpoch, TopicPartition
 from sparklog.wire.blocking import BlockingChannel
 
@@ -33,6 +34,9 @@ __all__ = ["ClusterClient", "Leader", "Topic"]
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+_ENDING: Final = frozenset({ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit})
+_ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000)
 
 
 class Leader(NamedTuple):
@@ -291,10 +295,14 @@ class ClusterClient:
         """Return how long to wait after `error`, which had so many failures before it; it is jittered.
 
         Not at all after a connection that was lost when all was well: only asking can tell what that means.
+        And not long at first where a transaction is ending, which is a few milliseconds' work.
         """
         if not failures and error.error_code is ErrorCode.network_exception:
             return 0
-        return int(self.config.retry_backoff.pause_ms(failures) * self._random.uniform(0.8, 1.2))
+        pause_ms = self.config.retry_backoff.pause_ms(failures)
+        if error.error_code in _ENDING:
+            pause_ms = min(pause_ms, _ENDING_BACKOFF.pause_ms(failures))
+        return int(pause_ms * self._random.uniform(0.8, 1.2))
 
     def close(self) -> None:
         """Close every connection; unanswered requests are given up."""

@@ -5,6 +5,8 @@ from datetime import timedelta
 from kio.schema.fetch.v16.request import FetchRequest
 
 from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.config import ClientConfig
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import FIRST, SECOND, Brokers, with_client
 
@@ -141,3 +143,12 @@ def test_topic_that_may_be_created_is_asked_for_without_others_that_may_be_gone(
         assert brokers.asked_for[1:] == [{"t", "gone"}]
 
     with_client(use)
+
+
+def test_end_of_a_transaction_is_asked_after_sooner_than_an_election() -> None:
+    """It is a few milliseconds' work, which every batch of a stream waits for; and may yet take long."""
+    client = ClusterClient(ClientConfig(bootstrap_servers=(("localhost", 1),)))
+    for error_code in (ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit):
+        pauses_ms = [client.pause_ms(failures, KafkaError(error_code, "")) for failures in range(10)]
+        assert sum(pauses_ms[:2]) < client.pause_ms(0, KafkaError(ErrorCode.not_coordinator, ""))
+        assert min(pauses_ms[5:]) >= 16
