@@ -223,6 +223,13 @@ class ClusterClient:
             self._ask_any_broker((), create=False)
         return sorted(self._brokers)
 
+    def broker_named(self, broker_id: BrokerId, address: tuple[str, int]) -> None:
+        """Take in where a broker is, as another one says that has just named it.
+
+        What the metadata said before may be older: of a broker that was away then, or was somewhere else.
+        """
+        self._brokers[broker_id] = address
+
     def forget_brokers(self) -> None:
         """Ask anew which brokers there are when it matters next; connections stay."""
         self._brokers = {}

@@ -146,6 +146,7 @@ class Coordinators:
                     raise KafkaError(
                         found.error_code, found.error_message or f"nobody coordinates {found.key}"
                     )
+                self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
         return {key: self._found[(kind, key)] for key in keys}
 

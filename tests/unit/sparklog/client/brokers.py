@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kio.schema.end_txn.v5 import response as ended
 from kio.schema.fetch.v16 import response as fetched
+from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 from kio.schema.produce.v10 import response as produced
@@ -37,6 +39,8 @@ class Brokers:
         """What the metadata says instead, while it is behind."""
         self.records: bytes | None = None
         """What a leader answers a fetch with; None leaves it without an answer."""
+        self.away: set[BrokerId] = set()
+        """Whom the metadata leaves out."""
         self.asked: list[BrokerId] = []
         """Who was asked for metadata,"""
         self.asked_for: list[set[str | None]] = []
@@ -52,7 +56,10 @@ class Brokers:
                 ApiKey.FETCH: Api(16, 16, self._fetch(broker_id)),
                 ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
                 ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
+                ApiKey.FIND_COORDINATOR: Api(4, 4, self._find_coordinator),
             }
+            if broker_id == 0:
+                apis[ApiKey.END_TXN] = Api(5, 5, self._end_transaction)
             listener = await Listener.start("127.0.0.1", 0, apis, name=f"broker-{broker_id}")
             closing.push_async_callback(listener.close)
             self.listeners.append(listener)
@@ -82,6 +89,7 @@ class Brokers:
         return tuple(
             node_type(node_id=node_id, host="127.0.0.1", port=listener.port, rack=None)
             for node_id, listener in enumerate(self.listeners)
+            if node_id not in self.away
         )
 
     def _metadata(self, broker_id: BrokerId) -> Callable[[Request], Any]:
@@ -121,6 +129,30 @@ class Brokers:
                 )
                 for partition, leader in leaders.items()
             ),
+        )
+
+    def _find_coordinator(self, request: Request) -> coordinators.FindCoordinatorResponse:
+        return coordinators.FindCoordinatorResponse(
+            throttle_time=timedelta(0),
+            coordinators=tuple(
+                coordinators.Coordinator(
+                    key=key,
+                    node_id=0,
+                    host="127.0.0.1",
+                    port=self.listeners[0].port,
+                    error_code=ErrorCode.none,
+                    error_message=None,
+                )
+                for key in request.body.coordinator_keys
+            ),
+        )
+
+    def _end_transaction(self, request: Request) -> ended.EndTxnResponse:
+        return ended.EndTxnResponse(
+            throttle_time=timedelta(0),
+            error_code=ErrorCode.none,
+            producer_id=request.body.producer_id,
+            producer_epoch=request.body.producer_epoch + 1,
         )
 
     def _list_offsets(self, request: Request) -> listed.ListOffsetsResponse:
