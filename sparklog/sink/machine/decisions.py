@@ -9,6 +9,7 @@ Records are JSON objects with a version, which whoever reads refuses if it is ne
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -50,11 +51,13 @@ class Decision:
     waits_for_ever: bool
     """Whether nobody but their decider and an operator ends the transactions; else they may time out."""
 
-    def taken_over(self, run_id: str) -> tuple[str, ...]:
-        """Return the former runs of what another run decides next."""
-        if run_id == self.run_id:
-            return self.former_runs
-        return (*self.former_runs, self.run_id)[-_FORMER_RUNS:]
+    @staticmethod
+    def superseded(run_id: str, last: "Decision | None", others: Iterable[str]) -> tuple[str, ...]:
+        """Return the former runs of what a run decides after `last`, when others have something open."""
+        known = () if last is None else (*last.former_runs, last.run_id)
+        former_runs = dict.fromkeys((*known, *others))
+        former_runs.pop(run_id, None)
+        return tuple(former_runs)[-_FORMER_RUNS:]
 
     def encode(self) -> bytes:
         """Return the record's value."""

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["NAMES_PREFIX", "SinkId", "SinkKind", "sink_of"]
+__all__ = ["NAMES_PREFIX", "SinkId", "SinkKind", "run_of", "sink_of"]
 
 NAMES_PREFIX: Final = "sparklog-sink."
 _KEPT: Final = re.compile(rb"[A-Za-z0-9_-]")
@@ -97,6 +97,15 @@ def sink_of(transactional_id: str) -> str | None:
     if not transactional_id.startswith(NAMES_PREFIX):
         return None
     return transactional_id.removeprefix(NAMES_PREFIX).partition(".")[0]
+
+
+def run_of(transactional_id: str) -> str:
+    """Return which run a writer's id is of.
+
+    >>> run_of(SinkId(SinkKind.QUERY, "q1").writer_id("r.1", "p1", 0))
+    'r.1'
+    """
+    return unquote(transactional_id.removeprefix(NAMES_PREFIX).split(".")[1])
 
 
 def _escaped(text: str) -> str:

@@ -6,7 +6,8 @@ initialized the sink's decider before he looked for the last decision, so that w
 refused, and whoever does so later finds his. And who aborts is either the driver of the run that wrote, after
 it has said in the index that it decided otherwise or is over; or another run's, after its decision, of what
 was open before that decision. Nobody can then decide for that any more: it is of the same batch, or of one
-before, or of a run that was superseded.
+before; and of a query, it is of a run that this very decision has superseded. What is found open afterwards
+is left to the next decision, for it may be of a run that has gone on from this one.
 
 A decider that was initialized stays valid until somebody else initializes it. So a driver keeps it from batch
 to batch (`Decider`), and a decision is then three requests; whether it still is the decider, it learns by
@@ -28,7 +29,7 @@ from sparklog.sink.machine.errors import (
     RunOverError,
     TransactionsLostError,
 )
-from sparklog.sink.machine.names import SinkId, SinkKind
+from sparklog.sink.machine.names import SinkId, SinkKind, run_of
 from sparklog.sink.machine.steps import (
     AppendDecision,
     AwaitDecision,
@@ -75,6 +76,8 @@ class Decider(NamedTuple):
 
     stamp: DeciderStamp
     last: LastDecision | None
+    leftovers: Transactions = ()
+    """Of other runs, which may be alive and ahead of the last decision: for the next one to end."""
 
     @property
     def decided(self) -> Decision | None:
@@ -105,7 +108,7 @@ class Commit:
         """`decider` is what the last commit of this run returned, if that is known."""
         self._batch = batch
         self._decider = decider
-        self._leftovers: Transactions = ()
+        self._leftovers: Transactions = () if decider is None else decider.leftovers
         """Of other runs, open since before the decision."""
 
     def steps(self) -> Protocol[Decider | None]:
@@ -135,9 +138,8 @@ class Commit:
         unfinished = tuple(each for each in named if each in open_ones)
         if decided is not None and unfinished:
             yield from _commit_all(decided, unfinished)
-        own = batch.sink.run_prefix(batch.run_id)
         self._leftovers = tuple(
-            each for each in open_ones if each not in named and not each.transactional_id.startswith(own)
+            each for each in open_ones if each not in named and run_of(each.transactional_id) != batch.run_id
         )
 
     def _decide(self, decider: Decider) -> Protocol[Decider]:
@@ -150,27 +152,24 @@ class Commit:
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
         if verdict is Verdict.WRITE and batch.unwritten_rows:
             raise DecisionGoneError(batch.batch_id)
+        # Whoever has something open now is refused from then on, should he be alive: it is aborted.
+        others = (run_of(each.transactional_id) for each in self._leftovers)
+        former_runs = Decision.superseded(batch.run_id, decided, others)
         if verdict is Verdict.WRITE:
             decision = Decision(
                 batch_id=batch.batch_id,
                 run_id=batch.run_id,
-                former_runs=() if decided is None else decided.taken_over(batch.run_id),
+                former_runs=former_runs,
                 rows=batch.rows,
                 transactions=batch.transactions,
                 waits_for_ever=batch.waits_for_ever,
             )
             return (yield from self._write(decider.stamp, decision))
         assert decided is not None, "it is decided"
-        if batch.sink.kind is SinkKind.QUERY and decided.run_id != batch.run_id:
-            # From now on the run that decided this is refused, should it be alive.
-            decision = replace(decided, run_id=batch.run_id, former_runs=decided.taken_over(batch.run_id))
-            # A run that is none of these may have gone on from this batch to the next one meanwhile.
-            superseded = tuple(batch.sink.run_prefix(run_id) for run_id in decision.former_runs)
-            self._leftovers = tuple(
-                each for each in self._leftovers if each.transactional_id.startswith(superseded)
-            )
+        if batch.sink.kind is SinkKind.QUERY and (decided.run_id != batch.run_id or self._leftovers):
+            decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
             return (yield from self._write(decider.stamp, decision))
-        return decider
+        return decider._replace(leftovers=self._leftovers)
 
     def _write(self, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
         sink, entry = self._batch.sink, IndexEntry(decision.batch_id, decision.run_id)
@@ -187,13 +186,31 @@ class Commit:
         if decided.batch_id == batch.batch_id:
             lost = yield from _commit_all_but_lost(decided, decided.transactions)
         yield AwaitDecision(batch.sink)
-        yield from _abort_run(batch, decided, self._leftovers)
+        left = yield from self._abort_undecided(decided, () if decider.leftovers else self._leftovers)
         if lost:
             raise _lost(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
             yield ForgetSink(batch.sink, decider.last.position)
             return None
-        return decider
+        return decider._replace(leftovers=left)
+
+    def _abort_undecided(self, decided: Decision, from_before: Transactions) -> Protocol[Transactions]:
+        """Abort what nobody can decide for any more; return what else is open of other runs.
+
+        What of this run, or of a superseded one, begins later finds the index before it.
+        """
+        batch = self._batch
+        open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
+        over = {batch.run_id, *(decided.former_runs if batch.sink.kind is SinkKind.QUERY else ())}
+        undecided = _distinct(
+            (*batch.transactions, *self._leftovers, *open_ones), frozenset(decided.transactions)
+        )
+        to_abort = tuple(
+            each for each in undecided if each in from_before or run_of(each.transactional_id) in over
+        )
+        if to_abort:
+            yield EndTransactions(to_abort, False)
+        return tuple(each for each in undecided if each not in to_abort)
 
 
 class Abort:
@@ -232,7 +249,11 @@ class Abort:
         if is_decided and decided is not None:
             yield from _commit_all(decided, decided.transactions)
         yield AwaitDecision(batch.sink)
-        yield from _abort_run(batch, decided, ())
+        open_ones = yield ListOpenTransactions(batch.sink.run_prefix(batch.run_id))
+        named = frozenset(() if decided is None else decided.transactions)
+        to_abort = _distinct((*batch.transactions, *open_ones), named)
+        if to_abort:
+            yield EndTransactions(to_abort, False)
         if batch.sink.kind is SinkKind.JOB:
             yield ForgetSink(batch.sink, None if last is None else last.position)
         return is_decided
@@ -290,15 +311,6 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
     stamp = yield InitializeDecider(sink)
     last = yield FindLastDecision(sink)
     return Decider(stamp, last)
-
-
-def _abort_run(batch: SinkBatch, decided: Decision | None, leftovers: Transactions) -> Protocol[None]:
-    """Abort what is open of the run and not decided; what of it begins later finds the index before it."""
-    open_ones = yield ListOpenTransactions(batch.sink.run_prefix(batch.run_id))
-    named = frozenset(() if decided is None else decided.transactions)
-    to_abort = _distinct((*batch.transactions, *open_ones, *leftovers), named)
-    if to_abort:
-        yield EndTransactions(to_abort, False)
 
 
 def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:

@@ -50,7 +50,7 @@ def test_decision_counts_a_bounded_number_of_former_runs() -> None:
     """A query may be started again a thousand times; its decision is one record."""
     decision = Decision(batch_id=0, run_id="r0", rows=0, transactions=(), waits_for_ever=True)
     for number in range(1, 1_000):
-        former_runs = decision.taken_over(f"r{number}")
+        former_runs = Decision.superseded(f"r{number}", decision, ())
         decision = Decision(
             batch_id=0,
             run_id=f"r{number}",

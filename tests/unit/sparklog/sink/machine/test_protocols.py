@@ -79,7 +79,7 @@ def test_commit_by_whom_is_the_decider_still_takes_three_requests_and_the_ends()
         CommitDecision(QUERY, decider.stamp),
         EndTransactions(batch.transactions, True),
         AwaitDecision(QUERY),
-        ListOpenTransactions("sparklog-sink.query-q.r1."),
+        ListOpenTransactions("sparklog-sink.query-q."),
     ]
     assert cluster.visible == rows_of(0, 1)
 
@@ -145,6 +145,49 @@ def test_replayed_batch_of_another_run_supersedes_it_though_it_was_decided() -> 
     with pytest.raises(SupersededRunError):
         commit(cluster, prepared(cluster, 1, "r1"), first)
     assert cluster.visible == rows_of(0)
+
+
+def test_what_a_run_left_that_never_decided_is_aborted_by_who_replays_the_batch_before() -> None:
+    """Readers of a stream that rests are held up by it until its next batch, which may be tomorrow."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 0, "r1"))
+    never_decided = prepared(cluster, 1, "r2")
+    commit(cluster, prepared(cluster, 0, "r3"))
+    assert cluster.open_ids() == []
+    with pytest.raises(SupersededRunError, match="r2, was superseded by run r3"):
+        commit(cluster, never_decided)
+
+
+def test_what_a_superseded_run_begins_late_is_aborted_by_the_next_commit() -> None:
+    """Its tasks may have asked for the last decision before there was one that shuts them out."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 0, "r1"))
+    decider = commit(cluster, prepared(cluster, 0, "r2"))
+    prepared(cluster, 1, "r1")
+    prepared(cluster, 1, "r3")
+    decider = commit(cluster, prepared(cluster, 1, "r2"), decider)
+    assert [each for each in cluster.open_ids() if ".r1." in each] == []
+    commit(cluster, prepared(cluster, 2, "r2"), decider)
+    assert cluster.open_ids() == []
+
+
+def test_run_that_decides_again_what_it_has_decided_shuts_out_whose_transactions_it_aborts() -> None:
+    """It was told that it was fenced, and had decided: somebody else may have gone on from there."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0, "r1")
+    protocol = Commit(batch, None).steps()
+    step = next(protocol)
+    while not isinstance(step, CommitDecision):
+        step = protocol.send(cluster.perform(step))
+    cluster.perform(step)
+    ahead = prepared(cluster, 1, "r2")
+    step = protocol.throw(DeciderFencedError())
+    with pytest.raises(StopIteration):
+        while True:
+            step = protocol.send(cluster.perform(step))
+    with pytest.raises(SupersededRunError):
+        commit(cluster, ahead)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(0), [])
 
 
 def test_older_checkpoint_is_refused() -> None:
@@ -230,6 +273,26 @@ def test_version_that_an_application_has_written_is_not_written_again() -> None:
     commit(cluster, prepared(cluster, 7, "r3", APPLICATION))
     assert cluster.visible == rows_of(3, 7)
     assert cluster.open_ids() == []
+
+
+def test_version_that_comes_again_leaves_alone_who_is_ahead_of_it() -> None:
+    """Another process has gone on to the next version, whose rows would be lost."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
+    ahead = prepared(cluster, 2, "r1", APPLICATION)
+    commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
+    commit(cluster, ahead)
+    assert cluster.visible == rows_of(1, 2)
+
+
+def test_version_that_comes_again_leaves_what_others_left_to_the_next_one_to_end() -> None:
+    """It cannot tell it from what somebody writes who is ahead; the next version's decision does."""
+    cluster = Coordinated()
+    commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
+    prepared(cluster, 2, "r1", APPLICATION)
+    decider = commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION), decider)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(1, 2), [])
 
 
 def test_version_that_was_decided_and_not_finished_is_finished_by_the_next_one() -> None:
