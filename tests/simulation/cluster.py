@@ -7,13 +7,15 @@ while clients write and read, and everything is healed; then it must be well aga
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
 from sparklog.config import BrokerConfig, SnapshotLimits
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.types import BrokerId, TopicIdPartition, TopicPartition
 from tests.simulation.async_client import AsyncClient
 from tests.simulation.broker_process import BrokerProcess
@@ -25,6 +27,7 @@ from tests.simulation.coordinating import (
     cleans_transactions,
     coordinates,
     has_members,
+    has_sinks,
     has_transactions,
     is_rolling,
 )
@@ -94,8 +97,9 @@ class World(Observer):
             seed
         )
         self.coordinates = coordinates(seed)
-        self.transacts = has_transactions(seed)
+        self.transacts = has_transactions(seed) or has_sinks(seed)
         self.has_members = has_members(seed)
+        self.has_sinks = has_sinks(seed)
         self._applications = 0
         self._driver_count = 0
         self._next_topic_id = 1_000
@@ -121,7 +125,9 @@ class World(Observer):
         self.member_groups: list[MemberGroup] = []
         self.transaction_clients: list[TransactionalClient] = []
         self.committed_readers: list[CommittedReader] = []
-        if self.transacts:
+        if self.has_sinks:
+            self._add_sinks()
+        elif self.transacts:
             self._add_transactions()
         else:
             self._add_topics()
@@ -180,6 +186,25 @@ class World(Observer):
         reader = AsyncClient(self)
         self.committed_readers = [CommittedReader(reader, where) for where in self.data_partitions]
 
+    def _add_sinks(self) -> None:
+        """Have Spark write exactly once, with both kinds of coordinators."""
+        from tests.simulation.sinks import TOPICS, Sinks  # Spark takes a while to import
+
+        random = self.scheduler.random
+        for name in (*TOPICS, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, DECISIONS_TOPIC):
+            self.topics[name] = TopicPlan(name, random.randint(1, 2), 3, 2, False)
+        self._read_what_is_committed(TOPICS)
+        self.sinks = Sinks(self)
+
+    def _read_what_is_committed(self, topics: Iterable[str]) -> None:
+        self.data_partitions = [
+            TopicPartition(name, partition)
+            for name in topics
+            for partition in range(self.topics[name].partitions)
+        ]
+        reader = AsyncClient(self)
+        self.committed_readers = [CommittedReader(reader, where) for where in self.data_partitions]
+
     @property
     def writers_have_settled(self) -> bool:
         """Whether nothing more is written, but for copies."""
@@ -197,6 +222,9 @@ class World(Observer):
         except Exception as error:  # whatever a machine raises is a finding
             outcome.violation = Violation(NO_CRASH, f"{type(error).__name__}: {error}")
             outcome.violation.__cause__ = error
+        finally:
+            if self.sinks is not None:
+                self.sinks.close()
         if self.violations:
             outcome.violation = self.violations[0]
         if outcome.violation is not None:
@@ -246,6 +274,8 @@ class World(Observer):
                 logs = [self.disks[broker_id].logs[key] for broker_id in registration.isr]
                 for check in self.invariants.settled:
                     check(ledger, logs)
+        if self.sinks is not None:
+            self.sinks.check()
 
     def _step(self) -> None:
         self.scheduler.step()
@@ -435,7 +465,7 @@ def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcom
     # All that a seed makes goes with it: looking for what has gone meanwhile is a fifth of its time.
     gc.disable()
     try:
-        with few_epochs(seed):
+        with few_epochs(seed), spark_simulated(seed):
             outcome = World(seed, on_story).run()
     finally:
         logging.disable(disabled)
@@ -443,6 +473,15 @@ def run_seed(seed: int, on_story: Callable[[str], None] | None = None) -> Outcom
             gc.enable()
     gc.collect(0)
     return outcome
+
+
+def spark_simulated(seed: int) -> AbstractContextManager[None]:
+    """Have what runs in Spark's processes run in simulated time while inside, if this is such a seed."""
+    if not has_sinks(seed):
+        return nullcontext()
+    from tests.simulation.sinks import sinks_simulated
+
+    return sinks_simulated()
 
 
 @cache

@@ -37,6 +37,8 @@ IN_SEEDS: Final = (8, 11)
 _OF_SEEDS: Final = 16
 TRANSACTION_SEEDS: Final = range(27, 27 + 32 * 1_000, 32)
 """The first of those in which there are transactions, too."""
+SINK_SEEDS: Final = range(16, 16 + 32 * 1_000, 32)
+"""The first of those in which Spark writes exactly once."""
 _CLEANED_IN_ONE_OF: Final = 3
 _WITH_MEMBERS: Final = (24, 32)
 """Which of how many seeds have members of groups, too."""
@@ -55,12 +57,17 @@ _NO_REQUEST: Any = None
 
 def coordinates(seed: int) -> bool:
     """Whether there are coordinators in a seed."""
-    return seed % _OF_SEEDS in IN_SEEDS
+    return seed % _OF_SEEDS in IN_SEEDS or has_sinks(seed)
 
 
 def has_transactions(seed: int) -> bool:
     """Whether there are transactions in a seed."""
     return seed % TRANSACTION_SEEDS.step == TRANSACTION_SEEDS.start
+
+
+def has_sinks(seed: int) -> bool:
+    """Whether Spark writes in a seed, and nobody else."""
+    return seed % SINK_SEEDS.step == SINK_SEEDS.start
 
 
 def cleans_transactions(seed: int) -> bool:
@@ -117,6 +124,14 @@ class Coordinating(RoleListener[Replica]):
     def is_asked(self) -> bool:
         """Whether there is a coordinator here."""
         return bool(self._coordinators)
+
+    def states(self, topic: str) -> dict[int, ShardState]:
+        """Return where the shards of a topic are in their lives, by partition."""
+        return {
+            partition: each.shard.state
+            for (name, partition), each in self._coordinators.items()
+            if name == topic
+        }
 
     def ask(self, message: AskCoordinator, answer: Answer) -> None:
         """Have a coordinator decide."""

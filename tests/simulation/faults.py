@@ -355,6 +355,7 @@ class Faults:
             *(f"broker-{broker_id}" for broker_id in self._world.disks),
             *(driver.host for driver in self._world.drivers),
             *(host for group in self._world.member_groups for host in group.hosts),
+            *(() if self._world.sinks is None else self._world.sinks.hosts),
             "client",
         ]
 

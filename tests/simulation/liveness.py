@@ -75,6 +75,8 @@ def _unsettled_transactions(world: "World") -> tuple[str, TopicIdPartition | Non
     for client in world.transaction_clients:
         if not client.has_settled:
             return f"a client of {client.transactional_id} is not done", None
+    if world.sinks is not None and (problem := world.sinks.unsettled()) is not None:
+        return problem, None
     for reader in world.committed_readers:
         registration = world.decided(reader.key)
         assert registration is not None

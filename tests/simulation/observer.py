@@ -40,6 +40,7 @@ from tests.simulation.transaction_logs import TransactionLogs
 
 if TYPE_CHECKING:
     from tests.simulation.member import Held, Member
+    from tests.simulation.sinks import Sinks
 
 STORY_LENGTH: Final = 3_000
 STORY_SHOWN: Final = 40
@@ -65,6 +66,8 @@ class Outcome:
     """How often members of groups were told what is theirs."""
     transactions: int = 0
     """Ends of transactions that were acknowledged to producers."""
+    decisions: int = 0
+    """Decisions of sinks that were made."""
     losses: int = 0
     """Batches that were committed and may be lost: see `tests.simulation.ledger`."""
     violation: Violation | None = None
@@ -116,6 +119,10 @@ class Observer:
         """what is committed of them,"""
         self.copied = (TopicPartition("topic0", 0), TopicPartition("topic1", 0))
         """and from where to where some copy."""
+        self.has_sinks = False
+        """Whether Spark writes,"""
+        self.sinks: Sinks | None = None
+        """and what."""
         self.compacts = False
         """Whether topics are compacted."""
         self.violations: list[Violation] = []

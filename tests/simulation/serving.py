@@ -14,6 +14,7 @@ from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from executor.coordinators.groups.api.verified_transaction import verify_in
+from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler
 from executor.coordinators.transactions.api.add_partitions_to_txn import AddPartitionsToTxnHandler
 from executor.coordinators.transactions.api.end_txn import EndTxnHandler
@@ -34,6 +35,7 @@ from sparklog.wire.requests import Deferred, Handler, Request
 from tests.simulation.coordinating import AskCoordinator, Asked, Coordinated, Coordinating
 from tests.simulation.leading import START_MS, Leading
 from tests.simulation.network import Connection, Link, Reply
+from tests.simulation.sink_serving import sink_handlers
 
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
@@ -116,6 +118,17 @@ class Coordinators:
         """Have the coordinator of a key decide about a request."""
         topic = self.image.topics.by_name.get(self._topic)
         partition = -1 if topic is None else partition_for(key, len(topic.partitions))
+        return self.submit_to(partition, decide, refuse)
+
+    @property
+    def partitions(self) -> dict[int, ShardState]:
+        """Where the shards here are in their lives, by partition."""
+        return self._coordinating.states(self._topic)
+
+    def submit_to(
+        self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any]
+    ) -> Deferred:
+        """Have the coordinator of a partition decide about a request."""
         deferred = Deferred()
 
         def answer(told: Coordinated) -> None:
@@ -169,6 +182,7 @@ class Serving:
                 complete_group_transaction=coordinating.complete_group_transaction,
                 wall_ms=lambda: START_MS + broker.scheduler.now_ms,
             ).handle,
+            **(sink_handlers(broker, of_transactions, of_groups) if broker.world.has_sinks else {}),
         }
 
     def ask(self, connection: Connection, message: ApiRequest, reply: Reply) -> None:

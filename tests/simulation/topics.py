@@ -20,6 +20,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 
 from sparklog.metadata.image import ResourceType
 from sparklog.metadata.topic_names import is_internal_topic
+from sparklog.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.types import BrokerId
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -42,7 +43,7 @@ class TopicPlan(NamedTuple):
             MIN_INSYNC_REPLICAS: str(self.min_insync_replicas),
             UNCLEAN_ELECTION: str(self.unclean_elections).lower(),
         }
-        if is_internal_topic(self.name):
+        if is_internal_topic(self.name) or self.name == DECISIONS_TOPIC:
             configs["cleanup.policy"] = "compact"
         topic = CreatableTopic(
             name=self.name,

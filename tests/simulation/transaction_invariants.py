@@ -322,6 +322,14 @@ class CopiedOnce(TransactionInvariant):
             self._copied_up_to = end_offset
 
 
+class SinksAreWatched(TransactionInvariant):
+    """What is committed is told to who watches sinks (`tests.simulation.sink_invariants`)."""
+
+    def committed(self, ledger: Ledger, batches: list[bytes]) -> None:
+        if self.world.sinks is not None:
+            self.world.sinks.book.committed(ledger, batches)
+
+
 TRANSACTION_INVARIANTS: tuple[type[Invariant], ...] = (
     LastStableOffset,
     CommittedReadsAreWhole,
@@ -333,4 +341,5 @@ TRANSACTION_INVARIANTS: tuple[type[Invariant], ...] = (
     EpochGivenOnce,
     DecidedThenComplete,
     CopiedOnce,
+    SinksAreWatched,
 )

@@ -42,10 +42,16 @@ class LoggedBatch:
     """Of its first record: the name of its transaction, and what it copies."""
 
 
+def name_of_producer(header: BatchHeader) -> str:
+    """Return the name of a batch's transaction where each has an epoch of its own."""
+    return f"{header.producer_id}-{header.producer_epoch}"
+
+
 class PartitionTransactions:
     """The transactions of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, named_by_producer: bool = False) -> None:
+        self._named_by_producer = named_by_producer
         self.batches: list[LoggedBatch] = []
         """Of records, without markers."""
         self.ended: list[LoggedTransaction] = []
@@ -68,7 +74,10 @@ class PartitionTransactions:
                         header.producer_id, header.producer_epoch, header.base_offset
                     )
                     self.begun.append(transaction)
-                value = _name_of_offsets(batch, header) if holds_offsets else _first_value(batch, header)
+                if self._named_by_producer:
+                    value = name_of_producer(header)
+                else:
+                    value = _name_of_offsets(batch, header) if holds_offsets else _first_value(batch, header)
                 transaction.names.append(value.partition(" ")[0])
                 self.batches.append(LoggedBatch(header.base_offset, header.next_offset, transaction, value))
             else:
@@ -119,14 +128,18 @@ class PartitionTransactions:
 class TransactionLogs:
     """Those of all partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, named_by_producer: bool = False) -> None:
+        """`named_by_producer`: by who writes them, not by what is written."""
+        self._named_by_producer = named_by_producer
         self._partitions: dict[TopicIdPartition, PartitionTransactions] = {}
 
     def of(self, ledger: Ledger, *, holds_offsets: bool = False) -> PartitionTransactions:
         """Return a partition's, as of now."""
         found = self._partitions.get(ledger.key)
         if found is None:
-            found = self._partitions[ledger.key] = PartitionTransactions()
+            found = self._partitions[ledger.key] = PartitionTransactions(
+                named_by_producer=self._named_by_producer
+            )
         found.follow(ledger, holds_offsets=holds_offsets)
         return found
 
