@@ -4,10 +4,12 @@ All answer the same. Each is for the clients of one of the brokers' listeners: i
 addresses. Brokers come to the first.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from sparklog.config import BrokerConfig, HostPort
+from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -49,6 +51,7 @@ class BootstrapListeners:
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
+            ConfigError: the certificates for one of them are of no use.
         """
         protocols = {each.name: each.security_protocol for each in config.listeners}
         quotas = ConnectionQuotas(ConnectionLimits(config.max_connections), descriptors=descriptors)
@@ -57,6 +60,7 @@ class BootstrapListeners:
         try:
             for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
                 name = server.listener_name
+                tls = await asyncio.to_thread(listener_tls, config, name, protocols[name])
                 try:
                     listener = await Listener.start(
                         address.host,
@@ -69,6 +73,7 @@ class BootstrapListeners:
                         settings=config.socket_settings(),
                         quotas=quotas,
                         metrics=metrics,
+                        tls=tls,
                     )
                 except OSError as error:
                     raise CannotListenError(address, error) from error

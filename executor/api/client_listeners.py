@@ -18,6 +18,7 @@ from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
 from sparklog.config.dynamic import with_dynamic
+from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.features import SUPPORTED_FEATURES
@@ -76,6 +77,7 @@ class ClientListeners:
 
         Raises:
             OSError: an address cannot be listened on; none is.
+            ConfigError: a listener's certificates are of no use.
         """
         former_ports = await asyncio.to_thread(read_former_ports, directory)
         listeners: list[Listener] = []
@@ -94,6 +96,7 @@ class ClientListeners:
             admission = admission._replace(authorize=authorization.admit)
         try:
             for endpoint in config.listeners:
+                tls = await asyncio.to_thread(listener_tls, config, endpoint.name, endpoint.security_protocol)
                 start = partial(
                     Listener.start,
                     endpoint.host,
@@ -111,6 +114,7 @@ class ClientListeners:
                     memory=memory,
                     reserved=len(config.listeners) > 1 and endpoint.name == config.inter_broker_listener,
                     accepting=False,
+                    tls=tls,
                 )
                 listener = await _at_former_port(start, endpoint.port, former_ports.get(endpoint.name))
                 listeners.append(listener)

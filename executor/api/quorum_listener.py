@@ -1,5 +1,6 @@
 """The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it."""
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Self
@@ -10,6 +11,7 @@ from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.partitions.log_end import log_end
 from executor.partitions.table import PartitionTable
 from sparklog.config import BrokerConfig
+from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
@@ -54,6 +56,7 @@ class QuorumListener:
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,
             reserved=True,
+            tls=await asyncio.to_thread(listener_tls, config, bound.name, bound.security_protocol),
         )
         monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)

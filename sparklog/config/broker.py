@@ -1,8 +1,8 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has ten parts, each with
-what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, the
-coordinators' topics, groups, transactions, and the authorizer. The defaults differ from Kafka's where a
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has eleven parts, each
+with what its keys add up to: listeners, replication, the controller, logs, their cleaner, quotas, the
+coordinators' topics, groups, transactions, the authorizer, and TLS. The defaults differ from Kafka's where a
 broker here lives differently: it listens on loopback only, it is told to leave and is fenced faster, and its
 directories are given by the application.
 
@@ -35,7 +35,9 @@ from sparklog.config.listeners import BootstrapServer, parse_bootstrap_servers
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.config.quota_keys import QuotaKeys
 from sparklog.config.replication_keys import ReplicationKeys
+from sparklog.config.tls_keys import TlsKeys
 from sparklog.config.transaction_keys import TransactionKeys
+from sparklog.endpoints import SecurityProtocol
 from sparklog.types import BrokerId
 from sparklog.wire.connection_quotas import ListenerLimits
 
@@ -59,6 +61,7 @@ class BrokerConfig(
     GroupKeys,
     TransactionKeys,
     AuthorizerKeys,
+    TlsKeys,
 ):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
@@ -200,6 +203,12 @@ class BrokerConfig(
         listener_names = [listener.name for listener in self.listeners]
         servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
         object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
+        for name, key in (
+            (self.inter_broker_listener, "inter.broker.listener.name"),
+            (servers[0].listener_name, "controller.quorum.bootstrap.servers"),
+        ):
+            if self.security_protocol(name) is not SecurityProtocol.PLAINTEXT:
+                raise ConfigError(key, name, "brokers connect to it, and speak PLAINTEXT alone as yet")
         overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
         object.__setattr__(self, "listener_overrides", overrides)
         for listener_name in overrides:
@@ -209,6 +218,10 @@ class BrokerConfig(
         """Return the configuration of one broker."""
         assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
+
+    def security_protocol(self, listener_name: str) -> SecurityProtocol:
+        """Return what one of the listeners speaks."""
+        return next(each.security_protocol for each in self.listeners if each.name == listener_name)
 
     def of_listener(self, listener_name: str) -> "BrokerConfig":
         """Return the configuration as it holds for one listener.

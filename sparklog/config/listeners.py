@@ -21,7 +21,7 @@ _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
 
-SERVED_PROTOCOLS: Final = (SecurityProtocol.PLAINTEXT,)
+SERVED_PROTOCOLS: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
 """What listeners speak as yet."""
 
 
@@ -88,7 +88,7 @@ def parse_listeners(
             raise ConfigError(key, value, f"listener.security.protocol.map has no protocol for {name}")
         if protocols[name] not in SERVED_PROTOCOLS:
             served = ", ".join(protocol.name for protocol in SERVED_PROTOCOLS)
-            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only {served} is")
+            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only {served} are")
         if any(endpoint.name == name for endpoint in endpoints):
             raise ConfigError(key, value, f"the name {name} is used twice")
         if port and any((endpoint.host, endpoint.port) == (host, port) for endpoint in endpoints):

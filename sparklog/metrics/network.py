@@ -80,6 +80,24 @@ EXPIRED_CONNECTIONS: Final = Metric(
     _LISTENER,
     "expired-connections-killed-count",
 )
+SUCCESSFUL_AUTHENTICATIONS: Final = Metric(
+    "kafka.server",
+    "socket-server-metrics",
+    None,
+    Kind.METER,
+    "TLS handshakes that were completed.",
+    _LISTENER,
+    "successful-authentication-total",
+)
+FAILED_AUTHENTICATIONS: Final = Metric(
+    "kafka.server",
+    "socket-server-metrics",
+    None,
+    Kind.METER,
+    "TLS handshakes that failed, were given up, or took too long.",
+    _LISTENER,
+    "failed-authentication-total",
+)
 REFUSED_CONNECTIONS: Final = Metric(
     "sparklog",
     "Listener",
@@ -102,5 +120,7 @@ METRICS: Final = (
     CONNECTION_CREATIONS,
     CONNECTION_CLOSES,
     EXPIRED_CONNECTIONS,
+    SUCCESSFUL_AUTHENTICATIONS,
+    FAILED_AUTHENTICATIONS,
     REFUSED_CONNECTIONS,
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from sparklog.acls.acl import Principal
-from sparklog.wire.requests import ANONYMOUS, Handler, Peer, Request
+from sparklog.wire.requests import Handler, Peer, Request
 
 __all__ = ["OPEN", "Admission", "Meter"]
 
@@ -24,8 +24,8 @@ class Meter(Protocol):
         """Take in how long it was worked at as yet; return for how many ms the client is to hold back."""
 
 
-def _anonymous(connection: Peer) -> Principal:
-    return ANONYMOUS
+def _of_connection(connection: Peer) -> Principal:
+    return connection.principal
 
 
 def _permit_all(request: Request, handler: Handler) -> Any:
@@ -39,7 +39,7 @@ def _unlimited(request: Request) -> Meter | None:
 class Admission(NamedTuple):
     """How one listener admits requests. What refuses one raises a KafkaError, as a handler does."""
 
-    authenticate: Callable[[Peer], Principal] = _anonymous
+    authenticate: Callable[[Peer], Principal] = _of_connection
     """Says who is at the other end of a connection."""
     authorize: Callable[[Request, Handler], Any] = _permit_all
     """Answers a request, which has its principal, by the handler as far as it may be answered."""

@@ -28,6 +28,7 @@ from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
 from sparklog.wire.request_memory import RequestMemory
+from sparklog.wire.requests import ANONYMOUS
 from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
@@ -84,11 +85,13 @@ class Connection:
         "has_asked",
         "holds",
         "peer",
+        "principal",
         "share_ends_s",
     )
 
     def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
         self.peer = peer
+        self.principal = ANONYMOUS
         self.client_software = ("", "")
         self.accepted_ms = int(owner.loop.time() * 1000)
         self.closed = False

@@ -29,6 +29,8 @@ from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 from sparklog.wire.routes import Routes
 from sparklog.wire.socket_settings import SocketSettings
+from sparklog.wire.tls_connection import TlsConnection
+from sparklog.wire.tls_handshakes import ServerTls, TlsHandshakes
 from sparklog.wire.turns import Turns
 
 __all__ = ["Listener"]
@@ -63,6 +65,7 @@ class Listener:
         reserved: bool,
         max_outstanding_requests: int,
         accepting: bool,
+        tls: ServerTls | None,
     ) -> None:
         self.name = name
         self.listener_name = listener_name
@@ -83,6 +86,8 @@ class Listener:
         """What the requests of each API have cost."""
         self._routes = Routes(apis, features, metrics)
         self.dispatcher = Dispatcher(listener_name, self._routes, admission, self.turns)
+        self.handshakes = None if tls is None else TlsHandshakes(self.loop, tls)
+        """Of TLS; what connections are shown may be replaced there."""
         self._connections: dict[Connection, str] = {}
         """With the address each one is counted under."""
         self._idle_since: dict[Connection, float] = {}
@@ -121,6 +126,7 @@ class Listener:
         reserved: bool = False,
         max_outstanding_requests: int = 256,
         accepting: bool = True,
+        tls: ServerTls | None = None,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
@@ -131,7 +137,8 @@ class Listener:
         connections, and leaves it more of the descriptors. What requests cost is counted in `metrics`, which
         all listeners of a process may share.
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
-        the address is bound, but connections wait in the kernel's queue until `accept_connections`.
+        the address is bound, but connections wait in the kernel's queue until `accept_connections`. With
+        `tls` connections begin with a handshake.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -168,6 +175,7 @@ class Listener:
                 reserved=reserved,
                 max_outstanding_requests=max_outstanding_requests,
                 accepting=accepting,
+                tls=tls,
             )
         except BaseException:
             listening.close()
@@ -197,6 +205,12 @@ class Listener:
             (network.REFUSED_CONNECTIONS, self.refused_count),
         ):
             yield Sample(metric.of(listener=self.name), Kind.METER, count)
+        if self.handshakes is not None:
+            for metric, count in (
+                (network.SUCCESSFUL_AUTHENTICATIONS, self.handshakes.completed_count),
+                (network.FAILED_AUTHENTICATIONS, self.handshakes.failed_count),
+            ):
+                yield Sample(metric.of(listener=self.name), Kind.METER, count)
 
     async def close(self) -> None:
         """Stop accepting, send what the sockets take of the answers there are, and close every connection."""
@@ -213,6 +227,8 @@ class Listener:
         for connection in list(self._connections):
             connection.flush()
             connection.close()
+        if self.handshakes is not None:
+            self.handshakes.close()
         self.log.close()
         await asyncio.sleep(0)  # cancelled coroutines end before this returns
 
@@ -282,10 +298,15 @@ class Listener:
                 self._own_quota.opened(now_ms),
                 self._quotas.opened(address[0], now_ms, reserved=self._reserved),
             )
-            self._connections[Connection(self, accepted, peer)] = address[0]
+            self._connections[self._connection(accepted, peer)] = address[0]
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)
                 return
+
+    def _connection(self, accepted: socket.socket, peer: str) -> Connection:
+        if self.handshakes is None:
+            return Connection(self, accepted, peer)
+        return TlsConnection(self, accepted, peer, self.handshakes)
 
     def _stop_accepting(self, duration_s: float) -> None:
         """Leave connections in the kernel's queue for a time."""

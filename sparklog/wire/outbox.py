@@ -20,9 +20,9 @@ from sparklog.wire.encoder import Chunk
 from sparklog.wire.requests import Transferable
 
 _MAX_GATHERED_CHUNKS: Final = 64
-_WINDOW_BYTES: Final = 1 << 20
+WINDOW_BYTES: Final = 1 << 20
 """How much of a region is sent, and looked for in the page cache, at a time."""
-_TURN_BYTES: Final = 4 << 20
+TURN_BYTES: Final = 4 << 20
 """How much one connection may write before others have their turn."""
 
 
@@ -71,7 +71,7 @@ class Outbox:
             OSError: the connection is broken.
             RegionTruncatedError: the file of a region is shorter than it was.
         """
-        budget = _TURN_BYTES
+        budget = TURN_BYTES
         chunks = self._chunks
         try:
             while chunks:
@@ -93,7 +93,7 @@ class Outbox:
         """Return what reads the cold part at the head into the page cache; it may run on any thread."""
         region: Transferable = self._chunks[0]
         start = region.position + self._region_sent_bytes
-        length = min(_WINDOW_BYTES, region.length - self._region_sent_bytes)
+        length = min(WINDOW_BYTES, region.length - self._region_sent_bytes)
         self._warm_until = self._region_sent_bytes + length
 
         def read() -> None:
@@ -137,7 +137,7 @@ class Outbox:
         done = self._region_sent_bytes
         remaining = region.length - done
         if remaining:
-            count = min(remaining, _WINDOW_BYTES)
+            count = min(remaining, WINDOW_BYTES)
             descriptor = region.fileno()
             position = region.position + done
             if done >= self._warm_until:
@@ -147,13 +147,16 @@ class Outbox:
             sent = os.sendfile(self._socket.fileno(), descriptor, position, count)
             if sent == 0:
                 raise RegionTruncatedError(f"{region!r} ends {remaining} bytes early")
-            done += sent
         else:
             sent = 0
+        self._region_sent(region, done + sent)
+        return sent
+
+    def _region_sent(self, region: Transferable, done: int) -> None:
+        """So much of the region at the head has left."""
         if done == region.length:
             self._chunks.popleft()
             self._region_sent_bytes = 0
             self._warm_until = -1
         else:
             self._region_sent_bytes = done
-        return sent

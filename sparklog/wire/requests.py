@@ -141,6 +141,8 @@ class Peer(Protocol):
     """Name and version of the client, as it said in ApiVersions; empty if it did not."""
     accepted_ms: int
     """When the connection was accepted, by the loop's clock."""
+    principal: Principal
+    """Who is at the other end."""
     closed: bool
 
     def on_close(self, callback: Callable[[], None]) -> None:

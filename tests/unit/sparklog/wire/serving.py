@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -152,13 +153,20 @@ class RawClient:
         self._received = 0
 
     @classmethod
-    async def connect(cls, listener: Listener, *, receive_buffer_bytes: int | None = None) -> "RawClient":
+    async def connect(
+        cls,
+        listener: Listener,
+        *,
+        receive_buffer_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> "RawClient":
         connected = socket.socket()
         if receive_buffer_bytes is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         connected.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", listener.port))
-        return cls(*await asyncio.open_connection(sock=connected))
+        server_hostname = None if tls is None else "localhost"
+        return cls(*await asyncio.open_connection(sock=connected, ssl=tls, server_hostname=server_hostname))
 
     def frame(self, entity: Any) -> bytes:
         """Return the next request's bytes, and expect its response."""

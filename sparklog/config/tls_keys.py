@@ -1,0 +1,134 @@
+"""Kafka's `ssl.` keys of a broker: what listeners of SSL and SASL_SSL show and ask for.
+
+Each may be set for one listener alone. The brokers' own connections go by those of their listener.
+"""
+
+from dataclasses import dataclass
+
+from sparklog.config.definition import ConfigType, config_key, one_of, some_of
+from sparklog.config.password import Password
+from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
+
+__all__ = ["TlsKeys"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsKeys:
+    """Keys, certificates, and what is done with them."""
+
+    ssl_keystore_type: str = config_key(
+        "ssl.keystore.type",
+        ConfigType.STRING,
+        "JKS",
+        "What the key store is: PEM or PKCS12. A PKCS12 store is read under Kafka's default, too; a real JKS"
+        " store has to be converted, and it is said how.",
+        one_of("JKS", "PEM", "PKCS12"),
+    )
+    ssl_keystore_location: str | None = config_key(
+        "ssl.keystore.location",
+        ConfigType.STRING,
+        None,
+        "The file with the private key and its certificates, on the hosts of the driver and of the brokers.",
+    )
+    ssl_keystore_password: Password | None = config_key(
+        "ssl.keystore.password", ConfigType.PASSWORD, None, "The password of a PKCS12 key store."
+    )
+    ssl_keystore_key: Password | None = config_key(
+        "ssl.keystore.key", ConfigType.PASSWORD, None, "Instead of a file: the private key as PEM."
+    )
+    ssl_keystore_certificate_chain: Password | None = config_key(
+        "ssl.keystore.certificate.chain",
+        ConfigType.PASSWORD,
+        None,
+        "Beside ssl.keystore.key: its certificates as PEM.",
+    )
+    ssl_key_password: Password | None = config_key(
+        "ssl.key.password", ConfigType.PASSWORD, None, "The password of an encrypted private key in PEM."
+    )
+    ssl_truststore_type: str = config_key(
+        "ssl.truststore.type",
+        ConfigType.STRING,
+        "JKS",
+        "What the trust store is, as ssl.keystore.type says it.",
+        one_of("JKS", "PEM", "PKCS12"),
+    )
+    ssl_truststore_location: str | None = config_key(
+        "ssl.truststore.location",
+        ConfigType.STRING,
+        None,
+        "The file with the certificates of whom to trust; without one it is whom the system trusts.",
+    )
+    ssl_truststore_password: Password | None = config_key(
+        "ssl.truststore.password", ConfigType.PASSWORD, None, "The password of a PKCS12 trust store."
+    )
+    ssl_truststore_certificates: Password | None = config_key(
+        "ssl.truststore.certificates",
+        ConfigType.PASSWORD,
+        None,
+        "Instead of a file: the certificates of whom to trust, as PEM.",
+    )
+    ssl_client_auth: str = config_key(
+        "ssl.client.auth",
+        ConfigType.STRING,
+        "none",
+        "Whether clients have to show a certificate: required, requested (one that is shown must be good), or"
+        " none.",
+        one_of("required", "requested", "none"),
+    )
+    ssl_principal_mapping_rules: str = config_key(
+        "ssl.principal.mapping.rules",
+        ConfigType.STRING,
+        "DEFAULT",
+        "How the name in a client's certificate becomes its principal: DEFAULT, which is the name as it is,"
+        " and RULE:pattern/replacement/[LU], separated by commas; the first that matches says it.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = config_key(
+        "ssl.enabled.protocols",
+        ConfigType.LIST,
+        DEFAULT_PROTOCOLS,
+        "The versions of TLS that are spoken.",
+        some_of(*DEFAULT_PROTOCOLS),
+    )
+    ssl_cipher_suites: tuple[str, ...] = config_key(
+        "ssl.cipher.suites",
+        ConfigType.LIST,
+        (),
+        "The cipher suites that are used, by Java's names or OpenSSL's; empty for those that OpenSSL has by"
+        " itself. Of TLS 1.3's all or none can be named.",
+    )
+    ssl_endpoint_identification_algorithm: str = config_key(
+        "ssl.endpoint.identification.algorithm",
+        ConfigType.STRING,
+        "https",
+        "Whether the certificate of a broker must name its host when another broker connects to it: https, or"
+        " nothing for no.",
+        one_of("https", ""),
+    )
+
+    def tls_settings(self) -> TlsSettings:
+        """Return all of it; empty values are none."""
+        return TlsSettings(
+            keystore=StoreSettings(
+                type=self.ssl_keystore_type,
+                location=self.ssl_keystore_location or None,
+                password=_secret(self.ssl_keystore_password),
+                key=_secret(self.ssl_keystore_key),
+                certificates=_secret(self.ssl_keystore_certificate_chain),
+                key_password=_secret(self.ssl_key_password),
+            ),
+            truststore=StoreSettings(
+                type=self.ssl_truststore_type,
+                location=self.ssl_truststore_location or None,
+                password=_secret(self.ssl_truststore_password),
+                certificates=_secret(self.ssl_truststore_certificates),
+            ),
+            client_auth=self.ssl_client_auth,
+            enabled_protocols=self.ssl_enabled_protocols,
+            cipher_suites=self.ssl_cipher_suites,
+            endpoint_identification_algorithm=self.ssl_endpoint_identification_algorithm,
+            principal_mapping_rules=self.ssl_principal_mapping_rules,
+        )
+
+
+def _secret(password: Password | None) -> str | None:
+    return (password.value or None) if password is not None else None

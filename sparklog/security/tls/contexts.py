@@ -1,0 +1,143 @@
+"""Contexts of Python's `ssl`, made of what Kafka's `ssl.` keys say.
+
+Whoever makes one reads files and checks keys, which blocks; it is made before anything listens or connects,
+so that what is wrong is said by name. A context is for any number of connections; another certificate is
+another context, and connections that were made with the old one keep it.
+
+Private keys touch no disk on the way: Python's `ssl` loads them from a file only, which is one in memory.
+
+Source: Kafka's DefaultSslEngineFactory, SslFactory.
+"""
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from sparklog.security.tls.cipher_suites import TLS_1_3_SUITES, allows_tls_1_3, openssl_name
+from sparklog.security.tls.errors import TlsConfigError
+from sparklog.security.tls.settings import TlsSettings
+from sparklog.security.tls.stores import KeyMaterial, read_key_store, read_trust_store
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["client_context", "server_context"]
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY_MODES: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def server_context(settings: TlsSettings, prefix: str = "ssl.") -> ssl.SSLContext:
+    """Return the context of a listener. Blocks.
+
+    Raises:
+        TlsConfigError: it has no certificate, or as the stores are read.
+    """
+    material = read_key_store(settings.keystore, prefix)
+    if material is None:
+        raise TlsConfigError(
+            f"{prefix}keystore.location",
+            "a listener of SSL or SASL_SSL needs a private key and a certificate: set it, or "
+            f"{prefix}keystore.key and {prefix}keystore.certificate.chain with {prefix}keystore.type=PEM",
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_mode = _VERIFY_MODES[settings.client_auth]
+    if settings.client_auth != "none":
+        _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
+    _restrict(context, settings, prefix)
+    _load_key(context, material, prefix)
+    return context
+
+
+def client_context(settings: TlsSettings, prefix: str = "ssl.") -> ssl.SSLContext:
+    """Return the context of a client. Blocks.
+
+    Raises:
+        TlsConfigError: as the stores are read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
+    _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
+    _restrict(context, settings, prefix)
+    material = read_key_store(settings.keystore, prefix)
+    if material is not None:
+        _load_key(context, material, prefix)
+    return context
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings, prefix: str, purpose: ssl.Purpose) -> None:
+    """Trust what is in the trust store, or, as Java does without one, whom the system trusts."""
+    certificates = read_trust_store(settings.truststore, prefix)
+    # As Java: whoever is in the trust store is trusted, be it that somebody else vouches for him.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if certificates is None:
+        context.load_default_certs(purpose)
+    else:
+        context.load_verify_locations(cadata=b"".join(_der(each) for each in certificates))
+
+
+def _restrict(context: ssl.SSLContext, settings: TlsSettings, prefix: str) -> None:
+    unknown = set(settings.enabled_protocols) - set(_VERSIONS)
+    if unknown or not settings.enabled_protocols:
+        raise TlsConfigError(
+            f"{prefix}enabled.protocols",
+            f"{', '.join(sorted(unknown)) or 'none'}; TLSv1.2 and TLSv1.3 are known",
+        )
+    versions = {_VERSIONS[name] for name in settings.enabled_protocols}
+    if settings.cipher_suites:
+        key = f"{prefix}cipher.suites"
+        older = [openssl_name(each) for each in settings.cipher_suites if each not in TLS_1_3_SUITES]
+        if not allows_tls_1_3(settings.cipher_suites):
+            versions.discard(ssl.TLSVersion.TLSv1_3)
+        if not older:
+            versions.discard(ssl.TLSVersion.TLSv1_2)
+        if not versions:
+            raise TlsConfigError(key, "none of them is of the protocols that are enabled")
+        if older:
+            try:
+                context.set_ciphers(":".join(older))
+            except ssl.SSLError as error:
+                raise TlsConfigError(key, f"OpenSSL knows none of {', '.join(older)}") from error
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+
+
+def _load_key(context: ssl.SSLContext, material: KeyMaterial, prefix: str) -> None:
+    pem = [_pem(each) for each in material.certificates]
+    with _in_memory(b"".join((material.key_pem, *pem))) as path:
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            raise TlsConfigError(
+                f"{prefix}keystore.location", f"OpenSSL refuses the certificate: {reason}"
+            ) from None
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """Give the path of a file with this content, which is on no disk."""
+    descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _pem(certificate: "x509.Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _der(certificate: "x509.Certificate") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.DER)

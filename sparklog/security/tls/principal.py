@@ -1,0 +1,174 @@
+"""Who the owner of a certificate is: its distinguished name, by `ssl.principal.mapping.rules`.
+
+A name is written as Java's X500Principal.getName() writes it (RFC 2253), since that is what people have in
+their ACLs and what their rules are made for. Rules are tried in their order; the first that matches the whole
+name says who it is.
+
+    DEFAULT                              the name as it is
+    RULE:pattern/replacement/[LU]        what the replacement makes of it, in lower or upper case
+
+Source: Kafka's SslPrincipalMapper, DefaultKafkaPrincipalBuilder; Java's sun.security.x509.AVA.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from sparklog.acls.acl import Principal
+from sparklog.security.tls.errors import TlsConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["NoMatchingRuleError", "PrincipalMapper", "distinguished_name"]
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "2.5.4.9": "STREET",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
+_RULE: Final = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
+_KEY: Final = "ssl.principal.mapping.rules"
+
+
+class NoMatchingRuleError(Exception):
+    """No rule says who the owner of this name is; he is nobody."""
+
+
+def distinguished_name(certificate: "x509.Certificate") -> str:
+    """Return the subject's name as Java writes it: the most specific part first."""
+    return ",".join(
+        "+".join(sorted(_attribute(each) for each in part)) if len(part) > 1 else _attribute(next(iter(part)))
+        for part in reversed(certificate.subject.rdns)
+    )
+
+
+def _attribute(attribute: "x509.NameAttribute[str | bytes]") -> str:
+    keyword = _KEYWORDS.get(attribute.oid.dotted_string)
+    if keyword is None or isinstance(attribute.value, bytes):
+        return f"{keyword or attribute.oid.dotted_string}=#{_der(attribute).hex()}"
+    return f"{keyword}={_escaped(attribute.value)}"
+
+
+def _der(attribute: "x509.NameAttribute[str | bytes]") -> bytes:
+    """Return the value as it stands in the certificate: its type, its length, its bytes."""
+    value = attribute.value
+    tag = int(attribute._type.value)
+    encoded = value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
+    length = len(encoded)
+    if length < 128:
+        return bytes((tag, length)) + encoded
+    size = (length.bit_length() + 7) // 8
+    return bytes((tag, 128 | size)) + length.to_bytes(size, "big") + encoded
+
+
+_ENCODINGS: Final = {30: "utf-16-be", 28: "utf-32-be"}
+
+
+def _escaped(value: str) -> str:
+    escaped = "".join(f"\\{each}" if each in _ESCAPED else each for each in value)
+    leading = len(escaped) - len(escaped.lstrip(" "))
+    kept = escaped.strip(" ")
+    trailing = len(escaped) - leading - len(kept) if kept else 0
+    return "\\ " * leading + kept + "\\ " * trailing
+
+
+class _Rule:
+    """One rule: a pattern for whole names, and what becomes of one that matches."""
+
+    def __init__(self, pattern: str, replacement: str, case: str) -> None:
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise TlsConfigError(_KEY, f"{pattern} is no pattern: {error}") from None
+        self._replacement = replacement
+        self._case = case
+
+    def apply(self, name: str) -> str | None:
+        if self._pattern.fullmatch(name) is None:
+            return None
+        # As Java's replaceAll: an empty match at the end of a name is replaced, too.
+        result = self._pattern.sub(self._expand, name)
+        return {"L": result.lower, "U": result.upper}.get(self._case, lambda: result)()
+
+    def _expand(self, match: "re.Match[str]") -> str:
+        """Return the replacement, with groups of the match for `$1`; what names no group is literal."""
+        text, made, at = self._replacement, [], 0
+        while at < len(text):
+            if text[at] == "\\" and at + 1 < len(text):
+                made.append(text[at + 1])
+                at += 2
+                continue
+            digits = re.match(r"\$(\d+)", text[at:])
+            if digits is None:
+                made.append(text[at])
+                at += 1
+                continue
+            used = digits[1]
+            while len(used) > 1 and int(used) > self._pattern.groups:
+                used = used[:-1]
+            if int(used) > self._pattern.groups:
+                made.append("$")
+                at += 1
+                continue
+            made.append(match[int(used)] or "")
+            at += 1 + len(used)
+        return "".join(made)
+
+
+class PrincipalMapper:
+    """The rules of one listener."""
+
+    def __init__(self, rules: str) -> None:
+        """Read the rules.
+
+        Raises:
+            TlsConfigError: they cannot be read.
+        """
+        self._rules: list[_Rule | None] = []
+        """None is DEFAULT."""
+        text, at = rules.strip(), 0
+        while at < len(text):
+            found = _RULE.match(text, at)
+            if found is None:
+                raise TlsConfigError(
+                    _KEY, f"{text[at:]!r} is no rule: DEFAULT, or RULE:pattern/replacement/[LU]"
+                )
+            self._rules.append(None if found[1] else _Rule(found[2], found[3], found[4]))
+            separator = re.compile(r"\s*(,\s*|$)").match(text, found.end())
+            if separator is None:
+                raise TlsConfigError(_KEY, f"{text[found.end() :]!r} follows a rule; a comma is expected")
+            at = separator.end()
+
+    def name(self, distinguished_name: str) -> str:
+        """Return who has this name.
+
+        >>> PrincipalMapper("RULE:^CN=(.*?),.*$/$1/L,DEFAULT").name("CN=Ann,O=Shop")
+        'ann'
+
+        Raises:
+            NoMatchingRuleError: no rule is for it.
+        """
+        for rule in self._rules:
+            result = distinguished_name if rule is None else rule.apply(distinguished_name)
+            if result is not None:
+                return result
+        raise NoMatchingRuleError(f"no rule of {_KEY} is for {distinguished_name}")
+
+    def principal(self, certificate_der: bytes) -> Principal:
+        """Return who owns a certificate.
+
+        Raises:
+            NoMatchingRuleError: no rule is for its name.
+        """
+        from cryptography import x509
+
+        return Principal(
+            "User", self.name(distinguished_name(x509.load_der_x509_certificate(certificate_der)))
+        )

@@ -1,0 +1,46 @@
+"""What Kafka's `ssl.` keys say, of a listener or of a client."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["DEFAULT_PROTOCOLS", "ClientAuth", "StoreSettings", "TlsSettings"]
+
+DEFAULT_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+
+ClientAuth = str
+"""`none`, `requested` or `required`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """A key store or a trust store. Secrets are plain text here, and never shown."""
+
+    type: str = "JKS"
+    """Kafka's default, under which Java reads PKCS12, too."""
+    location: str | None = None
+    password: str | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False)
+    """A private key as PEM."""
+    certificates: str | None = field(default=None, repr=False)
+    """As PEM: the chain of the key, or whom to trust."""
+    key_password: str | None = field(default=None, repr=False)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is one."""
+        return (self.location, self.key, self.certificates) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Named after Kafka's keys."""
+
+    keystore: StoreSettings = StoreSettings()
+    truststore: StoreSettings = StoreSettings()
+    client_auth: ClientAuth = "none"
+    enabled_protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
+    cipher_suites: tuple[str, ...] = ()
+    """Names of Java's or of OpenSSL's; empty for those that OpenSSL has by itself."""
+    endpoint_identification_algorithm: str = "https"
+    """Of clients: whether the server's certificate must name the host that was connected to."""
+    principal_mapping_rules: str = "DEFAULT"

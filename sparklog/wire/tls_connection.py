@@ -1,0 +1,188 @@
+"""An accepted connection that speaks TLS: `Connection` behind a handshake, and with everything encrypted.
+
+Rules kept, beside those of `connection`:
+- Until the handshake is complete nothing is read but what belongs to it, and nothing while a step of it is
+  taken on another thread (`tls_handshakes`).
+- What was decrypted is at most what `ReceiveBuffer` has room for; the rest waits as it came, of which a slice
+  is taken from the socket at a time. Who must not be read from is not decrypted for either.
+- A handshake that fails is counted, logged with its peer, and answered with the alert that says why.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from typing import Final
+
+from sparklog.wire.connection import Connection, ConnectionOwner
+from sparklog.wire.tls_handshakes import TlsHandshakes
+from sparklog.wire.tls_outbox import TlsOutbox
+
+__all__ = ["TlsConnection"]
+
+_SLICES_PER_TURN: Final = 8
+"""How many slices are received in one turn, at most."""
+
+
+class TlsConnection(Connection):
+    """See the module."""
+
+    __slots__ = ("_handshakes", "_has_handshaken", "_is_decrypting_later", "_steps", "_stream", "_tls")
+
+    def __init__(
+        self, owner: ConnectionOwner, connected: socket.socket, peer: str, handshakes: TlsHandshakes
+    ) -> None:
+        super().__init__(owner, connected, peer)
+        self._handshakes = handshakes
+        self._tls = handshakes.tls
+        self._has_handshaken = False
+        self._steps = False
+        """Whether a step of the handshake is being taken."""
+        self._is_decrypting_later = False
+        self._stream = handshakes.begin(self)
+        self._outbox = TlsOutbox(connected, self._stream, handshakes.plain)
+
+    def close(self) -> None:
+        """Close the socket and tell everyone who waits; calling again has no effect."""
+        if self.closed:
+            return
+        self._handshakes.end(self, completed=False)
+        if self._has_handshaken and not self._outbox:
+            # So that the other side knows that nothing was cut off. Nobody waits for it to be taken.
+            self._stream.end()
+            with contextlib.suppress(OSError):
+                self._socket.send(self._stream.take())
+        super().close()
+
+    def flush(self) -> None:
+        """Send what is answered, as far as the socket takes it; the rest follows by itself."""
+        if not self._steps:  # a step has the stream for itself
+            super().flush()
+
+    # The handshake
+
+    def give_up_handshake(self, why: str) -> None:
+        """Close, because it takes too long, or too many are under way."""
+        self._close(logging.WARNING, "handshake", f"TLS handshake of {self.peer} failed: {why}")
+
+    def _on_readable(self) -> None:
+        if self._has_handshaken:
+            super()._on_readable()
+        elif self._steps:
+            self._owner.loop.remove_reader(self._descriptor)
+            self._reader_registered = False
+        else:
+            self._receive_handshake()
+
+    def _receive_handshake(self) -> None:
+        try:
+            count = self._socket.recv_into(self._handshakes.received)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.give_up_handshake(str(error))
+            return
+        if not count:
+            self.give_up_handshake("the other side closed the connection")
+            return
+        self._stream.feed(memoryview(self._handshakes.received)[:count])
+        self._steps = True
+        self._handshakes.step(self._stream, self._stepped)
+
+    def _stepped(self, step: asyncio.Future[bool]) -> None:
+        self._steps = False
+        if self.closed or step.cancelled():
+            return
+        self.flush()  # the alert of a step that failed, too
+        if self.closed:
+            return
+        error = step.exception()
+        if isinstance(error, ssl.SSLError):
+            self.give_up_handshake(_reason(error))
+        elif error is not None:
+            self.fail("handshake", "TLS handshake", error)
+        elif step.result():
+            self._complete_handshake()
+        else:
+            self._register_reader()
+
+    def _complete_handshake(self) -> None:
+        certificate = self._stream.peer_certificate
+        if certificate is not None:
+            try:
+                self.principal = self._tls.principal_of(certificate)
+            except Exception as error:  # a certificate is anybody's to make
+                self.give_up_handshake(f"nobody knows whose its certificate is: {error}")
+                return
+        self._handshakes.end(self, completed=True)
+        self._has_handshaken = True
+        self._register_reader()
+        if self._stream.has_more:
+            self._decrypt()
+
+    # Receiving
+
+    def _receive(self) -> None:
+        wire, received = memoryview(self._handshakes.received), self._received
+        room = received.room(self._frame_bytes)
+        taken = 0
+        try:
+            for _ in range(_SLICES_PER_TURN):
+                count = self._socket.recv_into(wire)
+                if count == 0:
+                    self.close()
+                    return
+                self._stream.feed(wire[:count])
+                taken += self._stream.read_into(room[taken:])
+                if count < len(wire) or taken == len(room):
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except ssl.SSLError as error:
+            self.refuse("TLS", _reason(error))
+            return
+        except OSError as error:
+            self._close(logging.INFO, "lost", f"connection of {self.peer} lost: {error}")
+            return
+        self.active = True
+        received.end += taken
+        self._received_all()
+
+    def _decrypt(self) -> None:
+        received = self._received
+        try:
+            received.end += self._stream.read_into(received.room(self._frame_bytes))
+        except ssl.SSLError as error:
+            self.refuse("TLS", _reason(error))
+            return
+        self._received_all()
+
+    def _received_all(self) -> None:
+        if self._stream.has_output:  # what the protocol itself has to answer
+            self.flush()
+        self._handle_received()
+        if self._stream.ended and not self._stream.has_more and not self.closed:
+            self.close()
+
+    def _handle_received(self) -> None:
+        super()._handle_received()
+        if not (self.closed or self._paused or self._is_decrypting_later) and self._stream.has_more:
+            self._is_decrypting_later = True
+            self._owner.turns.wait(self._decrypt_more)
+
+    def _decrypt_more(self) -> None:
+        self._is_decrypting_later = False
+        if self.closed or self._paused:
+            return  # whoever ends the pause handles what was received, and comes here again
+        if self._must_pause():
+            self._paused = True
+            return
+        self._decrypt()
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """Return what went wrong in words: `wrong version number`, `certificate verify failed: ...`."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    return (error.reason or str(error)).replace("_", " ").lower()

@@ -1,0 +1,77 @@
+"""Whose a certificate is: names as Java writes them, and Kafka's rules for them."""
+
+from typing import Final
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from sparklog.security.tls.errors import TlsConfigError
+from sparklog.security.tls.principal import NoMatchingRuleError, PrincipalMapper, distinguished_name
+from tests.certificates import Authority
+
+AUTHORITY = Authority()
+DN = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "expected"),
+    [
+        ("DEFAULT", DN, DN),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", DN, "Duke"),
+        ("RULE:^CN=(.*?),OU=(.*?),O=(.*?),.*$/$1@$2/L", DN, "duke@serviceusers"),
+        ("RULE:^CN=(.*?),OU=(.*?),O=(.*?),.*$/$1@$2/U", DN, "DUKE@SERVICEUSERS"),
+        ("RULE:^cn=(.*?),ou=(.*?),dc=(.*?),dc=(.*?)$/$1@$2/L,DEFAULT", DN, DN),
+        ("RULE:^CN=(.*?),.*$/$1@$4/", DN, "Duke@$4"),
+        ("RULE:^CN=(.*?),.*$/$12/", DN, "Duke2"),
+        ("RULE:^CN=(.*?),.*$/\\\\$1/", DN, "\\Duke"),
+        (" RULE:^CN=(.*?),OU=(.*?),.*$/$1/ ,  DEFAULT ", DN, "Duke"),
+        ("RULE:.*/x/", DN, "xx"),
+    ],
+)
+def test_first_rule_that_matches_says_who_it_is(rules: str, name: str, expected: str) -> None:
+    """Kafka's syntax (SslPrincipalMapperTest), to the last corner: ACLs are for what comes out."""
+    assert PrincipalMapper(rules).name(name) == expected
+
+
+def test_name_that_no_rule_matches_is_nobodys() -> None:
+    """He is refused, and not let in under a name that nobody gave him."""
+    with pytest.raises(NoMatchingRuleError, match=r"no rule of .* is for CN=Duke"):
+        PrincipalMapper("RULE:^CN=Ann$/ann/").name(DN)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["default", "RULE:^CN=(.*?)$", "RULE:^CN=(.*?/$1/", "RULE:a/b/LU", "DEFAULT/L", "RULE:a/b/ DEFAULT"],
+)
+def test_rules_that_cannot_be_read_are_refused(rules: str) -> None:
+    """A listener with half of its rules would call people by names that others have ACLs for."""
+    with pytest.raises(TlsConfigError, match=r"ssl\.principal\.mapping\.rules"):
+        PrincipalMapper(rules)
+
+
+BY_JAVA: Final = [
+    ([("COUNTRY_NAME", "DE"), ("ORGANIZATION_NAME", "Org"), ("COMMON_NAME", "ann")], "CN=ann,O=Org,C=DE"),
+    ([("COMMON_NAME", "ann,OU=admins")], "CN=ann\\,OU\\=admins"),
+    ([("COMMON_NAME", 'a+b"c;d<e>f\\g=h#i')], 'CN=a\\+b\\"c\\;d\\<e\\>f\\\\g\\=h\\#i'),
+    ([("COMMON_NAME", " # ann ")], "CN=\\ \\# ann\\ "),
+    ([("COMMON_NAME", "Jürgen Ωmega")], "CN=Jürgen Ωmega"),
+    (
+        [("EMAIL_ADDRESS", "ann@example.com"), ("COMMON_NAME", "ann")],
+        "CN=ann,1.2.840.113549.1.9.1=#160f616e6e406578616d706c652e636f6d",
+    ),
+    ([("SERIAL_NUMBER", "17"), ("COMMON_NAME", "ann")], "CN=ann,2.5.4.5=#13023137"),
+    ([("DOMAIN_COMPONENT", "example"), ("USER_ID", "u1"), ("COMMON_NAME", "a")], "CN=a,UID=u1,DC=example"),
+    (
+        [("STATE_OR_PROVINCE_NAME", "S"), ("LOCALITY_NAME", "L"), ("ORGANIZATIONAL_UNIT_NAME", "U")],
+        "OU=U,L=L,ST=S",
+    ),
+    ([("STREET_ADDRESS", "Main St. 1"), ("TITLE", "Dr")], "2.5.4.12=#0c024472,STREET=Main St. 1"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "expected"), BY_JAVA)
+def test_name_is_written_as_java_writes_it(attributes: list[tuple[str, str]], expected: str) -> None:
+    """Who moves here has ACLs for the names that X500Principal.getName() made of his certificates."""
+    name = x509.Name([x509.NameAttribute(getattr(NameOID, kind), value) for kind, value in attributes])
+    assert distinguished_name(AUTHORITY.certify(name).certificate) == expected

@@ -1,0 +1,31 @@
+"""A listener of TLS on loopback, and clients of it."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.config import BrokerConfig
+from sparklog.config.listener_tls import listener_tls
+from sparklog.endpoints import SecurityProtocol
+from sparklog.wire.tls_handshakes import ServerTls
+from tests.certificates import Authority, Certified
+
+
+def server_tls(certified: Certified, **keys: Any) -> ServerTls:
+    """Return what a listener shows that has this certificate, and further keys of Kafka's (`_` for `.`)."""
+    given: Mapping[str, str] = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": certified.key_pem,
+        "ssl.keystore.certificate.chain": certified.certificate_pem,
+        "ssl.truststore.type": "PEM",
+        **{name.replace("_", "."): value for name, value in keys.items()},
+    }
+    tls = listener_tls(BrokerConfig.from_mapping(given), "SSL", SecurityProtocol.SSL)
+    assert tls is not None
+    return tls
+
+
+def client_of(authority: Authority) -> ssl.SSLContext:
+    """Return the context of a client that trusts nobody else."""
+    return ssl.create_default_context(cadata=authority.pem)
