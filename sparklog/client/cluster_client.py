@@ -22,6 +22,7 @@ from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.metadata.v11.response import MetadataResponse, MetadataResponseTopic
 
 from sparklog.client.config import ClientConfig
+from sparklog.client.connecting import connected
 from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
@@ -205,7 +206,7 @@ class ClusterClient:
                 raise KafkaError(
                     ErrorCode.leader_not_available, f"the address of broker {broker_id} is unknown"
                 )
-            channel = self._channels[broker_id] = self._connect(address)
+            channel = self._channels[broker_id] = connected(self.config, address)
             self._lost.discard(broker_id)
         return channel
 
@@ -380,7 +381,7 @@ class ClusterClient:
     def _ask(self, asked: BrokerId | tuple[str, int], request: MetadataRequest) -> MetadataResponse:
         """Ask a broker, or whoever is at an address."""
         if isinstance(asked, tuple):
-            with self._connect(asked) as channel:
+            with connected(self.config, asked) as channel:
                 return channel.request(request)
         busy = self._channels.get(asked)
         if busy is not None and busy.outstanding:
@@ -395,16 +396,6 @@ class ClusterClient:
     def _learn(self, response: MetadataResponse) -> MetadataResponse:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         return response
-
-    def _connect(self, address: tuple[str, int]) -> BlockingChannel:
-        host, port = address
-        return BlockingChannel(
-            host,
-            port,
-            client_id=self.config.client_id,
-            timeout_s=self.config.request_timeout_ms / 1000,
-            max_response_bytes=self.config.max_response_bytes,
-        )
 
 
 def _described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:

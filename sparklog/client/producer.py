@@ -146,8 +146,10 @@ class Producer:
         for broker_id, channel in self._channels.items():
             waiting[channel.fileno()] = broker_id
             poll.register(channel.fileno(), select.POLLIN)
-        for descriptor, _ in poll.poll(wait_ms):
-            self._receive(waiting[descriptor])
+        pending = [broker_id for broker_id, channel in self._channels.items() if channel.has_pending]
+        readable = [waiting[descriptor] for descriptor, _ in poll.poll(0 if pending else wait_ms)]
+        for broker_id in {*pending, *readable}:
+            self._receive(broker_id)
         now_ms = monotonic_ms()
         for broker_id, pipeline in list(self._in_flight.items()):
             if pipeline[0].deadline_ms <= now_ms:

@@ -46,7 +46,9 @@ class Tail:
                     time.sleep(left_s)
                     break
                 channels = {self._cluster.channel(broker_id): broker_id for broker_id in self._asked}
-                readable, _, _ = select.select(list(channels), [], [], left_s)
+                pending = [channel for channel in channels if channel.has_pending]
+                readable, _, _ = select.select(list(channels), [], [], 0 if pending else left_s)
+                readable = list({*pending, *readable})
                 news = [self._has_news(channels[channel]) for channel in readable]
                 if any(news):
                     return True

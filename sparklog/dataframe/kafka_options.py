@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
 from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.tls_options import TLS_SETTINGS, tls_settings
 from sparklog.records.codecs import Codec
 
 __all__ = ["KafkaOptions", "boolean", "integer"]
@@ -50,7 +51,7 @@ _PRODUCER_SETTINGS: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-_HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS
+_HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS | TLS_SETTINGS
 
 _READ_AS_BINARY: Final = (
     "the column is read as binary; use DataFrame operations on it, such as cast('string')"
@@ -66,6 +67,7 @@ _REFUSED: Final = {
     "value.serializer": "values are written as they are; make the value column a string or binary",
     "partitioner.class": "rows are partitioned as by Kafka's default partitioner; to choose yourself, add a "
     "column 'partition' of type int",
+    "ssl.engine.factory.class": "TLS is OpenSSL's here; give stores with 'kafka.ssl.keystore.location'",
     "transactional.id": "each task has transactional ids of its own, by which nobody else ends what it "
     "wrote; to have a write that was made before left out, set 'txnAppId' and 'txnVersion'",
 }
@@ -106,11 +108,15 @@ _WITHOUT_EFFECT: Final = frozenset(
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
     }
 )
 
-_ONLY_PLAINTEXT: Final = "only unencrypted, unauthenticated listeners (PLAINTEXT) can be connected to"
-_SECURITY_PREFIXES: Final = ("sasl.", "ssl.")
+_NO_SASL: Final = "only listeners without authentication by SASL (PLAINTEXT, SSL) can be connected to"
 _MAX_INT: Final = 2**31 - 1
 
 
@@ -160,8 +166,9 @@ class KafkaOptions:
             raise DataSourceOptionError(
                 f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
             ) from error
-        if self._settings.get("security.protocol", "PLAINTEXT").strip().upper() != "PLAINTEXT":
-            _refuse("security.protocol", _ONLY_PLAINTEXT)
+        protocol = self._settings.get("security.protocol", "PLAINTEXT").strip().upper()
+        if protocol not in ("PLAINTEXT", "SSL"):
+            _refuse("security.protocol", _NO_SASL)
         defaults = ClientConfig(bootstrap_servers=bootstrap_servers)
         return ClientConfig(
             bootstrap_servers=bootstrap_servers,
@@ -174,6 +181,7 @@ class KafkaOptions:
                 if unknown_topic_timeout_ms is None
                 else unknown_topic_timeout_ms
             ),
+            tls=tls_settings(self._settings) if protocol == "SSL" else None,
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
@@ -305,8 +313,8 @@ def _check_name(name: str, report: Callable[[str], None]) -> None:
         return
     if name in _REFUSED:
         _refuse(name, _REFUSED[name])
-    if name.startswith(_SECURITY_PREFIXES):
-        _refuse(name, _ONLY_PLAINTEXT)
+    if name.startswith("sasl."):
+        _refuse(name, _NO_SASL)
     if name in _WITHOUT_EFFECT:
         report(f"Option 'kafka.{name}' has no effect: the sparklog source has nothing to apply it to")
         return

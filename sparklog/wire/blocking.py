@@ -2,10 +2,11 @@
 
 Requests may be pipelined with `send` and `receive`; responses come in the order of the requests. After any
 KafkaError that says network_exception or request_timed_out the connection is closed: make a new one. Not for
-use by several threads at once. Plain text only: TLS and SASL are not part of this release.
+use by several threads at once.
 """
 
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from typing import Any, Self
 import numpy as np
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.tls.contexts import client_context
+from sparklog.security.tls.errors import tls_error
+from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
@@ -48,11 +52,12 @@ class BlockingChannel:
         timeout_s: float = 30.0,
         *,
         max_response_bytes: int = 1 << 30,
+        tls: TlsSettings | None = None,
     ) -> None:
-        """Connect; `timeout_s` bounds the connecting and is the default for each response.
+        """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
 
         Raises:
-            KafkaError: network_exception.
+            KafkaError: network_exception; TlsHandshakeError; TlsConfigError.
         """
         self.peer = f"{host}:{port}"
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
@@ -67,6 +72,8 @@ class BlockingChannel:
         except (OSError, ValueError) as error:  # the latter: no host name can be so
             raise self._lost(f"cannot connect: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = self._encrypted(self._socket, host, tls)
 
     @property
     def closed(self) -> bool:
@@ -77,6 +84,11 @@ class BlockingChannel:
     def outstanding(self) -> int:
         """How many sent requests still wait for `receive`."""
         return len(self._outstanding)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something was received already, which the socket's descriptor says nothing of."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait on several channels with `select`; -1 when closed."""
@@ -172,8 +184,20 @@ class BlockingChannel:
     def _lost(self, why: str) -> KafkaError:
         return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
 
+    def _encrypted(self, connected: socket.socket, host: str, tls: TlsSettings) -> socket.socket:
+        try:
+            return client_context(tls).wrap_socket(connected, server_hostname=host)
+        except OSError as error:
+            connected.close()
+            raise tls_error(self.peer, error) from error
+        except BaseException:
+            connected.close()
+            raise
+
     def _failed(self, error: OSError, doing: str) -> KafkaError:
         self.close()
+        if isinstance(error, ssl.SSLError):  # TLS 1.3 tells of a client's certificate only afterwards
+            return tls_error(self.peer, error)
         if isinstance(error, TimeoutError):
             return KafkaError(ErrorCode.request_timed_out, f"{self.peer}: time is up while {doing}")
         return self._lost(f"{doing}: {error}")
@@ -207,6 +231,9 @@ def _send_all(connected: socket.socket, chunks: list[Chunk]) -> None:
     """Send bytes chunks completely, small ones together."""
     views = [memoryview(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview)]
     assert len(views) == len(chunks), "a request holds no file region"
+    if isinstance(connected, ssl.SSLSocket):
+        connected.sendall(b"".join(views))
+        return
     while views:
         sent = connected.sendmsg(views[:64])
         while sent:

@@ -6,6 +6,7 @@ it returns a future, which may be awaited, given callbacks, or cancelled (the re
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -15,11 +16,14 @@ from typing import Any, Self
 from kio.index import KioIndexError
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.tls.errors import tls_error
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.outbox import Flushed, Outbox
+from sparklog.wire.tls_outbox import TlsOutbox
+from sparklog.wire.tls_stream import SLICE_BYTES, ClientTls, TlsStream
 from sparklog.wire.versions import downgrade
 
 logger = logging.getLogger(__name__)
@@ -55,6 +59,7 @@ class Channel:
         request_timeout_ms: int,
         max_response_bytes: int,
         peer: str,
+        stream: TlsStream | None = None,
     ) -> None:
         self.peer = peer
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,7 +74,12 @@ class Channel:
         self._max_response_bytes = max_response_bytes
         self._next_correlation_id = 0
         self._outstanding: deque[_Outstanding] = deque()
+        self._stream = stream
+        """Of TLS, whose handshake is complete."""
+        self._wire = bytearray(0 if stream is None else SLICE_BYTES)
         self._outbox = Outbox(connected)
+        if stream is not None:
+            self._outbox = TlsOutbox(connected, stream, bytearray(SLICE_BYTES))
         self._received = ReceiveBuffer(BufferPool())
         self._frame_bytes = 0
         self._writer_registered = False
@@ -86,18 +96,25 @@ class Channel:
         request_timeout_ms: int = 30_000,
         max_response_bytes: int = 1 << 30,
         receive_buffer_bytes: int | None = None,
+        tls: ClientTls | None = None,
     ) -> Self:
         """Return a connected channel; `request_timeout_ms` is the default of its requests.
 
-        `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given.
+        `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given. With `tls` it is
+        encrypted.
 
         Raises:
-            KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`.
+            KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`, or
+                the two sides do not trust each other (TlsHandshakeError).
         """
+        peer = f"{host}:{port}"
         connected: socket.socket | None = None
+        stream: TlsStream | None = None
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 connected = await _connect_to_first(host, port, receive_buffer_bytes)
+                if tls is not None:
+                    stream = await _handshake(connected, tls, host, peer)
         except TimeoutError:
             raise KafkaError(
                 ErrorCode.network_exception, f"{host}:{port} did not accept within {connect_timeout_ms} ms"
@@ -107,7 +124,7 @@ class Channel:
                 ErrorCode.network_exception, f"cannot connect to {host}:{port}: {error}"
             ) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(connected, client_id, request_timeout_ms, max_response_bytes, f"{host}:{port}")
+        return cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
 
     def request(self, entity: Any, timeout_ms: int | None = None) -> asyncio.Future[Any]:
         """Send a request entity; the future's result is the response entity of the version that was sent.
@@ -212,7 +229,8 @@ class Channel:
     def _on_readable(self) -> None:
         received = self._received
         try:
-            received_bytes = self._socket.recv_into(received.room(self._frame_bytes))
+            room = received.room(self._frame_bytes)
+            received_bytes = self._socket.recv_into(room) if self._stream is None else self._decrypt(room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -240,6 +258,37 @@ class Channel:
                 return
             frame.release()
         received.settle()
+        if self._stream is not None and self._stream.has_more:
+            self._loop.call_soon(self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        """Read what was received already, of which the socket tells nothing."""
+        if not self.closed.done():
+            self._on_readable()
+
+    def _decrypt(self, room: memoryview) -> int:
+        """Receive into `room` what came by TLS; return how much, 0 at the end.
+
+        Raises:
+            BlockingIOError: nothing, or nothing whole, has come.
+            OSError: the connection is lost, or the other side does not keep to the protocol.
+        """
+        stream = self._stream
+        assert stream is not None
+        try:
+            count = self._socket.recv_into(self._wire)
+            if count == 0:
+                return 0
+            stream.feed(memoryview(self._wire)[:count])
+        except BlockingIOError:
+            if not stream.has_more:
+                raise
+        count = stream.read_into(room)
+        if stream.has_output:
+            self._flush()
+        if not count and not stream.ended:
+            raise BlockingIOError
+        return count
 
     def _handle_response(self, frame: memoryview) -> None:
         if not self._outstanding:
@@ -263,6 +312,34 @@ class Channel:
         oldest.timer.cancel()
         if not oldest.future.done():
             oldest.future.set_result(response)
+
+
+async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: str) -> TlsStream:
+    """Return the stream of a connection on which both sides have come to trust each other.
+
+    Raises:
+        KafkaError: TlsHandshakeError, or the connection was lost amid it. The socket is closed then.
+    """
+    loop = asyncio.get_running_loop()
+    stream = TlsStream(tls.context, server_side=False, server_hostname=tls.server_name or host)
+    try:
+        while not await asyncio.to_thread(stream.handshake):
+            await loop.sock_sendall(connected, stream.take())
+            received = await loop.sock_recv(connected, SLICE_BYTES)
+            if not received:
+                raise ConnectionResetError("the connection was closed")
+            stream.feed(received)
+        await loop.sock_sendall(connected, stream.take())
+    except OSError as error:
+        if stream.has_output:  # the other side is told why, if it can be told at once
+            with contextlib.suppress(OSError):
+                connected.send(stream.take())
+        connected.close()
+        raise tls_error(peer, error) from error
+    except BaseException:
+        connected.close()
+        raise
+    return stream
 
 
 async def _connect_to_first(host: str, port: int, receive_buffer_bytes: int | None) -> socket.socket:

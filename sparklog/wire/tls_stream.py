@@ -7,12 +7,20 @@ side is told why. `handshake` costs milliseconds and may run on another thread, 
 
 import contextlib
 import ssl
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["SLICE_BYTES", "TlsStream"]
+__all__ = ["SLICE_BYTES", "ClientTls", "TlsStream"]
 
 SLICE_BYTES: Final = 32 << 10
 """How much goes through at a time. OpenSSL's buffers stay as large as they were once, on every connection."""
+
+
+class ClientTls(NamedTuple):
+    """How a client's connections are encrypted."""
+
+    context: ssl.SSLContext
+    server_name: str | None = None
+    """Whom the other side has to be; None: the host that is connected to."""
 
 
 class TlsStream:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from sparklog.security.tls.cipher_suites import TLS_1_3_SUITES, allows_tls_1_3, openssl_name
@@ -33,12 +34,13 @@ _VERIFY_MODES: Final = {
 }
 
 
-def server_context(settings: TlsSettings, prefix: str = "ssl.") -> ssl.SSLContext:
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context of a listener. Blocks.
 
     Raises:
         TlsConfigError: it has no certificate, or as the stores are read.
     """
+    prefix = settings.prefix
     material = read_key_store(settings.keystore, prefix)
     if material is None:
         raise TlsConfigError(
@@ -50,31 +52,32 @@ def server_context(settings: TlsSettings, prefix: str = "ssl.") -> ssl.SSLContex
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.verify_mode = _VERIFY_MODES[settings.client_auth]
     if settings.client_auth != "none":
-        _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
-    _restrict(context, settings, prefix)
+        _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
+    _restrict(context, settings)
     _load_key(context, material, prefix)
     return context
 
 
-def client_context(settings: TlsSettings, prefix: str = "ssl.") -> ssl.SSLContext:
-    """Return the context of a client. Blocks.
+@cache
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the context of a client, the same for the same settings. Blocks.
 
     Raises:
         TlsConfigError: as the stores are read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
-    _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
-    _restrict(context, settings, prefix)
-    material = read_key_store(settings.keystore, prefix)
+    _trust(context, settings, ssl.Purpose.SERVER_AUTH)
+    _restrict(context, settings)
+    material = read_key_store(settings.keystore, settings.prefix)
     if material is not None:
-        _load_key(context, material, prefix)
+        _load_key(context, material, settings.prefix)
     return context
 
 
-def _trust(context: ssl.SSLContext, settings: TlsSettings, prefix: str, purpose: ssl.Purpose) -> None:
+def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
     """Trust what is in the trust store, or, as Java does without one, whom the system trusts."""
-    certificates = read_trust_store(settings.truststore, prefix)
+    certificates = read_trust_store(settings.truststore, settings.prefix)
     # As Java: whoever is in the trust store is trusted, be it that somebody else vouches for him.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if certificates is None:
@@ -83,7 +86,8 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings, prefix: str, purpose:
         context.load_verify_locations(cadata=b"".join(_der(each) for each in certificates))
 
 
-def _restrict(context: ssl.SSLContext, settings: TlsSettings, prefix: str) -> None:
+def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    prefix = settings.prefix
     unknown = set(settings.enabled_protocols) - set(_VERSIONS)
     if unknown or not settings.enabled_protocols:
         raise TlsConfigError(

@@ -44,3 +44,5 @@ class TlsSettings:
     endpoint_identification_algorithm: str = "https"
     """Of clients: whether the server's certificate must name the host that was connected to."""
     principal_mapping_rules: str = "DEFAULT"
+    prefix: str = "ssl."
+    """What the keys begin with where they were given, for what is said of them."""

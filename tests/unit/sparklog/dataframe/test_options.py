@@ -138,6 +138,12 @@ def test_read_options_timestamp_takes_precedence() -> None:
         ({**SUBSCRIBED, "kafka.interceptor.classes": "x"}, "is not supported"),
         ({**SUBSCRIBED, "kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT"),
         ({**SUBSCRIBED, "kafka.sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
+        ({**SUBSCRIBED, "kafka.ssl.truststore.locatoin": "/a"}, "'kafka.ssl.truststore.location'?"),
+        ({**SUBSCRIBED, "kafka.ssl.engine.factory.class": "x"}, "TLS is OpenSSL's here"),
+        (
+            {**SUBSCRIBED, "kafka.security.protocol": "SSL", "kafka.ssl.enabled.protocols": "TLSv1.1"},
+            "must be some of TLSv1.2, TLSv1.3",
+        ),
         ({**SUBSCRIBED, "kafka.fetch.max.byte": "1"}, "did you mean 'kafka.fetch.max.bytes'?"),
         ({**SUBSCRIBED, "kafka.max.partition.fetch.bytes": "many"}, "must be a whole number"),
         ({**SUBSCRIBED, "kafka.isolation.level": "chaos"}, "must be one of read_uncommitted, read_committed"),

@@ -1,0 +1,79 @@
+"""The `kafka.ssl.*` options: what Kafka's client settings of these names mean in the connector.
+
+Files are read where connections are made: in the tasks, on the executors' hosts.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
+
+__all__ = ["TLS_SETTINGS", "tls_settings"]
+
+TLS_SETTINGS: Final = frozenset(
+    {
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+_PREFIX: Final = "kafka.ssl."
+
+
+def tls_settings(settings: Mapping[str, str]) -> TlsSettings:
+    """Return what is given under these names, which stand without `kafka.`.
+
+    Raises:
+        DataSourceOptionError: a value is malformed.
+    """
+
+    def text(name: str) -> str | None:
+        return settings.get(f"ssl.{name}") or None
+
+    protocols = _list(text("enabled.protocols")) or DEFAULT_PROTOCOLS
+    if not set(protocols) <= set(DEFAULT_PROTOCOLS):
+        raise DataSourceOptionError(
+            f"Option '{_PREFIX}enabled.protocols' is '{text('enabled.protocols')}'; it must be some of "
+            f"{', '.join(DEFAULT_PROTOCOLS)}"
+        )
+    identification = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    if identification not in ("https", ""):
+        raise DataSourceOptionError(
+            f"Option '{_PREFIX}endpoint.identification.algorithm' is '{identification}'; it must be https, "
+            "or empty for not checking the server's name"
+        )
+    return TlsSettings(
+        keystore=StoreSettings(
+            type=text("keystore.type") or "JKS",
+            location=text("keystore.location"),
+            password=text("keystore.password"),
+            key=text("keystore.key"),
+            certificates=text("keystore.certificate.chain"),
+            key_password=text("key.password"),
+        ),
+        truststore=StoreSettings(
+            type=text("truststore.type") or "JKS",
+            location=text("truststore.location"),
+            password=text("truststore.password"),
+            certificates=text("truststore.certificates"),
+        ),
+        enabled_protocols=protocols,
+        cipher_suites=_list(text("cipher.suites")),
+        endpoint_identification_algorithm=identification,
+        prefix=_PREFIX,
+    )
+
+
+def _list(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (item.strip() for item in (text or "").split(","))))

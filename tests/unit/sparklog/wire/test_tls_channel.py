@@ -1,0 +1,147 @@
+"""Both clients over TLS: what they send and receive, and whom they refuse, by name and at once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparklog.errors import KafkaError
+from sparklog.security.tls.contexts import client_context
+from sparklog.security.tls.errors import TlsHandshakeError
+from sparklog.security.tls.settings import StoreSettings, TlsSettings
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.blocking import BlockingChannel
+from sparklog.wire.channel import Channel
+from sparklog.wire.requests import Api
+from sparklog.wire.tls_stream import ClientTls
+from tests.certificates import Authority
+from tests.unit.sparklog.wire.serving import (
+    HEARTBEAT_ONLY,
+    BytesRegion,
+    fetch_request,
+    fetch_response,
+    heartbeat,
+    heartbeat_response,
+    run,
+    serving,
+)
+from tests.unit.sparklog.wire.tls_serving import server_tls
+
+AUTHORITY = Authority()
+SERVER = AUTHORITY.certify(hosts=["localhost"])
+TRUSTING = TlsSettings(truststore=StoreSettings(type="PEM", certificates=AUTHORITY.pem))
+TRUSTING_ANOTHER = TlsSettings(truststore=StoreSettings(type="PEM", certificates=Authority().pem))
+
+AskAll = Callable[[str, int, TlsSettings, list[Any]], Coroutine[Any, Any, list[Any]]]
+
+
+async def ask_channel(host: str, port: int, tls: TlsSettings, requests: list[Any]) -> list[Any]:
+    channel = await Channel.connect(host, port, "test", tls=ClientTls(client_context(tls)))
+    try:
+        return await asyncio.gather(*(channel.request(each) for each in requests))
+    finally:
+        channel.close()
+
+
+async def ask_blocking_channel(host: str, port: int, tls: TlsSettings, requests: list[Any]) -> list[Any]:
+    def ask() -> list[Any]:
+        with BlockingChannel(host, port, "test", tls=tls) as channel:
+            for request in requests:
+                channel.send(request)
+            return [channel.receive() for _ in requests]
+
+    return await asyncio.to_thread(ask)
+
+
+BOTH = pytest.mark.parametrize("ask", [ask_channel, ask_blocking_channel], ids=["Channel", "BlockingChannel"])
+
+
+@BOTH
+def test_requests_and_answers_of_any_length_pass_through_tls(ask: AskAll) -> None:
+    """Answers that share a record, and one of many records, come whole and in order."""
+    content = bytes(range(253)) * 9_000
+    apis = {**HEARTBEAT_ONLY, ApiKey.FETCH: Api(12, 12, lambda request: fetch_response(BytesRegion(content)))}
+    requests = [heartbeat(1), heartbeat(2, "g" * 500_000), fetch_request(), *map(heartbeat, range(3, 90))]
+
+    async def scenario() -> None:
+        async with serving(apis, tls=server_tls(SERVER)) as listener:
+            first, second, fetched, *others = await ask("localhost", listener.port, TRUSTING, requests)
+            assert [first, second] == [heartbeat_response(1), heartbeat_response(2)]
+            assert bytes(fetched.responses[0].partitions[0].records) == content
+            assert others == [heartbeat_response(each) for each in range(3, 90)]
+
+    run(scenario())
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("host", "tls", "said"),
+    [
+        ("127.0.0.1", TRUSTING, "certificate is not accepted: IP address mismatch"),
+        (
+            "localhost",
+            TlsSettings(truststore=StoreSettings(type="PEM", certificates=Authority().pem)),
+            "issuer",
+        ),
+        ("localhost", TlsSettings(), "certificate is not accepted"),
+    ],
+)
+def test_server_that_is_not_trusted_is_refused_for_good(
+    ask: AskAll, host: str, tls: TlsSettings, said: str
+) -> None:
+    """Somebody between the two, or a wrong trust store: trying for a minute would help in neither case."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            with pytest.raises(TlsHandshakeError, match=said) as caught:
+                await ask(host, listener.port, tls, [heartbeat(1)])
+            assert not caught.value.retriable
+            if host == "127.0.0.1":
+                unchecked = replace(tls, endpoint_identification_algorithm="")
+                assert await ask(host, listener.port, unchecked, [heartbeat(1)]) == [heartbeat_response(1)]
+
+    run(scenario())
+
+
+@BOTH
+def test_expired_certificate_is_refused_for_good(ask: AskAll) -> None:
+    """It says so itself; whoever has to renew it is told what it is."""
+
+    async def scenario() -> None:
+        tls = server_tls(AUTHORITY.certify(expired=True))
+        async with serving(HEARTBEAT_ONLY, tls=tls) as listener:
+            with pytest.raises(TlsHandshakeError, match="certificate has expired"):
+                await ask("localhost", listener.port, TRUSTING, [heartbeat(1)])
+
+    run(scenario())
+
+
+@BOTH
+def test_plain_listener_is_told_from_a_network_that_fails(ask: AskAll) -> None:
+    """It closes the connection at once; the message names what it may be."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY) as listener:
+            with pytest.raises(KafkaError, match="does it speak TLS"):
+                await ask("localhost", listener.port, TRUSTING, [heartbeat(1)])
+
+    run(scenario())
+
+
+@BOTH
+def test_client_without_the_certificate_that_is_asked_for_is_refused(ask: AskAll) -> None:
+    """TLS 1.3 tells so only after the handshake, in place of the first answer."""
+
+    async def scenario() -> None:
+        tls = server_tls(SERVER, ssl_client_auth="required", ssl_truststore_certificates=AUTHORITY.pem)
+        async with serving(HEARTBEAT_ONLY, tls=tls) as listener:
+            with pytest.raises(KafkaError):
+                await ask("localhost", listener.port, TRUSTING, [heartbeat(1)])
+            ann = AUTHORITY.certify("ann")
+            store = StoreSettings(type="PEM", key=ann.key_pem, certificates=ann.certificate_pem)
+            answers = await ask("localhost", listener.port, replace(TRUSTING, keystore=store), [heartbeat(1)])
+            assert answers == [heartbeat_response(1)]
+
+    run(scenario())
