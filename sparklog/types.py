@@ -17,6 +17,9 @@ ProducerId: TypeAlias = int
 ProducerEpoch: TypeAlias = int
 TimestampMs: TypeAlias = int
 
+NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
+"""The time-out of transactions that take part in a two-phase commit (KIP-939): they wait for its decision."""
+
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID: Final = UUID(int=1)
 """Fixed by KIP-595: the metadata log is found before any topic can be looked up."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
-from sparklog.client.transactional_ids import DescribedTransaction
+from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import KafkaError
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.errors import SinkError
@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list(client: SinkClient) -> int:
-    by_sink: dict[str, list[DescribedTransaction]] = {}
+    by_sink: dict[str, list[TransactionDescription]] = {}
     for transaction in client.open_transactions():
         by_sink.setdefault(sink_of(transaction.transactional_id) or "", []).append(transaction)
     for sink, transactions in sorted(by_sink.items()):
-        oldest_ms = min(each.start_ms for each in transactions if each.start_ms is not None)
+        oldest_ms = min(each.started_ms for each in transactions if each.started_ms is not None)
         age_s = time.time() - oldest_ms / 1000
         print(f"{sink}: {len(transactions)} open transactions, the oldest for {age_s:.0f} s")
     if not by_sink:

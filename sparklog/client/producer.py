@@ -25,14 +25,20 @@ from sparklog.client.produce_queues import PendingBatch, ProduceQueues
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.batch import sequence_after
-from sparklog.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.types import (
+    NO_TRANSACTION_TIMEOUT_MS,
+    BrokerId,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from sparklog.wire.blocking import BlockingChannel
 
 __all__ = ["Producer"]
 
 logger = logging.getLogger(__name__)
 
-_NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=2**31 - 1)
+_NO_TRANSACTION_TIMEOUT: Final = timedelta(milliseconds=NO_TRANSACTION_TIMEOUT_MS)
 
 
 class _SentRequest(NamedTuple):

@@ -6,25 +6,27 @@ ended cannot be taken for the next one, and to end it again is harmless.
 
 from collections.abc import Collection, Iterable
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 from kio.schema.end_txn.v5.request import EndTxnRequest
 from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
-from kio.schema.list_transactions.v2.request import ListTransactionsRequest
-from kio.schema.list_transactions.v2.response import ListTransactionsResponse
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.client.transactions import (
+    TransactionDescription,
+    list_transactions,
+    transaction_description,
+)
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import BrokerId, ProducerEpoch, ProducerId
+from sparklog.types import ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.negotiation import api_versions_requests
-from sparklog.wire.versions import downgrade
 
-__all__ = ["DescribedTransaction", "Transactions", "TransactionsUnsupportedError"]
+__all__ = ["Transactions", "TransactionsUnsupportedError"]
 
 _FEATURE: Final = "transaction.version"
 _NEEDED_LEVEL: Final = 2
@@ -52,19 +54,6 @@ class TransactionsUnsupportedError(KafkaError):
     def retriable(self) -> bool:
         """Never: it takes an operator."""
         return False
-
-
-class DescribedTransaction(NamedTuple):
-    """A transactional id as its coordinator knows it."""
-
-    transactional_id: str
-    producer_id: ProducerId
-    producer_epoch: ProducerEpoch
-    state: str
-    """By Kafka's name, as in PrepareCommit."""
-    start_ms: int | None
-    """None: it has not begun."""
-    timeout_ms: int
 
 
 class Transactions:
@@ -115,8 +104,12 @@ class Transactions:
         doing = f"{'committing' if commit else 'aborting'} {len(requests)} transactions"
         return self._coordinators.ask_all(CoordinatorKind.TRANSACTION, requests, _error_code, doing=doing)
 
-    def described(self, prefix: str, states: Collection[str]) -> list[DescribedTransaction]:
-        """Return the transactions of ids that begin so and are in one of the states, of all coordinators.
+    def described(
+        self, prefix: str, states: Collection[str], named: Collection[str] = ()
+    ) -> list[TransactionDescription]:
+        """Return the transactions of ids that begin so, and of those named, that are in one of the states.
+
+        Of ids that are not named some may be missing whose coordinator is just being replaced.
 
         Raises:
             ApiTimeoutError: some broker could not be asked within `api_timeout_ms`.
@@ -124,27 +117,16 @@ class Transactions:
         """
         self.check()
         listed = self._cluster.retry("listing transactions", lambda: self._list(prefix, states))
-        if not listed:
-            return []
-        requests = {each: DescribeTransactionsRequest(transactional_ids=(each,)) for each in listed}
+        ids = dict.fromkeys((*listed, *named))
         answers = self._coordinators.ask_all(
             CoordinatorKind.TRANSACTION,
-            requests,
+            {each: DescribeTransactionsRequest(transactional_ids=(each,)) for each in ids},
             lambda response: response.transaction_states[0].error_code,
             doing="describing transactions",
         )
-        described = (answers[each].transaction_states[0] for each in listed)
+        described = (answers[each].transaction_states[0] for each in ids)
         return [
-            DescribedTransaction(
-                each.transactional_id,
-                each.producer_id,
-                each.producer_epoch,
-                each.transaction_state,
-                None
-                if each.transaction_start_time is None
-                else int(each.transaction_start_time.timestamp() * 1000),
-                int(each.transaction_timeout.total_seconds() * 1000),
-            )
+            transaction_description(each)
             for each in described
             if each.error_code is ErrorCode.none and each.transaction_state in states
         ]
@@ -176,39 +158,22 @@ class Transactions:
         levels = {each.name: each.max_version_level for each in getattr(response, "finalized_features", ())}
         if (level := levels.get(_FEATURE, 0)) < _NEEDED_LEVEL:
             raise TransactionsUnsupportedError(f"its {_FEATURE} is {level}")
-        return min(int(known[int(ApiKey.LIST_TRANSACTIONS)]), 2)
+        return int(known[int(ApiKey.LIST_TRANSACTIONS)])
 
     def _list(self, prefix: str, states: Collection[str]) -> list[str]:
-        """Ask all brokers; the answers come side by side."""
         assert self._list_version is not None, "check comes first"
-        # Kafka matches whole ids; a dot and a percent sign are all that is not itself in a pattern.
-        newest = ListTransactionsRequest(
-            state_filters=tuple(states), transactional_id_pattern=f"{prefix.replace('.', '[.]')}.*"
+        listing = list_transactions(
+            self._cluster,
+            self._cluster.broker_ids(),
+            states=tuple(states),
+            prefix=prefix,
+            version=self._list_version,
         )
-        request = downgrade(newest, self._list_version)
-        asked: list[BrokerId] = []
-        listed: list[str] = []
-        try:
-            for broker_id in self._cluster.broker_ids():
-                asked.append(broker_id)
-                self._cluster.channel(broker_id).send(request)
-            while asked:
-                response: ListTransactionsResponse = self._cluster.channel(asked[0]).receive()
-                asked.pop(0)
-                if response.error_code is not ErrorCode.none:
-                    raise KafkaError(response.error_code, "a broker refused to list transactions")
-                listed += (
-                    each.transactional_id
-                    for each in response.transaction_states
-                    if each.transactional_id.startswith(prefix)
-                )
-        except KafkaError as error:
-            for broker_id in asked:  # an answer that still comes would be taken for the next one's
-                self._cluster.disconnect(broker_id)
-            if error.retriable:
+        for failure in listing.failures.values():
+            if failure.retriable:
                 self._cluster.forget_brokers()
-            raise
-        return listed
+            raise failure
+        return [each.transactional_id for each in listing.transactions]
 
 
 def _error_code(response: Any) -> ErrorCode:

@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
-from kio.schema.list_transactions.v1.request import ListTransactionsRequest
+from kio.schema.describe_transactions.v0.response import TransactionState
+from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
 from sparklog.client.broker_requests import ask_brokers
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import (
+    NO_TRANSACTION_TIMEOUT_MS,
     BrokerId,
     Offset,
     ProducerEpoch,
@@ -24,6 +26,7 @@ from sparklog.types import (
     TopicPartition,
     unless_minus_one,
 )
+from sparklog.wire.versions import downgrade
 
 __all__ = [
     "ActiveProducer",
@@ -34,10 +37,10 @@ __all__ = [
     "describe_producers",
     "describe_transactions",
     "list_transactions",
+    "transaction_description",
 ]
 
-_NO_TIMEOUT_MS: Final = 2**31 - 1
-"""The time-out of transactions that wait for somebody's decision (KIP-939)."""
+_NEWEST_LISTING: Final = 2
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,13 +101,21 @@ def list_transactions(
     states: Sequence[str] = (),
     producer_ids: Sequence[ProducerId] = (),
     open_for_ms: int | None = None,
+    prefix: str = "",
+    version: int = _NEWEST_LISTING,
 ) -> TransactionListing:
-    """Ask brokers for the transactions that they coordinate; nothing given to choose by means all of them."""
-    request = ListTransactionsRequest(
+    """Ask brokers for the transactions that they coordinate; nothing given to choose by means all of them.
+
+    `version` is the newest that they know. Those of 0 and 1 don't choose by ids, nor those of 0 by the time.
+    """
+    newest = ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
         duration_filter=-1 if open_for_ms is None else open_for_ms,
+        # Whole ids are matched; a dot is all in ours that means something else in a pattern.
+        transactional_id_pattern=f"{prefix.replace('.', '[.]')}.*" if prefix else None,
     )
+    request = downgrade(newest, min(version, _NEWEST_LISTING))
     responses, failures = ask_brokers(cluster, dict.fromkeys(brokers, request))
     transactions = list[ListedTransaction]()
     for broker_id, response in responses.items():
@@ -115,6 +126,7 @@ def list_transactions(
         transactions.extend(
             ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state, broker_id)
             for each in response.transaction_states
+            if each.transactional_id.startswith(prefix)
         )
     return TransactionListing(tuple(transactions), failures)
 
@@ -142,22 +154,25 @@ def describe_transactions(
                 what = f"broker {broker_id} does not describe transaction {each.transactional_id}"
                 failures[broker_id] = KafkaError(each.error_code, what)
                 continue
-            timeout_ms = each.transaction_timeout // _MILLISECOND
-            started = each.transaction_start_time
-            described[each.transactional_id] = TransactionDescription(
-                transactional_id=each.transactional_id,
-                state=each.transaction_state,
-                producer_id=each.producer_id,
-                producer_epoch=each.producer_epoch,
-                timeout_ms=None if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
-                started_ms=None if started is None else (started - _EPOCH) // _MILLISECOND,
-                partitions=tuple(
-                    TopicPartition(topic.topic, partition)
-                    for topic in each.topics
-                    for partition in topic.partitions
-                ),
-            )
+            described[each.transactional_id] = transaction_description(each)
     return TransactionDescriptions(described, failures)
+
+
+def transaction_description(state: TransactionState) -> TransactionDescription:
+    """Return what a response to DescribeTransactions says of a transaction that is known."""
+    timeout_ms = state.transaction_timeout // _MILLISECOND
+    started = state.transaction_start_time
+    return TransactionDescription(
+        transactional_id=state.transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=None if timeout_ms == NO_TRANSACTION_TIMEOUT_MS else timeout_ms,
+        started_ms=None if started is None else (started - _EPOCH) // _MILLISECOND,
+        partitions=tuple(
+            TopicPartition(topic.topic, partition) for topic in state.topics for partition in topic.partitions
+        ),
+    )
 
 
 def describe_producers(

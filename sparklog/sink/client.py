@@ -16,7 +16,8 @@ from sparklog.client.group_offsets import (
     committed_offsets,
     delete_group,
 )
-from sparklog.client.transactional_ids import DescribedTransaction, Transactions
+from sparklog.client.transactional_ids import Transactions
+from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DECISIONS_TOPIC, DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
@@ -38,15 +39,14 @@ from sparklog.sink.machine.steps import (
     TransactionEnd,
     carry_out,
 )
+from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
 
-__all__ = ["NO_TIMEOUT_MS", "SinkClient", "TransactionTimeoutError"]
+__all__ = ["SinkClient", "TransactionTimeoutError"]
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-NO_TIMEOUT_MS: Final = 2**31 - 1
-"""A time-out that says that somebody else decides (KIP-939); our own clusters allow it to sinks."""
 _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 """What other clusters allow, if they are as Kafka is without being configured."""
 _DECIDER_TIMEOUT_MS: Final = 60_000
@@ -92,7 +92,7 @@ class SinkClient:
         self._coordinators = Coordinators(cluster)
         self._transactions = Transactions(cluster, self._coordinators)
         self._decisions = DecisionsTopic(cluster)
-        self._timeout_ms = NO_TIMEOUT_MS
+        self._timeout_ms = NO_TRANSACTION_TIMEOUT_MS
         """The longest that the cluster is known to allow, or not known not to."""
         self._performed: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
             InitializeDecider: self._initialize_decider,
@@ -149,16 +149,16 @@ class SinkClient:
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         response = self._transactions.initialize(transactional_id, wanted_ms)
         if response.error_code is ErrorCode.invalid_transaction_timeout:
-            if timeout_ms is not None or wanted_ms != NO_TIMEOUT_MS:
+            if timeout_ms is not None or wanted_ms != NO_TRANSACTION_TIMEOUT_MS:
                 raise TransactionTimeoutError(wanted_ms)
             self._timeout_ms = _USUAL_MAX_TIMEOUT_MS
             return self.initialize_writer(transactional_id, None)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {transactional_id} was refused")
         transaction = WriterTransaction(transactional_id, response.producer_id, response.producer_epoch)
-        return transaction, wanted_ms == NO_TIMEOUT_MS
+        return transaction, wanted_ms == NO_TRANSACTION_TIMEOUT_MS
 
-    def open_transactions(self) -> list[DescribedTransaction]:
+    def open_transactions(self) -> list[TransactionDescription]:
         """Return the transactions of all sinks that have begun and not ended.
 
         Raises:
@@ -201,7 +201,7 @@ class SinkClient:
     def _list_open_transactions(self, step: ListOpenTransactions) -> list[WriterTransaction]:
         return [
             WriterTransaction(each.transactional_id, each.producer_id, each.producer_epoch)
-            for each in self._transactions.described(step.prefix, _OPEN_STATES)
+            for each in self._transactions.described(step.prefix, _OPEN_STATES, step.named)
         ]
 
     def _append_decision(self, step: AppendDecision) -> Position:

@@ -133,8 +133,8 @@ class Commit:
     def _look_around(self, decider: Decider) -> Protocol[None]:
         """Finish what was decided last, if it is not, and see what other runs left open."""
         batch, decided = self._batch, decider.decided
-        open_ones: Transactions = tuple((yield ListOpenTransactions(batch.sink.writers_prefix)))
         named = () if decided is None else decided.transactions
+        open_ones: Transactions = tuple((yield _list_open(batch.sink, named)))
         unfinished = tuple(each for each in named if each in open_ones)
         if decided is not None and unfinished:
             yield from _commit_all(decided, unfinished)
@@ -294,8 +294,8 @@ class Settle:
 
     def _end(self, decider: Decider) -> Protocol[Settled]:
         decided = decider.decided
-        open_ones: Transactions = tuple((yield ListOpenTransactions(self._sink.writers_prefix)))
         named = () if decided is None else decided.transactions
+        open_ones: Transactions = tuple((yield _list_open(self._sink, named)))
         unfinished = tuple(each for each in open_ones if each in named)
         undecided = tuple(each for each in open_ones if each not in named)
         if decided is not None and unfinished:
@@ -311,6 +311,14 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
     stamp = yield InitializeDecider(sink)
     last = yield FindLastDecision(sink)
     return Decider(stamp, last)
+
+
+def _list_open(sink: SinkId, decided: Transactions) -> ListOpenTransactions:
+    """Return how to list what is open of a sink, and surely all of what was decided last.
+
+    What of it is taken for done now is taken for undecided after the next decision.
+    """
+    return ListOpenTransactions(sink.writers_prefix, tuple(each.transactional_id for each in decided))
 
 
 def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:

@@ -71,10 +71,12 @@ class FindLastDecision(NamedTuple):
 class ListOpenTransactions(NamedTuple):
     """List the transactions whose ids begin so and that are open, or that nothing was written in yet.
 
-    Gives a sequence of `WriterTransaction`.
+    Some may be missing whose coordinator is just being replaced; none of those whose ids are `named`. Gives a
+    sequence of `WriterTransaction`.
     """
 
     prefix: str
+    named: tuple[str, ...] = ()
 
 
 class AppendDecision(NamedTuple):

@@ -26,6 +26,7 @@ from typing import Any, Final, Self
 from executor.coordinators.machine.decision import ProducerStamp
 from sparklog.coordinator_records.transaction_state import PartitionsSchema, TransactionLogValue
 from sparklog.types import (
+    NO_TRANSACTION_TIMEOUT_MS,
     ProducerEpoch,
     ProducerId,
     TimestampMs,
@@ -37,7 +38,6 @@ from sparklog.types import (
 __all__ = [
     "EPOCH_BUMP_VERSION",
     "EXHAUSTED_EPOCH",
-    "NO_TIMEOUT_MS",
     "TransactionMetadata",
     "TransactionState",
 ]
@@ -47,8 +47,6 @@ EXHAUSTED_EPOCH: Final = LAST_EPOCH - 1
 """The last one that a client is given: one more is kept, so that its producer can always be fenced."""
 EPOCH_BUMP_VERSION: Final = 2
 """From this level of `transaction.version` on the epoch rises with every transaction (KIP-890)."""
-NO_TIMEOUT_MS: Final = 2**31 - 1
-"""The time-out of transactions that take part in a two-phase commit (KIP-939): they wait for its decision."""
 
 
 class TransactionState(IntEnum):
@@ -144,7 +142,7 @@ class TransactionMetadata:
 
     def has_timed_out(self, wall_ms: TimestampMs) -> bool:
         """Whether a transaction has been open for too long."""
-        if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TIMEOUT_MS:
+        if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TRANSACTION_TIMEOUT_MS:
             return False
         return self.start_ms is not None and self.start_ms + self.timeout_ms < wall_ms
 

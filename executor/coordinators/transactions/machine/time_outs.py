@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
-from executor.coordinators.transactions.machine.metadata import NO_TIMEOUT_MS
+from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
 
 __all__ = ["DECIDED_AT_A_TIME", "Schedule", "TransactionLimits"]
 
@@ -39,7 +39,7 @@ class TransactionLimits(NamedTuple):
 
     def allow_timeout(self, transactional_id: str, timeout_ms: int) -> bool:
         """Whether a client may have transactions of that time-out."""
-        if timeout_ms == NO_TIMEOUT_MS and (
+        if timeout_ms == NO_TRANSACTION_TIMEOUT_MS and (
             self.two_phase_commit_enable or transactional_id.startswith(self.two_phase_commit_prefixes)
         ):
             return True

@@ -46,6 +46,8 @@ class Coordinated:
     records: list[Any] = field(default_factory=list)
     pending: dict[str, tuple[Position | None, Any, IndexEntry | None]] = field(default_factory=dict)
     """By decider: what its transaction holds."""
+    unheard_of: set[str] = field(default_factory=set)
+    """Ids whose coordinator is being replaced: who lists what is open isn't told of them."""
 
     def initialize(self, transactional_id: str) -> WriterTransaction:
         known = self.ids.get(transactional_id, Known(len(self.ids), -1))
@@ -88,11 +90,12 @@ class Coordinated:
                 return DeciderStamp(producer_id, epoch)
             case FindLastDecision(sink):
                 return self.last.get(sink.text)
-            case ListOpenTransactions(prefix):
+            case ListOpenTransactions(prefix, named):
                 return [
                     WriterTransaction(each, known.producer_id, known.epoch)
                     for each, known in self.ids.items()
-                    if each.startswith(prefix) and known.state in ("Empty", "Ongoing")
+                    if each in named or (each.startswith(prefix) and each not in self.unheard_of)
+                    if known.state in ("Empty", "Ongoing")
                 ]
             case AppendDecision(sink, decider, decision):
                 self._check(sink, decider)

@@ -128,6 +128,24 @@ def test_driver_that_hangs_before_any_step_and_goes_on_later_adds_nothing(stop: 
     assert cluster.open_ids() == []
 
 
+def test_decision_whose_coordinator_is_replaced_when_somebody_looks_is_carried_out() -> None:
+    """What is open is asked of brokers, and one that takes over from another is not yet asked.
+
+    A version that was decided and not committed would be taken for committed, and be aborted two versions on.
+    """
+    cluster = Coordinated()
+    dead = Commit(prepared(cluster, 1, "r1", APPLICATION), None).steps()
+    step = next(dead)
+    while not isinstance(step, EndTransactions):
+        step = dead.send(cluster.perform(step))
+    dead.close()
+    cluster.unheard_of = set(cluster.open_ids())
+    commit(cluster, prepared(cluster, 2, "r2", APPLICATION))
+    cluster.unheard_of.clear()
+    commit(cluster, prepared(cluster, 3, "r3", APPLICATION))
+    assert cluster.visible == rows_of(1, 2, 3)
+
+
 def test_run_of_a_copied_checkpoint_supersedes_the_other_which_is_told() -> None:
     """Two runs of one query would write different rows as the same batch."""
     cluster = Coordinated()

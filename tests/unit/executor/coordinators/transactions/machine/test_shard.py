@@ -11,12 +11,12 @@ from executor.coordinators.transactions.machine.events import (
 )
 from executor.coordinators.transactions.machine.metadata import (
     EXHAUSTED_EPOCH,
-    NO_TIMEOUT_MS,
     TransactionMetadata,
     TransactionState,
 )
 from executor.coordinators.transactions.machine.time_outs import DECIDED_AT_A_TIME
 from sparklog.errors import ErrorCode
+from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
 from tests.unit.executor.coordinators.transactions.shards import LIMITS, NONE, P0, P1, Partition
 
 FENCED = ProducerOutcome(ErrorCode.producer_fenced)
@@ -338,16 +338,19 @@ def test_two_phase_commit_is_allowed_to_ids_that_begin_as_configured() -> None:
     """DataFrames are written so on any cluster, and a stranger still can't hold up readers for ever."""
     partition = Partition(LIMITS._replace(two_phase_commit_prefixes=("sparklog-sink.",)))
     sink, stranger = "sparklog-sink.query-q.r.p.0", "sparklog"
-    assert partition.init(sink, timeout_ms=NO_TIMEOUT_MS).error_code is NONE
-    refused = partition.init(stranger, timeout_ms=NO_TIMEOUT_MS)
+    assert partition.init(sink, timeout_ms=NO_TRANSACTION_TIMEOUT_MS).error_code is NONE
+    refused = partition.init(stranger, timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
     assert refused.error_code is ErrorCode.invalid_transaction_timeout
 
 
 def test_two_phase_commit_waits_for_its_decision_where_it_is_allowed() -> None:
     """KIP-939: its tasks are gone, and the driver that decides was away for longer than any time-out."""
-    assert Partition().init(timeout_ms=NO_TIMEOUT_MS).error_code is ErrorCode.invalid_transaction_timeout
+    assert (
+        Partition().init(timeout_ms=NO_TRANSACTION_TIMEOUT_MS).error_code
+        is ErrorCode.invalid_transaction_timeout
+    )
     partition = Partition(LIMITS._replace(two_phase_commit_enable=True))
-    producer = partition.given(timeout_ms=NO_TIMEOUT_MS)
+    producer = partition.given(timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
     partition.add(producer, P0)
     partition.pass_ms(30 * 86_400_000)
     partition.load()
@@ -366,7 +369,7 @@ def test_time_out_beyond_the_bounds_is_refused(timeout_ms: int) -> None:
 def test_id_that_nobody_uses_is_forgotten_but_not_an_open_transaction() -> None:
     """Producers with random ids would fill the coordinator's memory."""
     partition = Partition(LIMITS._replace(expiration_ms=86_400_000, two_phase_commit_enable=True))
-    producer = partition.given("open", timeout_ms=NO_TIMEOUT_MS)
+    producer = partition.given("open", timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
     partition.add(producer, P0, of="open")
     for number in range(2_500):
         partition.given(f"idle-{number}")
