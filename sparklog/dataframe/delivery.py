@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.client.producer import Producer
+from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.prepared_rows import (
     Batch,
@@ -43,7 +44,10 @@ Messages = list[WriterCommitMessage | None]
 
 
 class AtLeastOnce:
-    """A task that Spark runs again writes its rows again: what a failed attempt wrote stays."""
+    """What a writer of batches and one of streams have in common that write at least once.
+
+    A task that Spark runs again writes its rows again: what a failed attempt wrote stays.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """Check that rows of this schema can be written as the options say.
@@ -54,8 +58,9 @@ class AtLeastOnce:
         self._options = options
         self._rows = RowWriter(options, schema)
 
+    @told_in_one_line()
     def prepare(self) -> None:
-        """On the driver, before tasks: find the topic.
+        """Find the topic before Spark starts tasks.
 
         Raises:
             UnknownTopicError, KafkaError: it isn't there.
@@ -63,22 +68,24 @@ class AtLeastOnce:
         with _client(self._options) as client:
             self._rows.find_topic(client.cluster)
 
-    def write(self, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a task's rows.
+    @told_in_one_line()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write all rows of a task; return when all are acknowledged.
 
         Raises:
             DeliveryError, KafkaError: the cluster did not take them.
         """
         try:
             with _client(self._options) as client:
-                return WrittenRecords(*self._rows.write(client.cluster, rows, Producer.start))
+                return WrittenRecords(*self._rows.write(client.cluster, iterator, Producer.start))
         except Exception as error:
             if (refused := refusal(None, error)) is None:
                 raise
             return refused
 
-    def commit(self, messages: Messages) -> Counter[TopicPartition]:
-        """Return how many records were written to each partition.
+    @told_in_one_line()
+    def written(self, messages: Messages) -> Counter[TopicPartition]:
+        """Return how many records were written to each partition, and have been there since then.
 
         Raises:
             InvalidRowError, KafkaError: some could not be.

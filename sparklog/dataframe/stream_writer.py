@@ -92,43 +92,16 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
                 logger.warning("Batch %d was decided before it failed, and its records are there", batchId)
 
 
-class SparklogAtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
+class SparklogAtLeastOnceStreamWriter(AtLeastOnce, DataSourceStreamArrowWriter):
     """Writes the rows of a batch; a batch that Spark does again is written again."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
-
-        Raises:
-            DataSourceSchemaError: the schema is not one of records.
-        """
-        self._delivery = AtLeastOnce(options, schema)
-
-    def prepare(self) -> None:
-        """Find the topic before Spark starts tasks.
-
-        Raises:
-            UnknownTopicError, KafkaError: it isn't there.
-        """
-        with told_in_one_line():
-            self._delivery.prepare()
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write all rows of a task; return when all are acknowledged.
-
-        Raises:
-            DeliveryError, KafkaError: the cluster did not take them.
-        """
-        with told_in_one_line():
-            return self._delivery.write(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say how much was written; the records have been there since they were acknowledged.
+        """Say how much was written.
 
         Raises:
             InvalidRowError, KafkaError: some rows could not be written.
         """
-        with told_in_one_line():
-            counts = self._delivery.commit(messages)
+        counts = self.written(messages)
         logger.info("Batch %d: wrote %d records to %d partitions", batchId, counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -78,43 +78,16 @@ class SparklogWriter(DataSourceArrowWriter):
                 logger.warning("The write was decided before it failed, and its records are there")
 
 
-class SparklogAtLeastOnceWriter(DataSourceArrowWriter):
-    """Writes rows of `schema`; what was written before a failure stays."""
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written as the options say.
-
-        Raises:
-            DataSourceSchemaError: the schema is not one of records.
-        """
-        self._delivery = AtLeastOnce(options, schema)
-
-    def prepare(self) -> None:
-        """Find the topic before Spark starts tasks.
-
-        Raises:
-            UnknownTopicError, KafkaError: it isn't there.
-        """
-        with told_in_one_line():
-            self._delivery.prepare()
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write all rows of a task; return when all are acknowledged.
-
-        Raises:
-            DeliveryError, KafkaError: the cluster did not take them.
-        """
-        with told_in_one_line():
-            return self._delivery.write(iterator)
+class SparklogAtLeastOnceWriter(AtLeastOnce, DataSourceArrowWriter):
+    """Writes the rows of a job; what was written before a failure stays."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how much was written; the records have been there since they were acknowledged.
+        """Say how much was written.
 
         Raises:
             InvalidRowError, KafkaError: some rows could not be written.
         """
-        with told_in_one_line():
-            counts = self._delivery.commit(messages)
+        counts = self.written(messages)
         logger.info("Wrote %d records to %d partitions", counts.total(), len(counts))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
