@@ -99,7 +99,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Every partition of the topics in whose name it is found; never Kafka's internal topics."""
+    """Every partition of the topics in whose name it is found; never of internal topics, Kafka's and ours."""
 
     pattern: str
     """As Java understands it."""

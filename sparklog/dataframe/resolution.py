@@ -21,6 +21,7 @@ from sparklog.dataframe.offset_limits import (
 from sparklog.dataframe.options import Assigned, Pattern, ReadOptions, Subscribed, Topics
 from sparklog.dataframe.planning import OffsetRange
 from sparklog.dataframe.topic_pattern import compile_java_pattern
+from sparklog.sink.machine.names import DECISIONS_TOPIC
 from sparklog.types import Offset, TimestampMs, TopicPartition
 
 __all__ = ["listed", "resolve_partitions", "resolve_ranges", "resolve_starts"]
@@ -39,7 +40,10 @@ def resolve_partitions(cluster: ClusterClient, topics: Topics) -> dict[TopicPart
         case Pattern(pattern):
             matches = compile_java_pattern("subscribePattern", pattern).search
             found = [
-                topic for topic in cluster.topics().values() if not topic.is_internal and matches(topic.name)
+                topic
+                for topic in cluster.topics().values()
+                # Of our own as of Kafka's: what sinks have decided is of use to nobody else.
+                if not topic.is_internal and topic.name != DECISIONS_TOPIC and matches(topic.name)
             ]
             if not found:
                 logger.warning("no topic matches subscribePattern '%s'", pattern)

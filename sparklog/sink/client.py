@@ -19,10 +19,10 @@ from sparklog.client.group_offsets import (
 from sparklog.client.transactional_ids import Transactions
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.sink.decisions_topic import DECISIONS_TOPIC, DecisionsTopic
+from sparklog.sink.decisions_topic import DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import NAMES_PREFIX, SinkId
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId
 from sparklog.sink.machine.steps import (
     AppendDecision,
     AwaitDecision,

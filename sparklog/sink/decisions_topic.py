@@ -26,15 +26,14 @@ from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.records.codecs import Codec
 from sparklog.sink.machine.decisions import Decision, Position
 from sparklog.sink.machine.errors import UnreadableDecisionError
-from sparklog.sink.machine.names import SinkId
+from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId
 from sparklog.sink.machine.steps import DeciderStamp
 from sparklog.types import Offset, TopicPartition
 
-__all__ = ["DECISIONS_TOPIC", "DecisionsTopic"]
+__all__ = ["DecisionsTopic"]
 
 logger = logging.getLogger(__name__)
 
-DECISIONS_TOPIC: Final = "__sparklog_sink_decisions"
 _PARTITIONS: Final = 8
 _REPLICAS: Final = 3
 _COMPRESSED_FROM_BYTES: Final = 4_096

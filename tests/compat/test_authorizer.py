@@ -1,9 +1,11 @@
 """ACLs with Kafka's own StandardAuthorizer, and on a running cluster with tools and clients as they come."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -17,10 +19,14 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern
 from kafka.admin import ResourceType as PythonResourceType
 
+from sparklog.dataframe.worker_process import this_process
+from sparklog.errors import KafkaError
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.authorizer_cases import Case, StandardAuthorizer, agree, cases
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, consume, create_topic, produce
+from tests.compat.sinks import Query
 from tests.compat.test_kafka_python import command_line
 
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
@@ -117,13 +123,13 @@ def test_librdkafka_is_refused_what_an_acl_denies_and_nothing_else(guarded: Loca
     def is_denied() -> bool:
         # A new one each time: it knows the topic's metadata, which the ACL closes as well, for a while.
         producer = Producer({"bootstrap.servers": servers, "enable.idempotence": False})
-        told: list[KafkaError | None] = []
+        told: list[ClientError | None] = []
         try:
             producer.produce("closed", b"x", on_delivery=lambda error, _: told.append(error))
             producer.flush(TIMEOUT_S)
         except KafkaException as error:
             told.append(error.args[0])
-        return told[0] is not None and told[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        return told[0] is not None and told[0].code() == ClientError.TOPIC_AUTHORIZATION_FAILED
 
     wait_for(is_denied, "the broker hears of the ACL")
     produce(servers, "open", [{"value": b"x"}])
@@ -141,6 +147,62 @@ def test_librdkafka_is_refused_what_an_acl_denies_and_nothing_else(guarded: Loca
     (removed,) = admin.delete_acls([everything]).values()
     assert list(removed.result(TIMEOUT_S)) == [denied]
     wait_for(lambda: not is_denied(), "the broker hears that it is removed")
+
+
+def test_sink_needs_what_its_documentation_says_and_nothing_else(guarded: LocalCluster) -> None:
+    """Whoever closes a cluster grants what docs/security.md names: without any of it the sink is refused."""
+    servers = guarded.bootstrap_servers
+    admin = admin_client(servers)
+    query = Query(servers, "guarded-target")
+    create_topic(servers, "guarded-target", replication_factor=1)
+    query.commit(0, query.tasks("r", 0, ["a"]))
+    batches = itertools.count(1)
+    needed = [
+        (ResourceType.TRANSACTIONAL_ID, NAMES_PREFIX, ResourcePatternType.PREFIXED, AclOperation.WRITE),
+        (ResourceType.GROUP, NAMES_PREFIX, ResourcePatternType.PREFIXED, AclOperation.READ),
+        (ResourceType.TOPIC, DECISIONS_TOPIC, ResourcePatternType.LITERAL, AclOperation.WRITE),
+        (ResourceType.TOPIC, DECISIONS_TOPIC, ResourcePatternType.LITERAL, AclOperation.READ),
+        (ResourceType.TOPIC, "guarded-target", ResourcePatternType.LITERAL, AclOperation.WRITE),
+    ]
+
+    def grant(
+        who: str, kind: ResourceType, name: str, pattern: ResourcePatternType, may: AclOperation
+    ) -> None:
+        acl = AclBinding(kind, name, pattern, who, "*", may, AclPermissionType.ALLOW)
+        (created,) = admin.create_acls([acl]).values()
+        created.result(TIMEOUT_S)
+
+    def revoke(
+        who: str, kind: ResourceType, name: str, pattern: ResourcePatternType, may: AclOperation
+    ) -> None:
+        acl = AclBindingFilter(kind, name, pattern, who, "*", may, AclPermissionType.ALLOW)
+        (removed,) = admin.delete_acls([acl]).values()
+        removed.result(TIMEOUT_S)
+
+    def is_written() -> bool:
+        run_id = f"r{next(batches)}"
+        try:
+            query.commit(int(run_id[1:]), query.tasks(run_id, int(run_id[1:]), ["b"]))
+        except KafkaError as error:
+            assert error.error_code.name.endswith("authorization_failed"), error
+            return False
+        return True
+
+    for each in needed:
+        grant("User:owner", *each)  # closes it for everybody else
+    wait_for(lambda: not is_written(), "the broker hears of the ACLs")
+    for each in needed:
+        grant(WHO, *each)
+    wait_for(is_written, "the broker hears of what is granted")
+    for each in needed:
+        revoke(WHO, *each)
+        wait_for(lambda: not is_written(), f"the sink needs {each}")
+        grant(WHO, *each)
+        wait_for(is_written, "the broker hears of what is granted")
+    this_process().drop(query.options.client)
+    for each in needed:
+        revoke("User:owner", *each)
+        revoke(WHO, *each)
 
 
 def test_cluster_tells_clients_what_they_may_do(guarded: LocalCluster) -> None:

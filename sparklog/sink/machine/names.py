@@ -2,6 +2,7 @@
 
     sparklog-sink.<sink>                            the decider's transactional id, and the group
     sparklog-sink.<sink>.<run>.<process>.<slot>     a writer's transactional id
+    __sparklog_sink_decisions                       the topic of all sinks' decisions
 
 A writer is one process of one run of a query, and a slot one of the transactions that it has open at a time.
 Nobody else initializes its ids, so no retried task, speculative one or other run can abort what it left
@@ -14,9 +15,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["NAMES_PREFIX", "SinkId", "SinkKind", "run_of", "sink_of"]
+__all__ = ["DECISIONS_TOPIC", "NAMES_PREFIX", "SinkId", "SinkKind", "run_of", "sink_of"]
 
 NAMES_PREFIX: Final = "sparklog-sink."
+DECISIONS_TOPIC: Final = "__sparklog_sink_decisions"
 _KEPT: Final = re.compile(rb"[A-Za-z0-9_-]")
 
 
