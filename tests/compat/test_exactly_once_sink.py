@@ -66,6 +66,15 @@ def process(cluster: LocalCluster) -> Iterator[None]:
     TaskContext._setTaskContext(None)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def used(cluster: LocalCluster) -> None:
+    """Have brokers load what they do for the first transactions: no test's memory grows by that."""
+    create_topic(cluster.bootstrap_servers, first := next(names))
+    query = Query(cluster.bootstrap_servers, first)
+    query.commit(0, query.tasks("r", 0, ["a"]))
+    this_process().drop(query.options.client)
+
+
 @pytest.fixture(scope="module")
 def processes() -> Iterator[MortalProcesses]:
     """Processes to be killed."""
