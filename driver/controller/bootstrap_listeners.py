@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from sparklog.config import BrokerConfig, HostPort
+from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.wire.apis import ApiKey
@@ -32,8 +33,14 @@ class CannotListenError(OSError):
 class BootstrapListeners:
     """The listeners, on one event loop. Made by `start`."""
 
-    def __init__(self, listeners: Sequence[Listener], endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        endpoints: tuple[Endpoint, ...],
+        renewal: CertificateRenewal,
+    ) -> None:
         self.listeners = listeners
+        self._renewing = asyncio.get_running_loop().create_task(renewal.run())
         self.endpoints = endpoints
         """Where they are, under the names of the brokers' listeners; brokers come to the first."""
 
@@ -83,9 +90,14 @@ class BootstrapListeners:
             for listener in listeners:
                 await listener.close()
             raise
-        return cls(listeners, tuple(endpoints))
+        renewal = CertificateRenewal()
+        for listener in listeners:
+            await renewal.watch(listener, config)
+        return cls(listeners, tuple(endpoints), renewal)
 
     async def close(self) -> None:
         """Stop serving."""
+        self._renewing.cancel()
+        await asyncio.gather(self._renewing, return_exceptions=True)
         for listener in self.listeners:
             await listener.close()

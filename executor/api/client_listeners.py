@@ -16,6 +16,7 @@ from executor.api.apis import BrokerServices, broker_apis
 from executor.api.former_ports import read_former_ports, write_former_ports
 from executor.loop.concurrency import end
 from sparklog.config import BrokerConfig
+from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
 from sparklog.config.dynamic import with_dynamic
 from sparklog.config.listener_tls import listener_tls
@@ -52,6 +53,7 @@ class ClientListeners:
         request_quotas: RequestQuotas,
         connection_quotas: ConnectionQuotas,
         authorization: "Authorization | None",
+        renewal: CertificateRenewal,
     ) -> None:
         self._listeners = listeners
         self._started_with = config
@@ -61,6 +63,7 @@ class ClientListeners:
         self.endpoints = endpoints
         """Where clients are told to connect."""
         self._loading: asyncio.Task[None] | None = None
+        self._renewing = asyncio.get_running_loop().create_task(renewal.run())
 
     @classmethod
     async def start(
@@ -94,6 +97,7 @@ class ClientListeners:
         admission = Admission(meter=request_quotas.meter)
         if authorization is not None:
             admission = admission._replace(authorize=authorization.admit)
+        renewal = CertificateRenewal()
         try:
             for endpoint in config.listeners:
                 tls = await asyncio.to_thread(listener_tls, config, endpoint.name, endpoint.security_protocol)
@@ -119,6 +123,7 @@ class ClientListeners:
                 listener = await _at_former_port(start, endpoint.port, former_ports.get(endpoint.name))
                 listeners.append(listener)
                 services.monitoring.watch_listener(listener)
+                await renewal.watch(listener, config)
                 bound.append(replace(endpoint, port=listener.port))
         except BaseException:
             for listener in listeners:
@@ -126,7 +131,7 @@ class ClientListeners:
             raise
         await asyncio.to_thread(_note_ports, directory, former_ports, listeners)
         endpoints = config.advertised_endpoints(tuple(bound), host_name)
-        return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization)
+        return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization, renewal)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """There is something to tell of the cluster: serve from now on."""
@@ -150,6 +155,7 @@ class ClientListeners:
 
     async def close(self) -> None:
         """Stop serving."""
+        await end(self._renewing)
         if self._loading is not None:
             await end(self._loading)
         for listener in self._listeners:

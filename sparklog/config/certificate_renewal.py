@@ -1,0 +1,82 @@
+"""Certificates whose files have changed: listeners show the new ones to new connections, without a restart.
+
+Files are looked at every `INTERVAL_S`, since whoever renews certificates replaces them and tells nobody. What
+can't be read, or contradicts itself because only half of it is there yet, changes nothing: it is logged, and
+looked at again with the next change. Connections that are there keep what they were made with.
+
+Order for the caller, all on one event loop: `watch` each listener of TLS; `run` until cancelled.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparklog.config.broker import BrokerConfig
+from sparklog.config.listener_tls import listener_tls
+from sparklog.errors import KafkaError
+from sparklog.wire.listener import Listener
+
+__all__ = ["CertificateRenewal"]
+
+INTERVAL_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Watched:
+    config: BrokerConfig
+    seen: Mapping[str, tuple[int, int, int]]
+
+
+class CertificateRenewal:
+    """What the listeners of one process show."""
+
+    def __init__(self) -> None:
+        self._watched: dict[Listener, _Watched] = {}
+
+    async def watch(self, listener: Listener, config: BrokerConfig) -> None:
+        """Look after a listener, whose certificates were read a moment ago; one without TLS is left alone."""
+        if listener.handshakes is not None:
+            files = await asyncio.to_thread(_files, config.of_listener(listener.listener_name))
+            self._watched[listener] = _Watched(config, files)
+
+    async def run(self) -> None:
+        """Look at the files from time to time; ends by cancellation."""
+        while self._watched:
+            await asyncio.sleep(INTERVAL_S)
+            await self.check()
+
+    async def check(self) -> None:
+        """Look at the files now."""
+        for listener, watched in self._watched.items():
+            files = await asyncio.to_thread(_files, watched.config.of_listener(listener.listener_name))
+            if files == watched.seen:
+                continue
+            watched.seen = files
+            try:
+                tls = await asyncio.to_thread(
+                    listener_tls, watched.config, listener.listener_name, listener.security_protocol
+                )
+            except KafkaError as error:
+                logger.error("%s goes on with the certificates it has: %s", listener.name, error)
+                continue
+            assert listener.handshakes is not None and tls is not None
+            listener.handshakes.tls = tls
+            logger.info("%s shows the certificates that are in %s now", listener.name, ", ".join(files))
+
+
+def _files(config: BrokerConfig) -> dict[str, tuple[int, int, int]]:
+    """Return what tells each file of a listener from its next version. Blocks."""
+    files = {}
+    for path in (config.ssl_keystore_location, config.ssl_truststore_location):
+        if path:
+            try:
+                status = Path(path).stat()
+                files[path] = (status.st_ino, status.st_ctime_ns, status.st_size)
+            except OSError:
+                files[path] = (0, 0, 0)
+    return files
