@@ -12,7 +12,7 @@ Source: Kafka's DefaultSslEngineFactory, SslFactory.
 import contextlib
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +24,7 @@ from sparklog.security.tls.stores import KeyMaterial, read_key_store, read_trust
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["client_context", "server_context"]
+__all__ = ["client_context", "context_of_client", "context_of_server", "server_context"]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY_MODES: Final = {
@@ -48,13 +48,9 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             "a listener of SSL or SASL_SSL needs a private key and a certificate: set it, or "
             f"{prefix}keystore.key and {prefix}keystore.certificate.chain with {prefix}keystore.type=PEM",
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.verify_mode = _VERIFY_MODES[settings.client_auth]
-    if settings.client_auth != "none":
-        _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
+    trusted = None if settings.client_auth == "none" else read_trust_store(settings.truststore, prefix)
+    context = context_of_server(material, trusted, _VERIFY_MODES[settings.client_auth], prefix)
     _restrict(context, settings)
-    _load_key(context, material, prefix)
     return context
 
 
@@ -65,25 +61,60 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         TlsConfigError: as the stores are read.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    prefix = settings.prefix
+    context = context_of_client(
+        read_key_store(settings.keystore, prefix), read_trust_store(settings.truststore, prefix), prefix
+    )
     context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
-    _trust(context, settings, ssl.Purpose.SERVER_AUTH)
     _restrict(context, settings)
-    material = read_key_store(settings.keystore, settings.prefix)
-    if material is not None:
-        _load_key(context, material, settings.prefix)
     return context
 
 
-def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
-    """Trust what is in the trust store, or, as Java does without one, whom the system trusts."""
-    certificates = read_trust_store(settings.truststore, settings.prefix)
-    # As Java: whoever is in the trust store is trusted, be it that somebody else vouches for him.
+def context_of_server(
+    material: KeyMaterial,
+    trusted: "Sequence[x509.Certificate] | None",
+    verify_mode: ssl.VerifyMode,
+    prefix: str = "ssl.",
+) -> ssl.SSLContext:
+    """Return a context that shows a certificate, and trusts some clients, or whom the system trusts.
+
+    Raises:
+        TlsConfigError: OpenSSL does not take the certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_mode = verify_mode
+    if verify_mode is not ssl.CERT_NONE:
+        _trust(context, trusted, ssl.Purpose.CLIENT_AUTH)
+    _load_key(context, material, prefix)
+    return context
+
+
+def context_of_client(
+    material: KeyMaterial | None, trusted: "Sequence[x509.Certificate] | None", prefix: str = "ssl."
+) -> ssl.SSLContext:
+    """Return a context that trusts some servers, or whom the system trusts, and may show a certificate.
+
+    Raises:
+        TlsConfigError: OpenSSL does not take the certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _trust(context, trusted, ssl.Purpose.SERVER_AUTH)
+    if material is not None:
+        _load_key(context, material, prefix)
+    return context
+
+
+def _trust(
+    context: ssl.SSLContext, trusted: "Sequence[x509.Certificate] | None", purpose: ssl.Purpose
+) -> None:
+    # As Java: whoever is in the trust store is trusted, be it that somebody else vouches for him; and without
+    # one it is whom the system trusts.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    if certificates is None:
+    if trusted is None:
         context.load_default_certs(purpose)
     else:
-        context.load_verify_locations(cadata=b"".join(_der(each) for each in certificates))
+        context.load_verify_locations(cadata=b"".join(_der(each) for each in trusted))
 
 
 def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
