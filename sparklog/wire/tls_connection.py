@@ -5,6 +5,8 @@ Rules kept, beside those of `connection`:
   taken on another thread (`tls_handshakes`).
 - What was decrypted is at most what `ReceiveBuffer` has room for; the rest waits as it came, of which a slice
   is taken from the socket at a time. Who must not be read from is not decrypted for either.
+- Whoever says that nothing follows is believed: what was received before is handled, and what comes all the
+  same is not received.
 - A handshake that fails is counted, logged with its peer, and answered with the alert that says why.
 """
 
@@ -13,11 +15,13 @@ import contextlib
 import logging
 import socket
 import ssl
+from time import perf_counter
 from typing import Final
 
 from sparklog.wire.connection import Connection, ConnectionOwner
 from sparklog.wire.tls_handshakes import TlsHandshakes
 from sparklog.wire.tls_outbox import TlsOutbox
+from sparklog.wire.turns import SHARE_S
 
 __all__ = ["TlsConnection"]
 
@@ -92,12 +96,12 @@ class TlsConnection(Connection):
 
     def _stepped(self, step: asyncio.Future[bool]) -> None:
         self._steps = False
-        if self.closed or step.cancelled():
+        if step.cancelled():
             return
+        error = step.exception()
         self.flush()  # the alert of a step that failed, too
         if self.closed:
             return
-        error = step.exception()
         if isinstance(error, ssl.SSLError):
             self.give_up_handshake(_reason(error))
         elif error is not None:
@@ -127,15 +131,20 @@ class TlsConnection(Connection):
         wire, received = memoryview(self._handshakes.received), self._received
         room = received.room(self._frame_bytes)
         taken = 0
+        until_s = perf_counter() + SHARE_S  # a slice may be of a thousand records that cost and bring nothing
         try:
             for _ in range(_SLICES_PER_TURN):
+                if self._stream.ended:
+                    break
                 count = self._socket.recv_into(wire)
                 if count == 0:
+                    if taken:
+                        break  # handle that; the next call finds the end, too
                     self.close()
                     return
                 self._stream.feed(wire[:count])
                 taken += self._stream.read_into(room[taken:])
-                if count < len(wire) or taken == len(room):
+                if count < len(wire) or taken == len(room) or perf_counter() > until_s:
                     break
         except (BlockingIOError, InterruptedError):
             pass
@@ -162,12 +171,14 @@ class TlsConnection(Connection):
         if self._stream.has_output:  # what the protocol itself has to answer
             self.flush()
         self._handle_received()
-        if self._stream.ended and not self._stream.has_more and not self.closed:
-            self.close()
 
     def _handle_received(self) -> None:
         super()._handle_received()
-        if not (self.closed or self._paused or self._is_decrypting_later) and self._stream.has_more:
+        if self.closed or self._paused:
+            return
+        if self._stream.ended:
+            self.close()
+        elif self._stream.has_more and not self._is_decrypting_later:
             self._is_decrypting_later = True
             self._owner.turns.wait(self._decrypt_more)
 

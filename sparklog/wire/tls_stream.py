@@ -66,8 +66,8 @@ class TlsStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether some of what was fed may not have been read yet."""
-        return self._tls.pending() > 0 or self._incoming.pending > 0
+        """Whether some of what was fed may not have been read yet; what follows the end is nobody's."""
+        return not self.ended and (self._tls.pending() > 0 or self._incoming.pending > 0)
 
     def read_into(self, room: memoryview) -> int:
         """Decrypt into `room` as much as there is of both; return how much.

@@ -1,0 +1,160 @@
+"""What one connection makes of clients that keep to the letter of the protocol and not to its sense."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from typing import Any
+
+import pytest
+
+from sparklog.wire import tls_handshakes
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.listener import Listener
+from sparklog.wire.requests import Api, Request
+from sparklog.wire.tls_stream import SLICE_BYTES, TlsStream
+from tests.certificates import Authority
+from tests.unit.sparklog.wire.serving import (
+    HEARTBEAT_ONLY,
+    RawClient,
+    answer_heartbeat,
+    heartbeat,
+    run,
+    serving,
+    until,
+)
+from tests.unit.sparklog.wire.tls_serving import client_of, server_tls
+
+AUTHORITY = Authority()
+SERVER = AUTHORITY.certify()
+RECORD_OVERHEAD_BYTES = 22
+"""Of a record of TLS 1.3: its header, its type, its tag."""
+
+
+class TlsByHand:
+    """A client that says what is sent when; nothing of it leaves without being asked to."""
+
+    def __init__(self, connected: socket.socket, stream: TlsStream) -> None:
+        self.connected = connected
+        self.stream = stream
+
+    @classmethod
+    async def connect(cls, listener: Listener) -> "TlsByHand":
+        loop = asyncio.get_running_loop()
+        connected = socket.create_connection(("127.0.0.1", listener.port))
+        connected.setblocking(False)
+        stream = TlsStream(client_of(AUTHORITY), server_side=False, server_hostname="localhost")
+        while not stream.handshake():
+            await loop.sock_sendall(connected, stream.take())
+            stream.feed(await loop.sock_recv(connected, SLICE_BYTES))
+        await loop.sock_sendall(connected, stream.take())
+        handshakes = listener.handshakes
+        assert handshakes is not None
+        await until(lambda: handshakes.completed_count == 1)
+        return cls(connected, stream)
+
+    def encrypted(self, plain: bytes) -> bytes:
+        self.stream.encrypt(memoryview(plain))
+        return self.stream.take()
+
+    def end(self) -> bytes:
+        """Return what says that nothing follows."""
+        self.stream.end()
+        return self.stream.take()
+
+
+def frames(*entities: Any) -> bytes:
+    client = RawClient.__new__(RawClient)
+    RawClient.__init__(client, asyncio.StreamReader(), None)  # type: ignore[arg-type]
+    return b"".join(client.frame(entity) for entity in entities)
+
+
+def test_client_that_sends_on_after_its_end_is_closed_and_nothing_of_it_is_kept() -> None:
+    """OpenSSL reads nothing more then: what is fed to it stays, and was looked at again in every turn."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            client = await TlsByHand.connect(listener)
+            with client.connected:
+                client.connected.send(client.end() + bytes(2 * SLICE_BYTES))
+                await until(lambda: listener.connection_count == 0)
+
+    run(scenario())
+
+
+def test_every_request_before_the_end_is_handled() -> None:
+    """As of a plain connection: a producer of acks=0 sends, ends, and has been promised as much."""
+    handled = []
+
+    def answer(request: Request) -> Any:
+        handled.append(request.body.generation_id)
+        return answer_heartbeat(request)
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, answer)}, tls=server_tls(SERVER)) as listener:
+            client = await TlsByHand.connect(listener)
+            with client.connected:
+                sent = frames(*(heartbeat(each) for each in range(300)))
+                client.connected.send(client.encrypted(sent) + client.end())
+                await until(lambda: listener.connection_count == 0)
+
+    run(scenario())
+    assert handled == list(range(300))
+
+
+def test_request_that_fills_a_slice_and_is_followed_by_nothing_is_handled() -> None:
+    """The end is found in the same turn in which the last of it was decrypted."""
+    handled = []
+
+    def answer(request: Request) -> Any:
+        handled.append(request.body.generation_id)
+        return answer_heartbeat(request)
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, answer)}, tls=server_tls(SERVER)) as listener:
+            client = await TlsByHand.connect(listener)
+            with client.connected:
+                plain_bytes = SLICE_BYTES - 2 * RECORD_OVERHEAD_BYTES
+                short_by = plain_bytes - len(frames(heartbeat(7, group_id="g" * 20_000)))
+                sent = client.encrypted(frames(heartbeat(7, group_id="g" * (20_000 + short_by))))
+                assert len(sent) == SLICE_BYTES
+                client.connected.send(sent)
+                client.connected.shutdown(socket.SHUT_WR)
+                await until(lambda: listener.connection_count == 0)
+
+    run(scenario())
+    assert handled == [7]
+
+
+def test_handshake_that_fails_after_it_was_given_up_is_of_no_interest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody asks any more why; asyncio would log it as an error of ours, each time."""
+    monkeypatch.setattr(tls_handshakes, "HANDSHAKE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(tls_handshakes, "_THREADS", 1)
+    reported: list[dict[str, Any]] = []
+    may_fail = threading.Event()
+
+    def refuse(tls: ssl.SSLObject, name: str, context: ssl.SSLContext) -> int:
+        may_fail.wait(10)
+        return int(ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, what: reported.append(what))
+        tls = server_tls(SERVER)
+        tls.context.sni_callback = refuse
+        async with serving(HEARTBEAT_ONLY, tls=tls) as listener:
+            stream = TlsStream(client_of(AUTHORITY), server_side=False, server_hostname="localhost")
+            stream.handshake()
+            with socket.create_connection(("127.0.0.1", listener.port)) as connected:
+                connected.send(stream.take())
+                await until(lambda: listener.accepted_count == 1 and listener.connection_count == 0)
+                may_fail.set()
+                # The one thread takes steps in their order: this one's after that.
+                monkeypatch.setattr(tls_handshakes, "HANDSHAKE_TIMEOUT_S", 10.0)
+                with pytest.raises(ssl.SSLError):
+                    await RawClient.connect(listener, tls=client_of(AUTHORITY))
+
+    run(scenario())
+    assert reported == []
