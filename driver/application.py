@@ -23,6 +23,7 @@ from driver.spark.slots import broker_slots, is_local_mode
 from sparklog.config import BrokerConfig, read_properties
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
+from sparklog.security.inside import ApplicationSecret
 
 _running: Final = RunningCluster()
 
@@ -67,9 +68,11 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
         # Not in a log directory: what lies there is never the metadata log's only copy, nor looked for again.
         controller_directory = Path(tempfile.mkdtemp(prefix="sparklog-controller-"))
         broken_off.callback(shutil.rmtree, controller_directory, ignore_errors=True)
+        secret = ApplicationSecret.new()
         controller = ControllerServer(
             broker_config,
             controller_directory,
+            secret=secret,
             expected_brokers=brokers,
             new_cluster_id=new_cluster_id,
         )
@@ -86,6 +89,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
                 rack=broker.rack,
                 controller_host=controller_host,
                 controller_port=int(controller_port),
+                secret=secret,
                 configuration=broker_config.raw,
                 directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),
                 temporary=temporary_directory is not None,

@@ -1,9 +1,8 @@
 """One broker, put together: what it is made of, who acts on metadata in which order, and what is closed when.
 
 The order of a start: lock the directories; join the metadata quorum, so that a driver can lead it, and load
-the logs meanwhile (off the loop); once there is a leader, bind the listeners (their ports go into the
-registration), register, replay the metadata log up to the own registration, then ask to be unfenced and
-answer clients. Connections that come earlier wait in the listen queue: nobody is told of an empty cluster.
+the logs meanwhile; once there is a leader, bind the listeners, register their ports, replay the metadata log
+up to that, ask to be unfenced, and answer clients: they waited, and nobody is told of an empty cluster.
 
 The order of an end: hand leaderships over (controlled shutdown), stop listening, flush and close the logs,
 write the clean-shutdown markers, leave the quorum, give up the locks. A broker that was refused or replaced,
@@ -32,8 +31,8 @@ from executor.replicas import Replicas
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
-from sparklog.wire.descriptors import DescriptorBudget
 
 __all__ = ["Broker", "BrokerState"]
 
@@ -48,6 +47,7 @@ class Broker:
     node_id: BrokerId
     rack: str | None
     controller: tuple[str, int]
+    secret: ApplicationSecret
     config: BrokerConfig
     directories: Sequence[Path]
     host_name: str
@@ -72,7 +72,7 @@ class Broker:
             BrokerDiskError: no log directory is left, or that of the metadata log failed.
             KafkaError: the metadata log cannot be replayed or written, or a disk failed at the start.
         """
-        link = ControllerLink(*self.controller, f"broker-{self.node_id}")
+        link = ControllerLink(*self.controller, f"broker-{self.node_id}", login=self.secret.login)
         self.life.begin(link)
         directories = await asyncio.to_thread(
             DataDirectories.open, self.directories, self.config.metadata_directory, self.node_id
@@ -84,14 +84,12 @@ class Broker:
         finally:
             await asyncio.to_thread(directories.close)
             self.life.enter(BrokerState.NOT_RUNNING)
-        if self.life.failure is not None:
-            raise self.life.failure
+        self.life.raise_failure()
 
     async def _run(self, directories: DataDirectories, link: ControllerLink, closing: AsyncExitStack) -> None:
         """Make the parts and run them until one ends; `closing` ends them, the last one first."""
         node_id, config, life, host = self.node_id, self.config, self.life, self.host_name
-        budget = DescriptorBudget.of_process()
-        await asyncio.to_thread(directories.check_descriptors, budget.limit)
+        budget = await asyncio.to_thread(directories.descriptor_budget)
         senders = Senders(link, node_id, life.broker_epoch, config)
         closing.push_async_callback(senders.close)
         suspicions = BrokerSuspicions(asyncio.get_running_loop())
@@ -106,13 +104,14 @@ class Broker:
             on_directory_failed=lambda failed: life.directory_failed(failed, directories.needs(failed)),
             holds_lease=life.holds_lease,
             new_producer_id=senders.producer_id_blocks.next,
+            login=link.login,
         )
         quorum = await QuorumMember.open(directories, config, link, life.broker_epoch, life.caught_up)
         closing.push_async_callback(quorum.close)
         quorum.subscribe(suspicions, *replicas.subscribers, life)
         self.image = quorum.image
         monitor = BrokerMonitoring(link, life, quorum, replicas, budget)
-        listener = await QuorumListener.start(quorum.replica, replicas.table, config, host, budget, monitor)
+        listener = await QuorumListener.start(quorum, replicas, config, host, budget, monitor, self.secret)
         closing.push_async_callback(listener.close)
         # Until the logs are closed the quorum is to have this broker.
         following = asyncio.ensure_future(quorum.follow())
@@ -135,6 +134,7 @@ class Broker:
                 suspicions=suspicions,
                 senders=senders,
                 monitoring=monitor,
+                secret=self.secret,
             )
             listeners = await ClientListeners.start(config, host, services, budget, directories.metadata.path)
             closing.push_async_callback(listeners.close)

@@ -47,6 +47,7 @@ from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
+from sparklog.security.sasl.mechanism import Login
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
 
@@ -73,12 +74,14 @@ class Replicas:
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
         holds_lease: Callable[[int], bool] = lambda now_ms: True,
         new_producer_id: NewProducerId = nobody_allocates,
+        login: Login | None = None,
     ) -> None:
         """Serve what lies in `directories`.
 
         `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
         each directory that goes offline; `new_producer_id` obtains an id that nobody has had. `holds_lease`
-        is asked, with the monotonic time in milliseconds, before anything is done as a leader.
+        is asked, with the monotonic time in milliseconds, before anything is done as a leader. `login` tells
+        other brokers who this is.
         """
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
@@ -113,7 +116,7 @@ class Replicas:
         self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
         self.replication_quotas = ReplicationQuotas(node_id, config)
         self._fetchers = Fetchers(
-            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower
+            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower, login
         )
         self._producer_loads = ProducerLoads(
             self.table,
@@ -123,7 +126,7 @@ class Replicas:
             self.executor,
         )
         self.coordinators = Coordinators(
-            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id
+            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id, login
         )
         copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
         self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")
@@ -154,7 +157,7 @@ class Replicas:
         self.transaction_verifier = TransactionVerifier(
             AddPartitionsSender(
                 BrokerConnections(
-                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms
+                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms, login
                 ),
                 lambda: self.table.image,
                 self.metrics,

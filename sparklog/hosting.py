@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class BrokerAssignment:
     rack: str
     controller_host: str
     controller_port: int
+    secret: ApplicationSecret
+    """What driver and brokers know each other by."""
     configuration: Mapping[str, str]
     """Kafka's keys and values, checked by the driver."""
     directories: tuple[str, ...]

@@ -97,6 +97,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
         node_id=arguments["node_id"],
         rack=arguments["rack"],
         controller=(arguments["controller_host"], arguments["controller_port"]),
+        secret=arguments["secret"],
         config=BrokerConfig.from_mapping(arguments["config"]),
         directories=[Path(directory) for directory in arguments["directories"]],
         host_name="127.0.0.1",

@@ -26,6 +26,7 @@ from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
+from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerEpoch, BrokerId
 from tests.broker_process import BrokerProcess
 
@@ -107,6 +108,7 @@ class LocalCluster:
         return ControllerServer(
             self.broker_config,
             self.directory / f"controller-{self._controllers}",
+            secret=ApplicationSecret.new(),
             expected_brokers=[
                 ExpectedBroker(broker_id, f"rack-{broker_id}") for broker_id in self.broker_ids
             ],
@@ -165,6 +167,7 @@ class LocalCluster:
             "rack": f"rack-{broker_id}",
             "controller_host": host,
             "controller_port": int(port),
+            "secret": self.controller.secret,
             "config": self.config,
             "directories": [str(directory) for directory in self.broker_directories(broker_id)],
         }

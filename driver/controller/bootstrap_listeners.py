@@ -12,10 +12,14 @@ from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
+from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
+from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 
@@ -50,11 +54,14 @@ class BootstrapListeners:
         addresses: Sequence[HostPort],
         config: BrokerConfig,
         apis: Mapping[ApiKey, Api],
+        secret: ApplicationSecret,
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
         metrics: RequestMetrics,
     ) -> Self:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
+
+        Driver and brokers are known by their `secret` on all of them.
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
@@ -77,6 +84,9 @@ class BootstrapListeners:
                         listener_name=name,
                         security_protocol=protocols[name],
                         features=features,
+                        admission=Admission(
+                            Authentication(Mechanisms({INSIDE_MECHANISM: secret.verification}))
+                        ),
                         settings=config.socket_settings(),
                         quotas=quotas,
                         metrics=metrics,

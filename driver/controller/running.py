@@ -14,6 +14,7 @@ from driver.controller.api.table import controller_apis
 from driver.controller.quorum.candidacy import Candidacy
 from driver.controller.quorum.machine.candidate import AnnouncedBroker, ForeignClusterError
 from driver.controller.quorum.requests import announced_broker, announcement_response
+from sparklog.authorization.inside import OF_CONTROLLER, guarded_inside
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, known_versions
 from sparklog.wire.requests import Api, Deferred, Handler, Request, Response, Steps
@@ -84,9 +85,10 @@ class Running:
 
 
 def listener_table(running: Running) -> dict[ApiKey, Api]:
-    return {
+    apis = {
         **controller_apis(running.handle),
         ApiKey.ADD_RAFT_VOTER: Api(
             *known_versions(ApiKey.ADD_RAFT_VOTER), running.broker_announced, many=False
         ),
     }
+    return guarded_inside(apis, OF_CONTROLLER)

@@ -42,6 +42,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
+from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.loop_lag import run_watched
@@ -69,14 +70,17 @@ class ControllerServer:
         config: BrokerConfig,
         directory: Path,
         *,
+        secret: ApplicationSecret,
         expected_brokers: Sequence[ExpectedBroker],
         new_cluster_id: str,
     ) -> None:
         """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
 
-        `directory` must be empty; nothing in it outlives the controller's use. `new_cluster_id` is the name
-        of the cluster if there is none yet.
+        `directory` must be empty; nothing in it outlives the controller's use. Who does not have the `secret`
+        is no broker of it. `new_cluster_id` is the name of the cluster if there is none yet.
         """
+        self.secret = secret
+        """What those inside know each other by."""
         self._config = config
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
@@ -272,7 +276,7 @@ class ControllerServer:
         descriptors = DescriptorBudget.of_process()
         metrics = ControllerMetrics(descriptors, self.broker_metrics)
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
-        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms)
+        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, self.secret.login)
         running = Running(
             asyncio.get_running_loop(),
             asyncio.Event(),
@@ -283,6 +287,7 @@ class ControllerServer:
                 self._addresses,
                 self._config,
                 listener_table(running),
+                self.secret,
                 self._features,
                 descriptors,
                 metrics.requests,

@@ -18,6 +18,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
+from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.blocking import ResponseTooLargeError
 
 __all__ = ["MAX_RESPONSE_BYTES", "Answer", "Questions", "Sample"]
@@ -73,7 +74,7 @@ class _Question:
 class Questions:
     """A client of the cluster and its thread; `ask` belongs to one thread."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, login: Login | None = None) -> None:
         self._client = ClusterClient(
             ClientConfig(
                 bootstrap_servers=parse_bootstrap_servers(bootstrap_servers),
@@ -81,6 +82,7 @@ class Questions:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 api_timeout_ms=REQUEST_TIMEOUT_MS,
                 max_response_bytes=MAX_RESPONSE_BYTES,
+                login=login,
             )
         )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab questions")

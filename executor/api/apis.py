@@ -25,10 +25,12 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.replicas import Replicas
 from sparklog.answers.describe_topic_partitions import refuse_topic_partitions
+from sparklog.authorization.inside import guarded_inside, only_inside_of_brokers
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
 from sparklog.quotas.request_quotas import RequestQuotas
+from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerId
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey
 from sparklog.wire.fetch_metadata import LARGEST
@@ -49,6 +51,7 @@ class BrokerServices:
     suspicions: BrokerSuspicions
     senders: Senders
     monitoring: BrokerMonitoring
+    secret: ApplicationSecret
 
 
 def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey, Api]:
@@ -104,7 +107,8 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         api_key: Api(*CLIENT_VERSIONS[api_key], handler, under=replicas.lease.obey)
         for api_key, handler in of_groups.items()
     }
-    return {**partition_apis(replicas, services.config, quotas), **apis}
+    apis = {**partition_apis(replicas, services.config, quotas), **apis}
+    return guarded_inside(apis, only_inside_of_brokers(services.config))
 
 
 def partition_apis(replicas: Replicas, config: BrokerConfig, quotas: RequestQuotas) -> dict[ApiKey, Api]:

@@ -26,11 +26,14 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
 from sparklog.quotas.machine.limits import AddressLimits
 from sparklog.quotas.request_quotas import RequestQuotas
+from sparklog.security.inside import INSIDE_MECHANISM
 from sparklog.types import or_minus_one, unless_minus_one
 from sparklog.wire.admission import Admission
+from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
+from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
@@ -94,7 +97,8 @@ class ClientListeners:
         services.monitoring.registry.add_source(request_quotas.samples)
         apis = broker_apis(services, request_quotas)
         authorization = _authorization(config, services.image)
-        admission = Admission(meter=request_quotas.meter)
+        authentication = Authentication(Mechanisms({INSIDE_MECHANISM: services.secret.verification}))
+        admission = Admission(authentication, meter=request_quotas.meter)
         if authorization is not None:
             admission = admission._replace(authorize=authorization.admit)
         renewal = CertificateRenewal()

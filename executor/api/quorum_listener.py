@@ -6,16 +6,21 @@ from functools import partial
 from typing import Self
 
 from executor.api.quorum import QuorumHandlers
-from executor.metadata.metadata_replica import MetadataReplica
+from executor.metadata.quorum_member import QuorumMember
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.partitions.log_end import log_end
-from executor.partitions.table import PartitionTable
+from executor.replicas import Replicas
+from sparklog.authorization.inside import OF_QUORUM, guarded_inside
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
+from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.wire.admission import Admission
+from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
+from sparklog.wire.machine.authenticator import Mechanisms
 
 __all__ = ["QuorumListener"]
 
@@ -31,27 +36,31 @@ class QuorumListener:
     @classmethod
     async def start(
         cls,
-        replica: MetadataReplica,
-        table: PartitionTable,
+        quorum: QuorumMember,
+        replicas: Replicas,
         config: BrokerConfig,
         host_name: str,
         descriptors: DescriptorBudget,
         monitoring: BrokerMonitoring,
+        secret: ApplicationSecret,
     ) -> Self:
-        """Listen where brokers reach each other, at a free port; the logs in `table` are told of, too.
+        """Listen where brokers reach each other, at a free port; the logs of `replicas` are told of, too.
+
+        Who does not have the `secret` is refused everything.
 
         Raises:
             OSError: the address cannot be listened on.
         """
-        handlers = QuorumHandlers(replica, partial(log_end, table))
+        handlers = QuorumHandlers(quorum.replica, partial(log_end, replicas.table))
         bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
         (advertised,) = config.advertised_endpoints((bound,), host_name)
         listener = await Listener.start(
             bound.host,
             0,
-            handlers.table(),
+            guarded_inside(handlers.table(), OF_QUORUM),
             name=CONTROLLER_LISTENER,
             security_protocol=bound.security_protocol,
+            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: secret.verification}))),
             settings=config.socket_settings(),
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerId
 from sparklog.wire.channel import Channel
 
@@ -26,9 +27,17 @@ class BrokerConnections:
     """The connections to other brokers for one purpose; they belong to the event loop."""
 
     def __init__(
-        self, client_id: str, endpoint_of: Callable[[BrokerId], Endpoint | None], request_timeout_ms: int
+        self,
+        client_id: str,
+        endpoint_of: Callable[[BrokerId], Endpoint | None],
+        request_timeout_ms: int,
+        login: Login | None = None,
     ) -> None:
-        """Connect as `client_id`; `endpoint_of` says where a broker is now, None if nobody knows."""
+        """Connect as `client_id`; `endpoint_of` says where a broker is now, None if nobody knows.
+
+        `login` says who this is, None to brokers that do not ask.
+        """
+        self._login = login
         self._client_id = client_id
         self._endpoint_of = endpoint_of
         self._request_timeout_ms = request_timeout_ms
@@ -66,6 +75,7 @@ class BrokerConnections:
                 self._client_id,
                 connect_timeout_ms=min(_CONNECT_TIMEOUT_MS, self._request_timeout_ms),
                 request_timeout_ms=self._request_timeout_ms,
+                login=self._login,
             )
         )
         self._connections[broker_id] = endpoint, connecting

@@ -97,6 +97,15 @@ class BrokerLife:
         """Why the broker had to go, if it was not asked to."""
         return None if self._lifecycle is None else self._lifecycle.failure
 
+    def raise_failure(self) -> None:
+        """Tell whoever ran the broker why it ended, if that was not as it was told to.
+
+        Raises:
+            KafkaError: the failure.
+        """
+        if (failure := self.failure) is not None:
+            raise failure
+
     @property
     def _known_link(self) -> ControllerLink:
         assert self._link is not None, "it has begun"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.channel import Channel
 
 __all__ = ["ControllerLink", "ControllerUnreachableError"]
@@ -33,10 +34,14 @@ class ControllerUnreachableError(KafkaError):
 class ControllerLink:
     """Keeps a channel to the controller open from `run` until it is cancelled."""
 
-    def __init__(self, host: str, port: int, client_id: str, *, name: str = "controller") -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str, *, login: Login | None = None, name: str = "controller"
+    ) -> None:
+        """Connect as `client_id`; `login` says who this is, None to a controller that does not ask."""
         self.host = host
         self.port = port
         self.client_id = client_id
+        self.login = login
         self._name = name
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
@@ -45,6 +50,10 @@ class ControllerLink:
         """Whether the last attempt to connect was refused: no process listens there any more."""
         self._gone = asyncio.Event()
         self._when_connected: list[Callable[[], None]] = []
+
+    def beside(self, client_id: str, name: str) -> "ControllerLink":
+        """Return a link to the same controller for what must not wait for this one's answers."""
+        return ControllerLink(self.host, self.port, client_id, login=self.login, name=name)
 
     @property
     def is_connected(self) -> bool:
@@ -76,7 +85,11 @@ class ControllerLink:
             while True:
                 try:
                     channel = await Channel.connect(
-                        self.host, self.port, self.client_id, request_timeout_ms=REQUEST_TIMEOUT_MS
+                        self.host,
+                        self.port,
+                        self.client_id,
+                        request_timeout_ms=REQUEST_TIMEOUT_MS,
+                        login=self.login,
                     )
                 except KafkaError as error:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)

@@ -34,9 +34,7 @@ class Senders:
         config: BrokerConfig,
     ) -> None:
         """Send the broker's own requests over `link`; a client waits for request.timeout.ms at most."""
-        self._for_clients = ControllerLink(
-            link.host, link.port, f"broker-{broker_id}-forwarding", name="controller, for clients,"
-        )
+        self._for_clients = link.beside(f"broker-{broker_id}-forwarding", "controller, for clients,")
         requests = BrokerRequests(link, broker_id, broker_epoch)
         self.alter_partition = AlterPartitionSender(requests)
         self.assign_directories = AssignDirectoriesSender(requests)

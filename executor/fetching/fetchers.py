@@ -24,6 +24,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
+from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerEpoch, BrokerId
 
 _FIRST_BACKOFF_MS: Final = 20
@@ -47,8 +48,12 @@ class Fetchers(RoleListener[Replica]):
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
         quota: ReplicationQuota,
+        login: Login | None = None,
     ) -> None:
-        """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together."""
+        """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together.
+
+        `login` tells leaders who this is, None those that do not ask.
+        """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._table = table
@@ -67,6 +72,7 @@ class Fetchers(RoleListener[Replica]):
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
             # One interval until this broker is told, one for the leader to be gone before its time.
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
+            login=login,
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}

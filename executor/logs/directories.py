@@ -17,6 +17,7 @@ from sparklog.errors import KafkaError
 from sparklog.storage import ForeignDirectoryError, LogDirectory, MetaProperties
 from sparklog.storage.files import LOG_SUFFIX, is_shortage, partition_of, storage_errors, system_error
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerEpoch, BrokerId
+from sparklog.wire.descriptors import DescriptorBudget
 
 __all__ = ["DataDirectories"]
 
@@ -141,6 +142,12 @@ class DataDirectories:
                 directory.write_clean_shutdown(
                     directory.previous_broker_epoch if broker_epoch is None else broker_epoch
                 )
+
+    def descriptor_budget(self) -> DescriptorBudget:
+        """Return what the process may open; warn if the logs here leave little of it."""
+        budget = DescriptorBudget.of_process()
+        self.check_descriptors(budget.limit)
+        return budget
 
     def check_descriptors(self, limit: int) -> None:
         """Warn if the logs here need so many file descriptors that few of `limit` are left for the rest."""

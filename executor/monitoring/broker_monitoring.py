@@ -58,7 +58,7 @@ class BrokerMonitoring:
         self.requests = RequestMetrics()
         """What requests cost, on all listeners of the broker."""
         self.registry: MetricRegistry = replicas.metrics
-        own_link = ControllerLink(link.host, link.port, link.client_id, name="controller, for metrics")
+        own_link = link.beside(link.client_id, "controller, for metrics")
         self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read)
         subscriptions = ClientSubscriptions()
         instances = ClientInstances(

@@ -78,6 +78,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         node_id=assignment.node_id,
         rack=assignment.rack,
         controller=(assignment.controller_host, assignment.controller_port),
+        secret=assignment.secret,
         config=config,
         directories=[Path(directory) for directory in assignment.directories],
         host_name=host_name(address, assignment.controller_host),

@@ -7,11 +7,12 @@ are alike, and only what goes on failing is asked for less and less often; `defa
 fencing of a broker that only hangs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.records.codecs import Codec
+from sparklog.security.sasl.mechanism import Login
 from sparklog.security.tls.settings import TlsSettings
 
 __all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
@@ -40,6 +41,8 @@ class ClientConfig:
     """How connections are encrypted; None: they are not."""
     max_response_bytes: int = 1 << 30
     """Longer answers are not read."""
+    login: Login | None = field(default=None, repr=False)
+    """Says who this client is; None where it is not asked."""
 
     @property
     def retry_backoff(self) -> ExponentialBackoff:

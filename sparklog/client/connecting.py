@@ -10,7 +10,8 @@ def connected(config: ClientConfig, address: tuple[str, int]) -> BlockingChannel
     """Return a new connection.
 
     Raises:
-        KafkaError: there is none to be had, or the two sides do not trust each other.
+        KafkaError: there is none to be had, or the two sides do not trust each other, or do not know
+            each other.
     """
     return BlockingChannel(
         *address,
@@ -18,4 +19,5 @@ def connected(config: ClientConfig, address: tuple[str, int]) -> BlockingChannel
         timeout_s=config.request_timeout_ms / 1000,
         max_response_bytes=config.max_response_bytes,
         tls=config.tls,
+        login=config.login,
     )

@@ -6,6 +6,7 @@ from typing import Final
 from sparklog.acls.acl import Principal
 from sparklog.acls.machine.authorizer import AuthorizerSettings
 from sparklog.config.definition import ConfigError, ConfigType, Rule, config_key
+from sparklog.security.inside import INSIDE
 
 __all__ = ["AuthorizerKeys"]
 
@@ -41,7 +42,7 @@ class AuthorizerKeys:
 
     def __post_init__(self) -> None:
         """Read the super users."""
-        super_users = frozenset(_principals(self.super_users))
+        super_users = frozenset(_principals(self.super_users)) | {INSIDE}
         if self.authorizer_class_name:
             settings = AuthorizerSettings(super_users, self.allow_everyone_if_no_acl_found)
             object.__setattr__(self, "authorizer", settings)

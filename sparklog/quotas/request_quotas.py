@@ -1,8 +1,8 @@
 """The quotas of one node's clients: what each request counts for, and how long its client is to hold back.
 
 A Produce counts with its bytes when it has come, a Fetch with its records when they are found (`consumer`),
-and every request with the time it took when it is answered. Requests of followers count for nobody, for they
-would leave the ISR. Nor does a Produce that has no answer count with its time.
+and every request with the time it took when it is answered. Those of driver and brokers count for nobody:
+followers would leave the ISR. Nor does a Produce that has no answer count with its time.
 
 Order for the caller: `update` when quotas change; `meter` once for each request (as `Admission.meter`).
 
@@ -12,7 +12,7 @@ Source: Kafka's ClientQuotaManager, ClientRequestQuotaManager, and KafkaApis whe
 from collections.abc import Callable, Iterator
 from heapq import nlargest
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from sparklog.clocks import monotonic_ms
 from sparklog.config.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -23,13 +23,12 @@ from sparklog.metrics.quotas import BYTES_CONSUMED, BYTES_PRODUCED, REQUEST_TIME
 from sparklog.metrics.registry import Sample
 from sparklog.quotas.machine.client_rates import RateQuota, rate_quotas
 from sparklog.rates import QuotaWindows
+from sparklog.security.inside import INSIDE
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Request
 
 __all__ = ["RequestMeter", "RequestQuotas"]
 
-_FETCH_WITH_STATE: Final = 15
-"""From this version on a follower says its id in a field of its own (KIP-903)."""
 _ACKS_NONE: Final = 0
 _SHOWN: Final = 50
 """Of how many clients figures are told: ids are for anybody to choose."""
@@ -97,7 +96,7 @@ class RequestQuotas:
         if not self._limit_anybody:
             return None
         api_key, body = request.api_key, request.body
-        if api_key is ApiKey.FETCH and _is_follower(body, request.api_version):
+        if request.principal is INSIDE:
             return None
         user, client_id = request.principal.name, request.client_id or ""
         now_ms = self._now_ms()
@@ -118,8 +117,3 @@ class RequestQuotas:
         if not self._consumed:
             return None
         return self._consumed.of(request.principal.name, request.client_id or "", self._now_ms())
-
-
-def _is_follower(body: Any, version: int) -> bool:
-    broker_id = body.replica_state.replica_id if version >= _FETCH_WITH_STATE else body.replica_id
-    return bool(broker_id >= 0)

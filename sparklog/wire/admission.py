@@ -1,17 +1,20 @@
 """What stands before every handler: who asks, for how long he is to hold back, and whether he may.
 
-The dispatcher asks each of the three of every request, in this order: one that is denied has come all the
-same, and counts. Those here are for a listener that anybody may use for anything, as fast as he can; another
-one is given others (SASL, quotas, ACLs).
+Who asks is known of the connection (`authentication`). The dispatcher asks the other two of every request, in
+this order: one that is denied has come all the same, and counts. Those here are for a listener that anybody
+may use for anything, as fast as he can; another one is given others (SASL, quotas, ACLs).
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from sparklog.acls.acl import Principal
-from sparklog.wire.requests import Handler, Peer, Request
+from sparklog.wire.authentication import Authentication
+from sparklog.wire.requests import Handler, Request
 
 __all__ = ["OPEN", "Admission", "Meter"]
+
+
+_ANYBODY: Final = Authentication()
 
 
 class Meter(Protocol):
@@ -22,10 +25,6 @@ class Meter(Protocol):
 
     def worked(self, worked_s: float) -> int:
         """Take in how long it was worked at as yet; return for how many ms the client is to hold back."""
-
-
-def _of_connection(connection: Peer) -> Principal:
-    return connection.principal
 
 
 def _permit_all(request: Request, handler: Handler) -> Any:
@@ -39,8 +38,8 @@ def _unlimited(request: Request) -> Meter | None:
 class Admission(NamedTuple):
     """How one listener admits requests. What refuses one raises a KafkaError, as a handler does."""
 
-    authenticate: Callable[[Peer], Principal] = _of_connection
-    """Says who is at the other end of a connection."""
+    authentication: Authentication = _ANYBODY
+    """Finds out who is at the other end of a connection."""
     authorize: Callable[[Request, Handler], Any] = _permit_all
     """Answers a request, which has its principal, by the handler as far as it may be answered."""
     meter: Callable[[Request], Meter | None] = _unlimited

@@ -15,12 +15,14 @@ from typing import Any, Self
 import numpy as np
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.security.tls.contexts import client_context
 from sparklog.security.tls.errors import tls_error
 from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
+from sparklog.wire.login import authentication_requests
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.versions import downgrade
 
@@ -53,11 +55,14 @@ class BlockingChannel:
         *,
         max_response_bytes: int = 1 << 30,
         tls: TlsSettings | None = None,
+        login: Login | None = None,
     ) -> None:
         """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
 
+        With a `login` both sides have proved who they are before this returns.
+
         Raises:
-            KafkaError: network_exception; TlsHandshakeError; TlsConfigError.
+            KafkaError: network_exception; TlsHandshakeError; TlsConfigError; what `authenticate` raises.
         """
         self.peer = f"{host}:{port}"
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
@@ -74,6 +79,12 @@ class BlockingChannel:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self._socket = self._encrypted(self._socket, host, tls)
+        if login is not None:
+            try:
+                self.authenticate(login())
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def closed(self) -> bool:
@@ -93,6 +104,22 @@ class BlockingChannel:
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait on several channels with `select`; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
+
+    def authenticate(self, mechanism: ClientMechanism) -> int:
+        """Say who this side is, with nothing outstanding; return how long (ms) that is good, 0 for ever.
+
+        Raises:
+            KafkaError: as `send` and `receive`; sasl_authentication_failed, unsupported_sasl_mechanism or
+                illegal_sasl_state: the connection is of no use.
+        """
+        steps = authentication_requests(mechanism, self.peer)
+        entity = next(steps)
+        while True:
+            response = self.request(entity)
+            try:
+                entity = steps.send(response)
+            except StopIteration as last:
+                return int(last.value)
 
     def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
         """Ask for ApiVersions; return the versions both sides know, which `send` respects from now on.

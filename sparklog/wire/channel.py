@@ -16,10 +16,12 @@ from typing import Any, Self
 from kio.index import KioIndexError
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.security.tls.errors import tls_error
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
+from sparklog.wire.login import authentication_requests
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.outbox import Flushed, Outbox
 from sparklog.wire.tls_outbox import TlsOutbox
@@ -97,15 +99,16 @@ class Channel:
         max_response_bytes: int = 1 << 30,
         receive_buffer_bytes: int | None = None,
         tls: ClientTls | None = None,
+        login: Login | None = None,
     ) -> Self:
         """Return a connected channel; `request_timeout_ms` is the default of its requests.
 
         `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given. With `tls` it is
-        encrypted.
+        encrypted; with a `login` both sides have proved who they are before this returns.
 
         Raises:
             KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`, or
-                the two sides do not trust each other (TlsHandshakeError).
+                the two sides do not trust each other (TlsHandshakeError); what `authenticate` raises.
         """
         peer = f"{host}:{port}"
         connected: socket.socket | None = None
@@ -124,7 +127,14 @@ class Channel:
                 ErrorCode.network_exception, f"cannot connect to {host}:{port}: {error}"
             ) from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
+        channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
+        if login is not None:
+            try:
+                await channel.authenticate(login())
+            except BaseException:
+                channel.close()
+                raise
+        return channel
 
     def request(self, entity: Any, timeout_ms: int | None = None) -> asyncio.Future[Any]:
         """Send a request entity; the future's result is the response entity of the version that was sent.
@@ -157,6 +167,22 @@ class Channel:
         if was_empty:
             self._flush()
         return future
+
+    async def authenticate(self, mechanism: ClientMechanism) -> int:
+        """Say who this side is, before anything else is asked; return how long (ms) that is good, 0 for ever.
+
+        Raises:
+            KafkaError: as `request`; sasl_authentication_failed, unsupported_sasl_mechanism or
+                illegal_sasl_state: the connection is of no use.
+        """
+        steps = authentication_requests(mechanism, self.peer)
+        entity = next(steps)
+        while True:
+            response = await self.request(entity)
+            try:
+                entity = steps.send(response)
+            except StopIteration as last:
+                return int(last.value)
 
     async def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
         """Ask for ApiVersions; return what both sides know, which `request` respects from now on.

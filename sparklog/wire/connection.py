@@ -21,14 +21,16 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, Protocol
 
+from sparklog.acls.acl import Principal
+from sparklog.wire.authentication import Authentication
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.exchange import Exchange
 from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
+from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
 from sparklog.wire.request_memory import RequestMemory
-from sparklog.wire.requests import ANONYMOUS
 from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
@@ -44,6 +46,7 @@ class ConnectionOwner(Protocol):
     loop: asyncio.AbstractEventLoop
     pool: BufferPool
     turns: Turns
+    authentication: Authentication
     max_request_bytes: int
     max_outstanding_requests: int
     memory: RequestMemory | None
@@ -67,11 +70,14 @@ class Connection:
         "_exchanges",
         "_frame_bytes",
         "_in_turn",
+        "_max_frame_bytes",
+        "_min_frame_bytes",
         "_outbox",
         "_owner",
         "_paused",
         "_reader_registered",
         "_received",
+        "_session",
         "_socket",
         "_unmuting",
         "_waits_for_memory",
@@ -79,6 +85,7 @@ class Connection:
         "_writer_registered",
         "accepted_ms",
         "active",
+        "authenticator",
         "client_software",
         "closed",
         "flush_scheduled",
@@ -91,7 +98,6 @@ class Connection:
 
     def __init__(self, owner: ConnectionOwner, connected: socket.socket, peer: str) -> None:
         self.peer = peer
-        self.principal = ANONYMOUS
         self.client_software = ("", "")
         self.accepted_ms = int(owner.loop.time() * 1000)
         self.closed = False
@@ -119,6 +125,12 @@ class Connection:
         """How many of its requests are read, handled or answered in later turns; nothing is read then."""
         self._unmuting: asyncio.TimerHandle | None = None
         """When it goes on reading; None while it is not mute."""
+        self._session: asyncio.TimerHandle | None = None
+        """When who it is has to be said again; None while that is good for ever."""
+        self.authenticator: Authenticator = owner.authentication.begin()
+        self.principal: Principal | None = None
+        self._min_frame_bytes = self._max_frame_bytes = 0
+        self.authenticated()
         self._warming = False
         self._reader_registered = True
         self._writer_registered = False
@@ -146,8 +158,9 @@ class Connection:
             loop.remove_reader(self._descriptor)
         if self._writer_registered:
             loop.remove_writer(self._descriptor)
-        if self._unmuting is not None:
-            self._unmuting.cancel()
+        for timer in (self._unmuting, self._session):
+            if timer is not None:
+                timer.cancel()
         self._give_memory_back()
         self._socket.close()
         self._outbox.clear()
@@ -159,6 +172,26 @@ class Connection:
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             callback()
+
+    def authenticated(self) -> None:
+        """Go by what the authenticator says now."""
+        authenticator, owner = self.authenticator, self._owner
+        self.principal = authenticator.principal
+        self._min_frame_bytes = 0 if authenticator.takes_bare_tokens else MIN_REQUEST_BYTES
+        self._max_frame_bytes = owner.max_request_bytes
+        if self.principal is None:
+            self._max_frame_bytes = min(owner.max_request_bytes, owner.authentication.max_receive_bytes)
+        if self._session is not None:
+            self._session.cancel()
+            self._session = None
+        if self.principal is not None and authenticator.session_lifetime_ms and not self.closed:
+            self._session = owner.loop.call_later(
+                authenticator.session_lifetime_ms / 1000, self._session_is_over
+            )
+
+    def _session_is_over(self) -> None:
+        self.authenticator.expire()
+        self.authenticated()
 
     # Receiving
 
@@ -208,10 +241,8 @@ class Connection:
         self._in_turn = True
         while received.end - received.start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
-            if not MIN_REQUEST_BYTES <= size <= self._owner.max_request_bytes:
-                self.refuse(
-                    "frame size", f"a frame of {size} bytes, of at most {self._owner.max_request_bytes}"
-                )
+            if not self._min_frame_bytes <= size <= self._max_frame_bytes:
+                self.refuse("frame size", f"a frame of {size} bytes, of at most {self._max_frame_bytes}")
                 return
             start = received.start + LENGTH.size
             end = start + size

@@ -3,6 +3,8 @@
     frame -> header, route, body -> admission -> handler -> answer, at once or later -> bytes -> connection
 
 Rules kept:
+- Of a request of a connection without a principal only the header is read, unless it leads to one
+  (`machine/authenticator.py`), and they are answered one after the other. One with a principal pays nothing.
 - Whatever a handler returns (`requests`), its answer takes the same way: `_take` goes on with a `Deferred`,
   an awaitable or steps until there is a response, `_answer` makes its bytes. Nothing else says a throttle
   time, or measures.
@@ -38,6 +40,7 @@ from sparklog.wire.guard import TooManyItemsError
 from sparklog.wire.requests import (
     NO_RESPONSE,
     Deferred,
+    Farewell,
     RawResponse,
     Request,
     Response,
@@ -60,14 +63,19 @@ class Dispatcher:
     def __init__(self, listener_name: str, routes: Routes, admission: Admission, turns: Turns) -> None:
         self._listener_name = listener_name
         self._routes = routes
-        self._authenticate, self._authorize, self._meter = admission
+        _, self._authorize, self._meter = admission
         self._turns = turns
 
     def dispatch(self, connection: Answering, frame: memoryview) -> None:
         """Have the request in `frame` answered by `connection`; let go of the frame as soon as possible."""
         received_s = perf_counter()
+        principal = connection.principal
         try:
+            if principal is None:
+                frame = connection.authenticator.request_frame(frame)
             (api_key, api_version, correlation_id, client_id), position = read_request_header(frame)
+            if principal is None:
+                connection.authenticator.check(api_key)
             route = self._routes.find(api_key, api_version)
         except KafkaError as error:
             connection.refuse(error.error_code.name, str(error))
@@ -82,6 +90,8 @@ class Dispatcher:
             connection,
             self._listener_name,
         )
+        if principal is not None:
+            request.principal = principal
         exchange = Exchange(connection, route, request, received_s)
         try:
             request.body = read_request_body(route.codec, frame, position)
@@ -99,7 +109,11 @@ class Dispatcher:
             return
         connection.expect(exchange)
         try:
-            response = self._handled(exchange, request)
+            if principal is None:
+                exchange.hold()
+                response = route.handler(request)
+            else:
+                response = self._handled(exchange, request)
         except Exception as error:  # a handler's bug must cost its connection only, never the loop
             self._failed(exchange, error)
         else:
@@ -116,7 +130,6 @@ class Dispatcher:
         """Return what the handler does, if the request is admitted."""
         if exchange.route.metrics_of is not None:
             exchange.metrics = exchange.route.metrics_of(request.body)
-        request.principal = self._authenticate(request.connection)
         meter = self._meter(request)
         if meter is not None:
             exchange.meter = meter
@@ -234,6 +247,10 @@ class Dispatcher:
             if type(response) is Throttled:
                 exchange.throttle(response.throttle_ms)
                 self._answer(exchange, response.response)
+                return
+            if type(response) is Farewell:
+                self._answer(exchange, response.response)
+                exchange.connection.refuse(response.reason, f"{exchange}: {response.what}")
                 return
             exchange.metrics.errors[_NONE] += 1  # of ready bytes nobody knows what they say
             if response is NO_RESPONSE:

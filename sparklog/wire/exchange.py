@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sparklog.wire.admission import Meter
 from sparklog.wire.encoder import Chunk
+from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.requests import Deferred, Peer, Request
 from sparklog.wire.routes import Route
 from sparklog.wire.throttling import NO_THROTTLE
@@ -18,6 +19,8 @@ __all__ = ["Answering", "Exchange"]
 class Answering(Peer, Protocol):
     """What the dispatcher needs of a connection."""
 
+    authenticator: Authenticator
+    """Finds out who is at the other end."""
     share_ends_s: float
     """Until when this turn may be worked for it, by the performance counter."""
     holds: int
@@ -37,9 +40,6 @@ class Answering(Peer, Protocol):
 
     def mute(self, duration_ms: int) -> None:
         """Read nothing more for a time."""
-
-    def note(self, reason: str, what: str) -> None:
-        """Log that a request was refused by an answer."""
 
     def close(self) -> None:
         """Close; calling again has no effect."""

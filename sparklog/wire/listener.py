@@ -74,6 +74,7 @@ class Listener:
         self.pool = BufferPool()
         self.log = RateLimitedLog(logger, self.loop)
         self.turns = Turns(self.loop)
+        self.authentication = admission.authentication
         self.max_request_bytes = settings.request_max_bytes
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
@@ -84,7 +85,7 @@ class Listener:
         self._listening = listening
         self.metrics = metrics
         """What the requests of each API have cost."""
-        self._routes = Routes(apis, features, metrics)
+        self._routes = Routes({**apis, **admission.authentication.apis()}, features, metrics)
         self.dispatcher = Dispatcher(listener_name, self._routes, admission, self.turns)
         self.handshakes = None if tls is None else TlsHandshakes(self.loop, tls)
         """Of TLS; what connections are shown may be replaced there."""

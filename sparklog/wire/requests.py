@@ -70,9 +70,18 @@ class Throttled(NamedTuple):
     throttle_ms: int
 
 
+class Farewell(NamedTuple):
+    """An answer behind which the connection is closed."""
+
+    response: Any
+    reason: str
+    what: str
+    """What is logged of it."""
+
+
 Response: TypeAlias = Any
 """A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`,
-`NO_RESPONSE`, or one of these that is `Throttled`."""
+`NO_RESPONSE`, or one of these that is `Throttled` or a `Farewell`."""
 
 Steps: TypeAlias = Generator[Any, None, Any]
 """An answer that is made in steps: the generator yields after each item, or some 100 us of work at most, and
@@ -141,12 +150,15 @@ class Peer(Protocol):
     """Name and version of the client, as it said in ApiVersions; empty if it did not."""
     accepted_ms: int
     """When the connection was accepted, by the loop's clock."""
-    principal: Principal
-    """Who is at the other end."""
+    principal: Principal | None
+    """Who is at the other end; None while he has to say so first."""
     closed: bool
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once when the connection is lost, at once if it already is."""
+
+    def note(self, reason: str, what: str) -> None:
+        """Log that a request was refused by an answer."""
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")

@@ -115,10 +115,11 @@ class TlsConnection(Connection):
         certificate = self._stream.peer_certificate
         if certificate is not None:
             try:
-                self.principal = self._tls.principal_of(certificate)
+                self.authenticator.certified(self._tls.principal_of(certificate))
             except Exception as error:  # a certificate is anybody's to make
                 self.give_up_handshake(f"nobody knows whose its certificate is: {error}")
                 return
+            self.authenticated()
         self._handshakes.end(self, completed=True)
         self._has_handshaken = True
         self._register_reader()

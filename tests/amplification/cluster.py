@@ -22,6 +22,7 @@ from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api
 from tests.amplification.shapes import Known
+from tests.inside import SECRET
 
 __all__ = ["Listening", "Target", "attacked_cluster"]
 
@@ -82,7 +83,11 @@ async def attacked_cluster(directory: Path) -> AsyncIterator[Target]:
 async def _cluster(directory: Path, listening: list[Listening]) -> AsyncIterator[Target]:
     config = BrokerConfig.from_mapping(_CONFIG, racks=1)
     server = ControllerServer(
-        config, directory / "controller", expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c"
+        config,
+        directory / "controller",
+        secret=SECRET,
+        expected_brokers=[ExpectedBroker(0, "r")],
+        new_cluster_id="c",
     )
     server.start()
     controller_port = int(server.bootstrap_servers.rpartition(":")[2])
@@ -92,6 +97,7 @@ async def _cluster(directory: Path, listening: list[Listening]) -> AsyncIterator
         host_name="127.0.0.1",
         config=config,
         controller=("127.0.0.1", controller_port),
+        secret=SECRET,
         directories=[directory / "data"],
         on_state=lambda state: None,
     )

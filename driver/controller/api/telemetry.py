@@ -1,8 +1,8 @@
 """Telemetry at the controller: brokers' figures, clients' that brokers pass on, and clients' that come here.
 
-A broker pushes under the incarnation id that it has registered with, an id by chance that only it and the
-controller's log know; the next incarnation has another one, so a replaced broker is nobody any more. Whatever
-comes in an Envelope is a client's, whoever it says to be.
+A broker pushes under the incarnation id that it has registered with; the next incarnation has another one, so
+a replaced broker is nobody any more, and who is not inside the application is no broker. Whatever comes in an
+Envelope is a client's, whoever it says to be.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from driver.monitoring.telemetry_intake import Push
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
+from sparklog.security.inside import INSIDE
 from sparklog.telemetry.machine.client_instances import Client, ClientInstances, Subscription
 from sparklog.telemetry.machine.subscriptions import ClientSubscriptions
 from sparklog.telemetry.requests import MAX_BYTES, TelemetryHandlers
@@ -63,7 +64,7 @@ class ControllerTelemetry:
         id_ = body.client_instance_id
         self._take(
             Push(
-                None if is_forwarded else self._broker_of(id_),
+                None if is_forwarded or request.principal is not INSIDE else self._broker_of(id_),
                 id_,
                 request.client_id,
                 body.terminating,

@@ -8,6 +8,7 @@ from typing import Any
 
 from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import VoterKey
+from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.channel import Channel
 
 __all__ = ["BrokerChannels"]
@@ -16,8 +17,9 @@ __all__ = ["BrokerChannels"]
 class BrokerChannels:
     """The connections, on one event loop."""
 
-    def __init__(self, request_timeout_ms: int) -> None:
+    def __init__(self, request_timeout_ms: int, login: Login) -> None:
         self._request_timeout_ms = request_timeout_ms
+        self._login = login
         self._channels: dict[VoterKey, tuple[AnnouncedBroker, Channel]] = {}
 
     async def request(self, broker: AnnouncedBroker, entity: Any) -> Any:
@@ -32,7 +34,12 @@ class BrokerChannels:
             known = None
         if known is None:
             channel = await Channel.connect(
-                broker.host, broker.port, "controller", connect_timeout_ms=self._request_timeout_ms
+                broker.host,
+                broker.port,
+                "controller",
+                connect_timeout_ms=self._request_timeout_ms,
+                request_timeout_ms=self._request_timeout_ms,
+                login=self._login,
             )
             raced = self._channels.get(broker.key)
             if raced is not None and raced[0] == broker and not raced[1].closed.done():

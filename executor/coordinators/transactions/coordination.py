@@ -27,6 +27,7 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Handler
@@ -45,6 +46,7 @@ class TransactionCoordination:
         executor: Executor,
         obey_lease: Callable[[], None],
         new_producer_id: NewProducerId,
+        login: Login | None,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
@@ -53,7 +55,9 @@ class TransactionCoordination:
             found = table.endpoint(broker_id)
             return None if found is None else found[0]
 
-        connections = BrokerConnections(f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms)
+        connections = BrokerConnections(
+            f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms, login
+        )
         self.sender = MarkerSender(connections, lambda: table.image, obey_lease)
         kind = transaction_coordinator(config, self.sender, new_producer_id)
         self.runtime = CoordinatorRuntime(kind, executor, obey_lease)

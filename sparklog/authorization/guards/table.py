@@ -40,6 +40,8 @@ _OF_BOTH: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: pass_on,
     ApiKey.PUSH_TELEMETRY: pass_on,
+    ApiKey.SASL_HANDSHAKE: pass_on,
+    ApiKey.SASL_AUTHENTICATE: pass_on,
 }
 
 _OF_BROKERS: Final[Mapping[ApiKey, Guard]] = {

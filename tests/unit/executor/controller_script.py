@@ -16,6 +16,7 @@ from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Request
+from tests.inside import ASKING_INSIDE, SECRET
 
 Script = Mapping[ApiKey, Callable[[Request], Any]]
 
@@ -30,7 +31,7 @@ async def lead_whoever_announces_itself(request: Request) -> AddRaftVoterRespons
         leader_epoch=1,
     )
     topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
-    channel = await Channel.connect(listener.host, listener.port, "script")
+    channel = await Channel.connect(listener.host, listener.port, "script", login=SECRET.login)
     response = await channel.request(
         BeginQuorumEpochRequest(
             cluster_id="c", voter_id=request.body.voter_id, topics=(topic,), leader_endpoints=()
@@ -45,7 +46,7 @@ async def lead_whoever_announces_itself(request: Request) -> AddRaftVoterRespons
 async def scripted_controller(script: Script, port: int = 0) -> AsyncIterator[Listener]:
     """Serve the script's handlers on loopback."""
     apis = {api_key: Api(*known_versions(api_key), handler) for api_key, handler in script.items()}
-    listener = await Listener.start("127.0.0.1", port, apis, name="script")
+    listener = await Listener.start("127.0.0.1", port, apis, name="script", admission=ASKING_INSIDE)
     try:
         yield listener
     finally:

@@ -9,6 +9,7 @@ from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig
+from tests.inside import SECRET
 
 DEADLINE_S = 20.0
 
@@ -20,13 +21,18 @@ async def one_broker(
     """Run both until the block ends; they serve."""
     config = BrokerConfig.from_mapping(configuration, racks=1)
     controller = ControllerServer(
-        config, directory / "controller", expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c"
+        config,
+        directory / "controller",
+        secret=SECRET,
+        expected_brokers=[ExpectedBroker(0, "r")],
+        new_cluster_id="c",
     )
     await asyncio.to_thread(controller.start)
     try:
         broker = Broker(
             node_id=0,
             rack="r",
+            secret=SECRET,
             controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
             config=config,
             directories=[directory / "data"],

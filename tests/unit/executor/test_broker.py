@@ -24,6 +24,7 @@ from sparklog.storage.log_config import LogConfig
 from sparklog.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Deferred, Request
+from tests.inside import SECRET
 from tests.unit.executor.controller_script import lead_whoever_announces_itself, scripted_controller
 
 NO_TIME = timedelta(0)
@@ -40,13 +41,16 @@ def controller(tmp_path: Path) -> Iterator[ControllerServer]:
 
 
 def new_controller(directory: Path) -> ControllerServer:
-    return ControllerServer(CONFIG, directory, expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c")
+    return ControllerServer(
+        CONFIG, directory, secret=SECRET, expected_brokers=[ExpectedBroker(0, "r")], new_cluster_id="c"
+    )
 
 
 def new_broker(directory: Path, port: int, states: list[BrokerState] | None = None, **other: Any) -> Broker:
     return Broker(
         **{"node_id": 0, "rack": "r", "host_name": "127.0.0.1", "config": CONFIG, **other},
         controller=("127.0.0.1", port),
+        secret=SECRET,
         directories=[directory],
         on_state=(lambda state: None) if states is None else states.append,
     )
@@ -259,7 +263,9 @@ def test_broker_whose_driver_goes_before_it_leads_leaves(tmp_path: Path) -> None
 
     async def scenario() -> None:
         two = [ExpectedBroker(0, "r"), ExpectedBroker(1, "s")]
-        server = ControllerServer(CONFIG, tmp_path / "controller", expected_brokers=two, new_cluster_id="c")
+        server = ControllerServer(
+            CONFIG, tmp_path / "controller", secret=SECRET, expected_brokers=two, new_cluster_id="c"
+        )
         server.start()
         broker = new_broker(tmp_path / "data", port_of(server))
         task = asyncio.create_task(broker.run())

@@ -12,6 +12,7 @@ from executor.broker import Broker, BrokerState
 from sparklog.config import BrokerConfig
 from sparklog.errors import KafkaError
 from sparklog.wire.channel import Channel
+from tests.inside import SECRET
 
 
 async def until(condition: Callable[[], bool], broker: "asyncio.Task[None]") -> None:
@@ -30,6 +31,7 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
     controller = ControllerServer(
         config,
         tmp_path / "controller",
+        secret=SECRET,
         expected_brokers=[ExpectedBroker(0, "r")],
         new_cluster_id="c",
     )
@@ -39,6 +41,7 @@ def test_broker_obeys_its_connection_limits_and_checkpoint_intervals(tmp_path: P
         broker = Broker(
             node_id=0,
             rack="r",
+            secret=SECRET,
             controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
             config=config,
             directories=[tmp_path / "data"],

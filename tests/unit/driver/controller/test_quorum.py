@@ -27,6 +27,7 @@ from sparklog.metrics import controller as controller_metrics
 from sparklog.types import CLUSTER_METADATA_TOPIC, BrokerId
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.channel import Channel
+from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 
@@ -40,7 +41,9 @@ def controller(directory: Path) -> Iterator[ControllerServer]:
     config = BrokerConfig.from_mapping(
         {"controller.quorum.fetch.timeout.ms": "1000", "broker.session.timeout.ms": "60000"}, racks=3
     )
-    server = ControllerServer(config, directory, expected_brokers=BROKERS, new_cluster_id=CLUSTER_ID)
+    server = ControllerServer(
+        config, directory, secret=SECRET, expected_brokers=BROKERS, new_cluster_id=CLUSTER_ID
+    )
     server.start()
     try:
         yield server
@@ -65,7 +68,7 @@ def port_of(server: ControllerServer) -> int:
 
 
 def connect(server: ControllerServer, timeout_s: float = DEADLINE_S) -> BlockingChannel:
-    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=timeout_s)
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=timeout_s, login=SECRET.login)
 
 
 def create_topic(server: ControllerServer, name: str) -> None:

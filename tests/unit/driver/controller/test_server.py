@@ -57,6 +57,7 @@ from sparklog.types import CLUSTER_METADATA_TOPIC_ID
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.frames import decode_response, request_encoder
+from tests.inside import SECRET
 from tests.unit.driver.controller.conversation import CLUSTER_ID, creatable, heartbeat, registration
 from tests.unit.driver.controller.voters import Disk, Voters
 
@@ -80,6 +81,7 @@ def serving(disk: Disk, directory: Path, **config: str) -> Iterator[ControllerSe
     server = ControllerServer(
         BrokerConfig.from_mapping(keys, racks=1),
         directory,
+        secret=SECRET,
         expected_brokers=[ExpectedBroker(0, "rack-0")],
         new_cluster_id=CLUSTER_ID,
     )
@@ -99,7 +101,7 @@ def port_of(server: ControllerServer) -> int:
 
 def connect(server: ControllerServer) -> BlockingChannel:
     """Connect to the controller."""
-    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=DEADLINE_S)
+    return BlockingChannel("127.0.0.1", port_of(server), "test", timeout_s=DEADLINE_S, login=SECRET.login)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -32,6 +32,7 @@ from sparklog.metadata_log.machine.voter_set import VoterKey
 from sparklog.types import CLUSTER_METADATA_TOPIC_ID, BrokerId
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
+from tests.inside import ASKING_INSIDE, SECRET
 
 CONFIG = BrokerConfig.from_mapping({}, racks=1)
 MAX_WAIT_MS = 200
@@ -102,7 +103,9 @@ class Voters:
             now_ms=monotonic_ms(),
         )
         handlers = QuorumHandlers(replica, partial(log_end, PartitionTable("PLAINTEXT")))
-        listener = await Listener.start("127.0.0.1", 0, handlers.table(), name=CONTROLLER_LISTENER)
+        listener = await Listener.start(
+            "127.0.0.1", 0, handlers.table(), name=CONTROLLER_LISTENER, admission=ASKING_INSIDE
+        )
         try:
             while True:
                 with contextlib.suppress(KafkaError):
@@ -113,7 +116,7 @@ class Voters:
             await replica.close()
 
     async def _follow(self, replica: MetadataReplica, key: VoterKey, port: int) -> None:
-        channel = await Channel.connect("127.0.0.1", self._port, "voter")
+        channel = await Channel.connect("127.0.0.1", self._port, "voter", login=SECRET.login)
         try:
             while not replica.voter.follows:
                 listeners = (VoterListener(name=CONTROLLER_LISTENER, host="127.0.0.1", port=port),)

@@ -12,6 +12,7 @@ from driver.ui import tab_thread
 from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
 from tests.cluster import wait_for
+from tests.inside import SECRET
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 
@@ -26,8 +27,8 @@ def test_page_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch, tm
     ]
     java.put.side_effect = lambda *_: failures and (_ for _ in ()).throw(failures.pop(0))
     java.next.side_effect = lambda _: time.sleep(0.001)
-    config = BrokerConfig()
-    controller = ControllerServer(config, tmp_path, expected_brokers=(), new_cluster_id="c")
+    config = BrokerConfig.from_mapping({"controller.quorum.bootstrap.servers": "127.0.0.1:1"})
+    controller = ControllerServer(config, tmp_path, secret=SECRET, expected_brokers=(), new_cluster_id="c")
     tab = TabThread(context_of(java), config, controller, ())
     tab.start()
     wait_for(lambda: java.put.call_count > 3, "the overview after the failures")

@@ -5,6 +5,7 @@ import pytest
 from sparklog.acls.acl import Principal
 from sparklog.acls.machine.authorizer import AuthorizerSettings
 from sparklog.config import BrokerConfig, ConfigError
+from sparklog.security.inside import INSIDE
 
 STANDARD = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 
@@ -18,9 +19,11 @@ def test_authorizer_is_asked_only_where_one_is_named() -> None:
         "allow.everyone.if.no.acl.found": "true",
     }
     assert BrokerConfig.from_mapping(given).authorizer == AuthorizerSettings(
-        frozenset({Principal("User", "ann"), Principal("User", "CN=bob,O=us")}), True
+        frozenset({Principal("User", "ann"), Principal("User", "CN=bob,O=us"), INSIDE}), True
     )
-    assert BrokerConfig.from_mapping(STANDARD).with_identity(1, None).authorizer == AuthorizerSettings()
+    assert BrokerConfig.from_mapping(STANDARD).with_identity(1, None).authorizer == AuthorizerSettings(
+        frozenset({INSIDE})
+    )
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,9 @@ def test_negotiated_channel_asks_in_a_version_both_sides_know() -> None:
             usable = await channel.negotiate()
             assert usable == {
                 ApiKey.HEARTBEAT: SupportedVersions(1, 2),
+                ApiKey.SASL_HANDSHAKE: SupportedVersions(0, 1),
                 ApiKey.API_VERSIONS: SupportedVersions(0, 4),
+                ApiKey.SASL_AUTHENTICATE: SupportedVersions(0, 2),
             }
             assert (await channel.request(heartbeat(3))).__version__ == 2
             assert versions == [2]

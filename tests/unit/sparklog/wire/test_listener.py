@@ -301,7 +301,7 @@ def test_api_versions_tells_the_table_with_produce_from_zero() -> None:
                 response = await ask_api_versions(listener, request)
                 assert response.error_code is ErrorCode.none
                 told = [(item.api_key, item.min_version, item.max_version) for item in response.api_keys]
-                assert told == [(0, 0, 13), (12, 1, 4), (18, 0, 4)]
+                assert told == [(0, 0, 13), (12, 1, 4), (17, 0, 1), (18, 0, 4), (36, 0, 2)]
 
     run(scenario())
 

@@ -323,7 +323,8 @@ CONTROLLER_ROWS: Final = [
 FILTERED: Final = {ApiKey.DESCRIBE_CLUSTER, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
 """What refuses nobody, but tells less (`test_guards.py`)."""
 ASKED_BY_HANDLERS: Final = {ApiKey.FETCH, ApiKey.DESCRIBE_TOPIC_PARTITIONS}
-OPEN_TO_ALL: Final = {ApiKey.API_VERSIONS, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+BEFORE_A_PRINCIPAL: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+OPEN_TO_ALL: Final = {*BEFORE_A_PRINCIPAL, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
 ROWS: Final = [(BROKER, row) for row in BROKER_ROWS] + [(CONTROLLER, row) for row in CONTROLLER_ROWS]
 
@@ -394,7 +395,7 @@ def test_every_api_that_is_served_has_a_row_or_a_reason() -> None:
     """An API that is added without a guard is refused to everybody, or worse, is open."""
     in_rows = {row.api_key for row in BROKER_ROWS}
     forwarded = {row.api_key for row in CONTROLLER_ROWS} & set(CLIENT_VERSIONS) - in_rows - FILTERED
-    assert set(BROKER) == set(CLIENT_VERSIONS) | {ApiKey.API_VERSIONS}
+    assert set(BROKER) == set(CLIENT_VERSIONS) | BEFORE_A_PRINCIPAL
     assert {api_key for api_key, guard in BROKER.items() if guard is pass_on} == (
         OPEN_TO_ALL | ASKED_BY_HANDLERS | forwarded - in_rows
     )

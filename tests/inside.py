@@ -1,0 +1,14 @@
+"""The secret of the applications that tests play, and a listener's part in it."""
+
+from typing import Final
+
+from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.wire.admission import Admission
+from sparklog.wire.authentication import Authentication
+from sparklog.wire.machine.authenticator import Mechanisms
+
+__all__ = ["ASKING_INSIDE", "SECRET"]
+
+SECRET: Final = ApplicationSecret.new()
+ASKING_INSIDE: Final = Admission(Authentication(Mechanisms({INSIDE_MECHANISM: SECRET.verification})))
+"""How a listener admits those who have the secret, and anybody else as ANONYMOUS."""

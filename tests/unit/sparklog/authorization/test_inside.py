@@ -1,0 +1,144 @@
+"""What only driver and brokers may ask: refused to everybody else, whatever ACLs say, in every version."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from sparklog.acls.acl import AclOperation, Principal
+from sparklog.authorization.guards.cluster import of_cluster
+from sparklog.authorization.guards.table import controller_guards
+from sparklog.authorization.inside import (
+    OF_CONTROLLER,
+    OF_QUORUM,
+    guarded_inside,
+    only_inside_of_brokers,
+)
+from sparklog.config import BrokerConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.inside import INSIDE
+from sparklog.wire.apis import ApiKey, known_versions, request_type
+from sparklog.wire.frames import encode_response_frame, request_codec
+from sparklog.wire.requests import ANONYMOUS, Api, Peer, Request
+from tests.unit.sparklog.wire.entities import arbitrary_entity
+
+OPEN = BrokerConfig()
+WITH_AUTHORIZER = BrokerConfig.from_mapping(
+    {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+)
+FORGED = [ANONYMOUS, Principal("User", "sparklog"), Principal(*INSIDE)]
+"""Nobody, a user who bears the name, and one of whom an Envelope says it."""
+HANDLED = object()
+
+
+@dataclass
+class Noting:
+    """The part of a connection that is told of refusals."""
+
+    peer: str = "127.0.0.1:1"
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, reason: str, what: str) -> None:
+        self.notes.append(what)
+
+
+def asked(
+    only_inside: Mapping[ApiKey, Any], api_key: ApiKey, body: Any, principal: Principal
+) -> tuple[Any, list[str]]:
+    """Return the answer, and what was noted of it."""
+    connection = Noting()
+    version = int(body.__version__)
+    table = guarded_inside({api_key: Api(0, 99, lambda request: HANDLED)}, only_inside)
+    request = Request(api_key, version, 1, "c", body, memoryview(b""), cast(Peer, connection), "test")
+    request.principal = principal
+    return table[api_key].handler(request), connection.notes
+
+
+@pytest.mark.parametrize(
+    ("only_inside", "api_key"),
+    [(OF_CONTROLLER, api_key) for api_key in OF_CONTROLLER] + [(OF_QUORUM, api_key) for api_key in OF_QUORUM],
+)
+def test_request_of_driver_and_brokers_is_refused_to_strangers(
+    only_inside: Mapping[ApiKey, Any], api_key: ApiKey
+) -> None:
+    """Whoever could send one of these could take the cluster over. A refusal that can't be written closes the
+    connection, and is tried again."""
+    source = random.Random(3)
+    served = known_versions(api_key)
+    for version in range(
+        max(served.min_version, 7 if api_key is ApiKey.FETCH else 0), served.max_version + 1
+    ):
+        body = arbitrary_entity(request_type(api_key, version), source)
+        for principal in FORGED:
+            if api_key is ApiKey.LIST_OFFSETS:
+                with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
+                    asked(only_inside, api_key, body, principal)
+                continue
+            answer, notes = asked(only_inside, api_key, body, principal)
+            assert answer.error_code is ErrorCode.cluster_authorization_failed
+            assert encode_response_frame(request_codec(api_key, version), 1, answer)
+            assert len(notes) == 1 and api_key.name in notes[0]
+        assert asked(only_inside, api_key, body, INSIDE) == (HANDLED, [])
+
+
+def test_fetch_as_a_replica_is_refused_to_strangers_and_a_consumers_is_not() -> None:
+    """CVE-2018-1288: a consumer that says it is a follower would move the high watermark past real ones."""
+    only_inside = only_inside_of_brokers(OPEN)
+    source = random.Random(5)
+    for version in range(4, known_versions(ApiKey.FETCH).max_version + 1):
+        body = arbitrary_entity(request_type(ApiKey.FETCH, version), source)
+        for replica_id in (-1, 0, 7):
+            if version >= 15:
+                state = replace(body.replica_state, replica_id=replica_id)
+                body = replace(body, replica_state=state)
+            else:
+                body = replace(body, replica_id=replica_id)
+            for principal in FORGED:
+                answer, _ = asked(only_inside, ApiKey.FETCH, body, principal)
+                assert (answer is HANDLED) == (replica_id == -1)
+            assert asked(only_inside, ApiKey.FETCH, body, INSIDE) == (HANDLED, [])
+
+
+@pytest.mark.parametrize(
+    ("config", "commits", "is_handled"),
+    [(OPEN, False, True), (OPEN, True, False), (WITH_AUTHORIZER, False, True), (WITH_AUTHORIZER, True, True)],
+)
+def test_markers_of_strangers_only_abort_unless_an_authorizer_says_who_may(
+    config: BrokerConfig, commits: bool, is_handled: bool
+) -> None:
+    """KIP-664's tool aborts what hangs; a marker that commits would show what its producer never ended."""
+    only_inside = only_inside_of_brokers(config)
+    marker_of = random.Random(1)
+    body = arbitrary_entity(request_type(ApiKey.WRITE_TXN_MARKERS, 1), marker_of)
+    while not body.markers:
+        body = arbitrary_entity(request_type(ApiKey.WRITE_TXN_MARKERS, 1), marker_of)
+    markers = tuple(replace(marker, transaction_result=False) for marker in body.markers)
+    markers = (*markers, replace(markers[0], transaction_result=commits))
+    body = replace(body, markers=markers)
+    answer, _ = asked(only_inside, ApiKey.WRITE_TXN_MARKERS, body, ANONYMOUS)
+    assert (answer is HANDLED) == is_handled
+
+
+def test_additions_of_brokers_are_refused_to_strangers_and_clients_are_not() -> None:
+    """From version 4 on one request adds for any transactional ids (KIP-890)."""
+    only_inside = only_inside_of_brokers(WITH_AUTHORIZER)
+    source = random.Random(1)
+    for version in range(known_versions(ApiKey.ADD_PARTITIONS_TO_TXN).max_version + 1):
+        body = arbitrary_entity(request_type(ApiKey.ADD_PARTITIONS_TO_TXN, version), source)
+        answer, _ = asked(only_inside, ApiKey.ADD_PARTITIONS_TO_TXN, body, ANONYMOUS)
+        assert (answer is HANDLED) == (version < 4)
+
+
+def test_whatever_asks_for_cluster_action_on_the_controller_is_for_those_inside() -> None:
+    """An API that is added with Kafka's permission alone would be open to everybody without an authorizer."""
+    asks = of_cluster(AclOperation.CLUSTER_ACTION).__code__
+    of_cluster_action = {
+        api_key
+        for api_key, guard in controller_guards(OPEN).items()
+        if getattr(guard, "__code__", None) is asks
+        and guard.__closure__[0].cell_contents is AclOperation.CLUSTER_ACTION  # type: ignore[attr-defined]
+    }
+    assert len(of_cluster_action) == 8
+    assert of_cluster_action | {ApiKey.ADD_RAFT_VOTER} == set(OF_CONTROLLER)
