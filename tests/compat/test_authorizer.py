@@ -93,8 +93,7 @@ def test_kafka_python_adds_lists_and_removes(guarded: LocalCluster) -> None:
             ACLPermissionType.ANY,
             ResourcePattern(PythonResourceType.TOPIC, "payments"),
         )
-        found, error = admin.describe_acls(everything)
-        assert (found, error.errno) == ([acl], 0)
+        wait_for(lambda: admin.describe_acls(everything)[0] == [acl], "the broker hears of the ACL")
         assert "payments" in command_line(guarded, "acls", "describe", "--resource-name", "payments")
         ((_, deleted, _),) = admin.delete_acls([everything])
         assert deleted == [acl]
