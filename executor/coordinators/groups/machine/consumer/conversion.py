@@ -78,7 +78,9 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
     topics = {topic for member in members for topic in member.subscribed_topic_names}
     return [
         *(records.member_record(group_id, member) for member in members),
-        records.epoch_record(group_id, epoch, hashes.of_group(topics, image)),
+        records.epoch_record(
+            group_id, epoch, hashes.of_group(topics, image) if _has_all(taken, topics, image.topics) else 0
+        ),
         *(
             records.target_assignment_record(
                 group_id,
@@ -90,6 +92,21 @@ def upgrade_records(group: ClassicGroup, settings: Settings, hashes: TopicHashes
         records.assignment_epoch_record(group_id, epoch, 0),
         *(records.current_assignment_record(group_id, member) for member in members),
     ]
+
+
+def _has_all(taken: Set[tuple[str, int]], topics: Set[str], image: TopicsImage) -> bool:
+    """Whether everything that the members subscribe to is assigned to them.
+
+    A cooperative group may be between two rebalances, the second of which its leader will not bring about any
+    more. As there is no hash of what was assigned then, all is assigned anew at once. In Kafka it is nobody's
+    until something changes, which a static member that changes over in its old place is not.
+    """
+    return all(
+        (name, partition) in taken
+        for name in topics
+        if name in image.by_name
+        for partition in image.by_name[name].partitions
+    )
 
 
 def _assigned(group: ClassicGroup, member: ClassicMember) -> Mapping[str, Collection[int]]:

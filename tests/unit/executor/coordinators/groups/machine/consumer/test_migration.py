@@ -327,11 +327,11 @@ def test_cooperative_member_keeps_what_it_has_to_give_up_until_it_has_joined_aga
 def test_group_that_changes_over_before_its_first_generation_tells_no_member_epoch_0() -> None:
     """With epoch 0 a member joins: one that is told it, and goes on with it, is refused for ever."""
     talk = MigratingConversation()
-    talk.join("a", protocols=(("range", subscription()),), needs_known_member_id=False)
+    talk.join("a", protocols=(("range", subscription(topic="missing")),), needs_known_member_id=False)
     assert "a" not in talk.answers
     talk.runs_beside = False
 
-    # What its expression means is found out later, so nothing lets the group's epoch rise yet.
+    # There is nothing to assign, and what its expression means is found out later: its epoch need not rise.
     answer = talk.enter("c", subscribed_topic_regex="t.*")
 
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.none, 1)
@@ -434,6 +434,17 @@ def test_static_member_that_comes_back_with_the_other_protocol_keeps_its_partiti
 
     assert (answer.error_code, talk.owned["c"]) == (ErrorCode.none, {"t": {0, 1, 2, 3}})
     assert set(talk.group.members) == {"c"}
+
+
+def test_static_member_that_changes_a_group_over_between_its_rebalances_has_the_rest_dealt_out() -> None:
+    """What a cooperative leader had left out for the next rebalance was nobody's, for ever."""
+    talk = MigratingConversation()
+    talk.classic_group({"a": {"t": {0, 1}}}, instance="i")
+
+    answer = talk.enter("c", instance_id="i")
+
+    assert answer.error_code is ErrorCode.none
+    assert talk.settle_both([], ["c"]) == {"c": {"t": {0, 1, 2, 3}}}
 
 
 def test_static_member_that_comes_back_with_the_classic_protocol_is_the_last_to_go_back() -> None:
