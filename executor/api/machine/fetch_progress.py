@@ -190,7 +190,6 @@ class FetchProgress:
             elif (
                 fetched.error_code is ErrorCode.none
                 and fetched.diverging_epoch is None
-                and not fetched.out_of_bytes
-                and not asked.is_touched
+                and not (fetched.out_of_bytes or fetched.is_unheard or asked.is_touched)
             ):
                 changed.pop(asked.key, None)

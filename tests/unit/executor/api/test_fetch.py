@@ -324,33 +324,43 @@ async def test_session_tells_a_follower_again_what_it_had_no_use_for(brokers: Br
     assert rows(await channel.request(fetch(topic_id, {}, session_epoch=2, **session))) == []
 
 
-@with_brokers(count=2)
-async def test_follower_that_an_old_request_sets_back_is_where_its_session_says_again(
-    brokers: Brokers,
+@pytest.mark.parametrize("names_it", [False, True])
+def test_follower_that_an_old_request_sets_back_is_where_its_session_says_again(
+    names_it: bool, tmp_path: Any
 ) -> None:
-    """Of an idle partition it would be taken to lag, and stay out of the ISR until somebody appends."""
-    topic_id = await brokers.create_topic("t", [(0, 1)])
-    broker_epoch = brokers.brokers[1].broker_epoch
-    await brokers.stop(1)
-    channel, old = await brokers.connect(0), await brokers.connect(0)
-    await fill(channel, topic_id, 2)
-    replica = (1, broker_epoch)
-    begun = await channel.request(fetch(topic_id, {0: 2}, session_epoch=0, replica=replica))
-    leader = brokers.replica(0, topic_id).leader
-    assert leader is not None
-    follower = leader.followers[1]
+    """Of an idle partition it would be taken to lag, and stay out of the ISR until somebody appends.
 
-    def next_fetch(session_epoch: int, max_wait_ms: int) -> Any:
-        session = {"session_id": begun.session_id, "session_epoch": session_epoch}
-        return channel.request(fetch(topic_id, {}, max_wait_ms=max_wait_ms, replica=replica, **session))
+    A session in which the follower `names_it` again is told of the high watermark again, which is news.
+    """
 
-    waiting = asyncio.ensure_future(next_fetch(1, 300))
-    await asyncio.sleep(0)
-    await old.request(fetch(topic_id, {0: 0}, replica=replica))
-    assert follower.log_end_offset == 0
-    await waiting
-    await next_fetch(2, 0)
-    assert follower.log_end_offset == 2
+    @with_brokers(count=2)
+    async def scenario(brokers: Brokers) -> None:
+        topic_id = await brokers.create_topic("t", [(0, 1)])
+        broker_epoch = brokers.brokers[1].broker_epoch
+        await brokers.stop(1)
+        channel, old = await brokers.connect(0), await brokers.connect(0)
+        await fill(channel, topic_id, 2)
+        replica = (1, broker_epoch)
+        begun = await channel.request(fetch(topic_id, {0: 2}, session_epoch=0, replica=replica))
+        leader = brokers.replica(0, topic_id).leader
+        assert leader is not None
+        follower = leader.followers[1]
+
+        def next_fetch(session_epoch: int, offsets: dict[int, int], max_wait_ms: int) -> Any:
+            session = {"session_id": begun.session_id, "session_epoch": session_epoch}
+            return channel.request(
+                fetch(topic_id, offsets, max_wait_ms=max_wait_ms, replica=replica, **session)
+            )
+
+        waiting = asyncio.ensure_future(next_fetch(1, {0: 2} if names_it else {}, 300))
+        await asyncio.sleep(0)
+        await old.request(fetch(topic_id, {0: 0}, replica=replica))
+        assert follower.log_end_offset == 0
+        await waiting
+        await next_fetch(2, {}, 0)
+        assert follower.log_end_offset == 2
+
+    scenario(tmp_path)
 
 
 class AppendsOnce:
