@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["client_context", "context_of_client", "context_of_server", "server_context"]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_OPERATORS: Final = ("!", "-", "+", "@")
+"""With which an item of OpenSSL's lists begins that adds no suite."""
 _VERIFY_MODES: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -135,11 +137,13 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
             versions.discard(ssl.TLSVersion.TLSv1_2)
         if not versions:
             raise TlsConfigError(key, "none of them is of the protocols that are enabled")
-        if older:
+        # Among others OpenSSL passes over what it does not know; so each is tried alone, before all of them.
+        alone = [each for each in older if not each.startswith(_OPERATORS)]
+        for suites in (*alone, ":".join(older)) if older else ():
             try:
-                context.set_ciphers(":".join(older))
+                context.set_ciphers(suites)
             except ssl.SSLError as error:
-                raise TlsConfigError(key, f"OpenSSL knows none of {', '.join(older)}") from error
+                raise TlsConfigError(key, f"OpenSSL knows none of {suites.replace(':', ', ')}") from error
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 

@@ -149,6 +149,7 @@ def _certificates(text: str, key: str) -> "tuple[x509.Certificate, ...]":
 def _from_pem(
     key_text: str, chain_text: str, password: str | None, key: str, chain: str, prefix: str
 ) -> KeyMaterial:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     keys = [match[0] for match in _PRIVATE_KEY.finditer(key_text)]
@@ -164,7 +165,7 @@ def _from_pem(
     secret = password.encode() if is_encrypted and password is not None else None
     try:
         private_key: Any = serialization.load_pem_private_key(keys[0].encode(), secret)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         reason = (
             f"the private key cannot be read with {prefix}key.password" if secret else "it cannot be read"
         )
@@ -186,11 +187,12 @@ def _from_pkcs12(content: bytes, store: StoreSettings, location: str, password: 
 def _load_pkcs12(
     content: bytes, password: str | None, key: str, path: str, password_key: str
 ) -> "PKCS12KeyAndCertificates":
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     try:
         return pkcs12.load_pkcs12(content, None if password is None else password.encode())
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise TlsConfigError(
             key, f"{path} cannot be read as PKCS12 with {password_key}: {_one_line(error)}"
         ) from None

@@ -13,6 +13,12 @@ from tests.certificates import Authority
 AUTHORITY = Authority()
 SERVER = AUTHORITY.certify(is_rsa=True)
 OTHER = AUTHORITY.certify()
+KEY_OF_AN_UNKNOWN_CURVE = """-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqBHM9VAYItBG0wawIBAQQgCzaDKujaK3N4WFp+
+r+B9Me40UO7ggGeJAlxSZIhl4WyhRANCAASDYTU7FbLeoDG7rbG7yH7GNt6uKYeX
+99DnQo3GKdZkofCPcOOujUlO3ITuM9/WResmWgwIrBtEHIZDb6GYBgHG
+-----END PRIVATE KEY-----
+"""
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
@@ -114,6 +120,10 @@ def test_trust_store_of_each_form_is_trusted(kind: str, tmp_path: Path) -> None:
             },
             "ssl.keystore.key: the private key cannot be read with ssl.key.password",
         ),
+        (
+            {"type": "PEM", "key": KEY_OF_AN_UNKNOWN_CURVE, "certificates": SERVER.certificate_pem},
+            "ssl.keystore.key: it cannot be read: Curve 1.2.156.10197.1.301 is not supported",
+        ),
         ({"type": "PEM", "key": "nonsense", "certificates": SERVER.certificate_pem}, "found 0"),
         ({"type": "PEM", "key": SERVER.key_pem, "certificates": "nonsense"}, "there is no certificate"),
         ({"location": "/nowhere/a.p12", "password": "x"}, "/nowhere/a.p12 cannot be read: No such file"),
@@ -185,6 +195,7 @@ def test_cipher_suites_and_protocols_are_those_that_are_named(
         (("TLS_KRB5_WITH_RC4_128_MD5",), "ssl.cipher.suites: TLS_KRB5_WITH_RC4_128_MD5 is not known here"),
         (("TLS_AES_256_GCM_SHA384",), "name all three"),
         (("NONSENSE",), "OpenSSL knows none of NONSENSE"),
+        (("ECDHE-RSA-AES128-GCM-SHA256", "NONSENSE", "!aNULL"), "OpenSSL knows none of NONSENSE"),
     ],
 )
 def test_cipher_suites_that_cannot_be_had_are_refused(suites: tuple[str, ...], said: str) -> None:
