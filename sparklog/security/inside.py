@@ -45,7 +45,13 @@ class ApplicationSecret:
 
     def login(self) -> ClientMechanism:
         """Begin an exchange as the side that connects."""
-        return ScramLogin(SCRAM_SHA_256, _USER, self._value, name=INSIDE_MECHANISM)
+        return ScramLogin(
+            SCRAM_SHA_256,
+            _USER,
+            self._value,
+            name=INSIDE_MECHANISM,
+            max_iterations=MIN_ITERATIONS,  # on event loops, for whoever has taken a broker's port
+        )
 
     def verification(self) -> ServerMechanism:
         """Begin an exchange as the side that is connected to."""

@@ -43,8 +43,10 @@ SCRAM_ALGORITHMS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 """The hash function of each mechanism, as hashlib names it."""
 MIN_ITERATIONS: Final = 4096
 _MAX_ITERATIONS: Final = 1 << 24
-"""Whoever logs in computes no more: the server says how many."""
+"""Whoever logs in computes no more, unless told otherwise: the server says how many."""
 _NONCE_BYTES: Final = 24
+_SHOWN: Final = 100
+"""So many characters of what a stranger calls himself are logged."""
 
 _CLIENT_FIRST: Final = re.compile(
     r"(?P<gs2_header>[ny],(?:a=(?P<authorization_id>[^,]*))?,)"
@@ -133,10 +135,10 @@ class ScramVerification:
         name = first["name"].replace("=2C", ",").replace("=3D", "=")
         credential = self._credential_of(name)
         if credential is None:
-            raise SaslError(f"no credentials of user {name!r}")
+            raise SaslError(f"no credentials of user {name[:_SHOWN]!r}")
         if first["authorization_id"] not in (None, "", first["name"]):
             raise SaslError(
-                f"user {name!r} asks to be {first['authorization_id']!r}",
+                f"user {name[:_SHOWN]!r} asks to be {first['authorization_id'][:_SHOWN]!r}",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
         self._name, self._credential = name, credential
@@ -147,7 +149,8 @@ class ScramVerification:
         return answer.encode()
 
     def _final(self, text: str, credential: ScramCredential) -> bytes:
-        who = f"user {self._name!r}"
+        assert self._name is not None
+        who = f"user {self._name[:_SHOWN]!r}"
         final = _CLIENT_FINAL.fullmatch(text)
         if final is None:
             raise SaslError(f"{who}: a malformed last message")
@@ -163,7 +166,6 @@ class ScramVerification:
         stored_key = new(self._algorithm, _xor(signature, proof)).digest()
         if not compare_digest(stored_key, credential.stored_key):
             raise SaslError(f"{who}: the password is not right")
-        assert self._name is not None
         self.principal = self._principal_of(self._name)
         return b"v=" + b64encode(digest(credential.server_key, messages, self._algorithm))
 
@@ -172,10 +174,21 @@ class ScramLogin:
     """The client's half of an exchange."""
 
     def __init__(
-        self, mechanism: str, user: str, password: str, *, name: str | None = None, nonce: str | None = None
+        self,
+        mechanism: str,
+        user: str,
+        password: str,
+        *,
+        name: str | None = None,
+        max_iterations: int = _MAX_ITERATIONS,
+        nonce: str | None = None,
     ) -> None:
-        """Log in as `user`; the server knows the mechanism by `name`, if that is another."""
+        """Log in as `user`; the server knows the mechanism by `name`, if that is another.
+
+        One that asks for more than `max_iterations` is refused: it may be anybody, and has them computed.
+        """
         self.name = mechanism if name is None else name
+        self._max_iterations = max_iterations
         self._algorithm = SCRAM_ALGORITHMS[mechanism]
         self._password = password
         self._nonce = token_urlsafe(_NONCE_BYTES) if nonce is None else nonce
@@ -201,8 +214,10 @@ class ScramLogin:
         nonce, iterations = first["nonce"], int(first["iterations"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise SaslError("the server's first message is of another exchange")
-        if not MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
-            raise SaslError(f"the server asks for {iterations} iterations, of at least {MIN_ITERATIONS}")
+        if not MIN_ITERATIONS <= iterations <= self._max_iterations:
+            raise SaslError(
+                f"the server asks for {iterations} iterations, of {MIN_ITERATIONS} to {self._max_iterations}"
+            )
         algorithm = self._algorithm
         salted_password = pbkdf2_hmac(algorithm, self._password.encode(), _decoded(first["salt"]), iterations)
         without_proof = f"c=biws,r={nonce}"

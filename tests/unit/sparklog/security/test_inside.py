@@ -48,3 +48,11 @@ def test_secret_is_in_no_text() -> None:
 def test_no_user_is_inside() -> None:
     """Whatever he is called."""
     assert Principal("User", INSIDE.name) != INSIDE
+
+
+def test_who_took_a_brokers_port_has_nothing_computed() -> None:
+    """Whoever is there says how many iterations, and 2^24 of them stop an event loop for seconds."""
+    login = ApplicationSecret.new().login()
+    nonce = login.first().decode().rpartition("r=")[2]
+    with pytest.raises(SaslError, match="8192 iterations, of 4096 to 4096"):
+        login.respond(f"r={nonce}more,s=c2FsdA==,i=8192".encode())

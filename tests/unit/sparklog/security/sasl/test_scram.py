@@ -182,3 +182,12 @@ def test_client_takes_no_server_that_does_not_know_the_password() -> None:
 def test_credential_shows_no_key() -> None:
     """It stands in metadata images, which are logged and shown in tests."""
     assert repr(ANN) == "ScramCredential(iterations=4096)"
+
+
+def test_of_what_a_stranger_calls_himself_the_beginning_is_logged() -> None:
+    """A name may be half a megabyte, and everybody may send one."""
+    name = b"x" * 100_000
+    for token in (b"n,,n=" + name + b",r=x", b"n,a=" + name + b",n=ann,r=x"):
+        with pytest.raises(SaslError) as refusal:
+            verification().respond(token)
+        assert len(str(refusal.value)) < 200
