@@ -12,14 +12,12 @@ from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
-from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
-from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Features
 
@@ -54,14 +52,14 @@ class BootstrapListeners:
         addresses: Sequence[HostPort],
         config: BrokerConfig,
         apis: Mapping[ApiKey, Api],
-        secret: ApplicationSecret,
+        authentication_of: Callable[[str], Authentication],
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
         metrics: RequestMetrics,
     ) -> Self:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
 
-        Driver and brokers are known by their `secret` on all of them.
+        `authentication_of` says how those that come for a listener of the brokers' are known.
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
@@ -84,9 +82,7 @@ class BootstrapListeners:
                         listener_name=name,
                         security_protocol=protocols[name],
                         features=features,
-                        admission=Admission(
-                            Authentication(Mechanisms({INSIDE_MECHANISM: secret.verification}))
-                        ),
+                        admission=Admission(authentication_of(name)),
                         settings=config.socket_settings(),
                         quotas=quotas,
                         metrics=metrics,

@@ -38,11 +38,13 @@ from driver.monitoring.client_metrics import ClientMetrics
 from driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.clocks import monotonic_ms
 from sparklog.config import BrokerConfig, HostPort
+from sparklog.config.listener_sasl import listener_authentication
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.security.inside import ApplicationSecret
+from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.loop_lag import run_watched
@@ -287,7 +289,9 @@ class ControllerServer:
                 self._addresses,
                 self._config,
                 listener_table(running),
-                self.secret,
+                lambda name: listener_authentication(
+                    self._config, name, self.secret, self._credential_of, running.serves_clients
+                ),
                 self._features,
                 descriptors,
                 metrics.requests,
@@ -395,6 +399,9 @@ class ControllerServer:
             subscribers = self._subscribers
         for subscriber in subscribers:
             subscriber(image, departure_reasons)
+
+    def _credential_of(self, user: str, mechanism: str) -> ScramCredential | None:
+        return self._image.scram_credentials.get((user, mechanism))
 
     def _features(self) -> Features:
         image = self._image

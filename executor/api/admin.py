@@ -13,6 +13,8 @@ from kio.schema.alter_client_quotas.v1.response import EntityData, EntryData
 from kio.schema.alter_configs.v2 import AlterConfigsResponse
 from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse
 from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsResponse
+from kio.schema.alter_user_scram_credentials.v0 import AlterUserScramCredentialsResponse
+from kio.schema.alter_user_scram_credentials.v0.response import AlterUserScramCredentialsResult
 from kio.schema.create_acls.v3 import CreateAclsResponse
 from kio.schema.create_acls.v3.response import AclCreationResult
 from kio.schema.create_partitions.v3 import CreatePartitionsResponse
@@ -134,6 +136,17 @@ def _refuse_elect_leaders(body: Any, error_code: ErrorCode, message: str) -> Any
     return unthrottled(ElectLeadersResponse, error_code=error_code, replica_election_results=())
 
 
+def _refuse_alter_scram_credentials(body: Any, error_code: ErrorCode, message: str) -> Any:
+    users = dict.fromkeys(change.name for change in (*body.deletions, *body.upsertions))
+    return unthrottled(
+        AlterUserScramCredentialsResponse,
+        results=tuple(
+            AlterUserScramCredentialsResult(user=user, error_code=error_code, error_message=message)
+            for user in users
+        ),
+    )
+
+
 def _refuse_alter_client_quotas(body: Any, error_code: ErrorCode, message: str) -> Any:
     return unthrottled(
         AlterClientQuotasResponse,
@@ -193,6 +206,7 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Any, ErrorCode, str], Any]]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _refuse_incremental_alter_configs,
     ApiKey.ELECT_LEADERS: _refuse_elect_leaders,
     ApiKey.ALTER_CLIENT_QUOTAS: _refuse_alter_client_quotas,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _refuse_alter_scram_credentials,
     ApiKey.CREATE_ACLS: _refuse_create_acls,
     ApiKey.DELETE_ACLS: _refuse_delete_acls,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _refuse_alter_reassignments,

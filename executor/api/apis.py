@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
+from typing import Final
 
 from executor.api.admin import FORWARDED_APIS, AdminHandlers, refuse_forwarded
 from executor.api.alter_replica_log_dirs import alter_replica_log_dirs
@@ -37,6 +38,10 @@ from sparklog.wire.fetch_metadata import LARGEST
 from sparklog.wire.requests import Api, Handler, Refusal
 
 __all__ = ["BrokerServices", "broker_apis", "partition_apis"]
+
+
+_ABOUT_FEW: Final = frozenset({ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
+"""What is decided in one go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,9 @@ def broker_apis(services: BrokerServices, quotas: RequestQuotas) -> dict[ApiKey,
         **dict.fromkeys(FORWARDED_APIS, refuse_forwarded),
     }
     apis = {
-        api_key: Api(*CLIENT_VERSIONS[api_key], handler, refuse=refusals.get(api_key))
+        api_key: Api(
+            *CLIENT_VERSIONS[api_key], handler, api_key not in _ABOUT_FEW, refuse=refusals.get(api_key)
+        )
         for api_key, handler in handlers.items()
     }
     replicas = services.replicas

@@ -19,6 +19,7 @@ from sparklog.config import BrokerConfig
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.client_quotas import CONNECTION_CREATION_RATE
 from sparklog.config.dynamic import with_dynamic
+from sparklog.config.listener_sasl import CredentialOf, listener_authentication
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.metadata.delta import MetadataDelta
@@ -26,14 +27,11 @@ from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import MetadataImage
 from sparklog.quotas.machine.limits import AddressLimits
 from sparklog.quotas.request_quotas import RequestQuotas
-from sparklog.security.inside import INSIDE_MECHANISM
 from sparklog.types import or_minus_one, unless_minus_one
 from sparklog.wire.admission import Admission
-from sparklog.wire.authentication import Authentication
 from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.listener import Listener
-from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.requests import Features
 
@@ -83,7 +81,7 @@ class ClientListeners:
 
         Raises:
             OSError: an address cannot be listened on; none is.
-            ConfigError: a listener's certificates are of no use.
+            ConfigError: a listener's certificates are of no use, or by what its clients are to be known is.
         """
         former_ports = await asyncio.to_thread(read_former_ports, directory)
         listeners: list[Listener] = []
@@ -97,8 +95,7 @@ class ClientListeners:
         services.monitoring.registry.add_source(request_quotas.samples)
         apis = broker_apis(services, request_quotas)
         authorization = _authorization(config, services.image)
-        authentication = Authentication(Mechanisms({INSIDE_MECHANISM: services.secret.verification}))
-        admission = Admission(authentication, meter=request_quotas.meter)
+        admission = Admission(meter=request_quotas.meter)
         if authorization is not None:
             admission = admission._replace(authorize=authorization.admit)
         renewal = CertificateRenewal()
@@ -112,7 +109,11 @@ class ClientListeners:
                     name=endpoint.name,
                     security_protocol=endpoint.security_protocol,
                     features=_features(services.image),
-                    admission=admission,
+                    admission=admission._replace(
+                        authentication=listener_authentication(
+                            config, endpoint.name, services.secret, _credential_of(services.image)
+                        )
+                    ),
                     settings=config.socket_settings(),
                     metrics=services.monitoring.requests,
                     quotas=connection_quotas,
@@ -176,6 +177,10 @@ def _authorization(config: BrokerConfig, image: Callable[[], MetadataImage]) -> 
     from sparklog.authorization.guards.table import broker_guards
 
     return Authorization(config.authorizer, broker_guards(config), image, asyncio.get_running_loop())
+
+
+def _credential_of(image: Callable[[], MetadataImage]) -> CredentialOf:
+    return lambda user, mechanism: image().scram_credentials.get((user, mechanism))
 
 
 async def _at_former_port(

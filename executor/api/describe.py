@@ -71,7 +71,7 @@ class DescribeHandlers:
 
     def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""
-        return describe_user_scram_credentials_response(request.body)
+        return describe_user_scram_credentials_response(self._image(), request.body)
 
     def config_resources(self, request: Request) -> Steps:
         """Answer ListConfigResources."""

@@ -3,7 +3,7 @@
 Source: Kafka's ClientQuotasImage and ScramImage; KIP-546, KIP-554.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ from kio.schema.describe_client_quotas.v1.response import (
     ValueData,
 )
 from kio.schema.describe_user_scram_credentials.v0.response import (
+    CredentialInfo,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
@@ -22,6 +23,7 @@ from kio.schema.describe_user_scram_credentials.v0.response import (
 from sparklog.config.client_quotas import IP, QUOTA_ENTITY_TYPES
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import ClientQuotaEntity, MetadataImage
+from sparklog.metadata.scram_records import MECHANISM_NUMBERS
 from sparklog.wire.throttling import unthrottled
 
 __all__ = ["describe_client_quotas_response", "describe_user_scram_credentials_response"]
@@ -117,19 +119,25 @@ def _entry(entity: ClientQuotaEntity, quotas: Mapping[str, float]) -> EntryData:
 
 
 def describe_user_scram_credentials_response(
-    request: Any,
+    image: MetadataImage, request: Any
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
-    """Return the answer to a DescribeUserScramCredentialsRequest: nobody has any, for nobody logs in here.
+    """Return the answer to a DescribeUserScramCredentialsRequest: of those named, or of all who have some.
 
     Kafka's tools ask it together with a user's quotas. Yields after each user.
     """
-    times_named: dict[str, int] = {}
+    credentials: dict[str, list[CredentialInfo]] = {}
+    for (name, mechanism), credential in image.scram_credentials.items():
+        number = MECHANISM_NUMBERS[mechanism]
+        info = CredentialInfo(mechanism=number, iterations=credential.iterations)
+        credentials.setdefault(name, []).append(info)
+        yield
+    times_named: dict[str, int] = {} if request.users else dict.fromkeys(credentials, 1)
     for user in request.users or ():
         times_named[user.name] = times_named.get(user.name, 0) + 1
         yield
     results = []
     for name, times in times_named.items():
-        results.append(_no_credentials(name, times))
+        results.append(_described_credentials(name, times, credentials.get(name, ())))
         yield
     return unthrottled(
         DescribeUserScramCredentialsResponse,
@@ -139,13 +147,19 @@ def describe_user_scram_credentials_response(
     )
 
 
-def _no_credentials(user: str, times_named: int) -> DescribeUserScramCredentialsResult:
+def _described_credentials(
+    user: str, times_named: int, credentials: Sequence[CredentialInfo]
+) -> DescribeUserScramCredentialsResult:
+    error_code, message = ErrorCode.none, None
     if times_named > 1:
         error_code = ErrorCode.duplicate_resource
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-    else:
+    elif not credentials:
         error_code = ErrorCode.resource_not_found
         message = f"Attempt to describe a user credential that does not exist: {user}"
     return DescribeUserScramCredentialsResult(
-        user=user, error_code=error_code, error_message=message, credential_infos=()
+        user=user,
+        error_code=error_code,
+        error_message=message,
+        credential_infos=() if error_code is not ErrorCode.none else tuple(credentials),
     )

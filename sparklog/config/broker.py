@@ -35,6 +35,7 @@ from sparklog.config.listeners import BootstrapServer, parse_bootstrap_servers
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.config.quota_keys import QuotaKeys
 from sparklog.config.replication_keys import ReplicationKeys
+from sparklog.config.sasl_keys import SaslKeys
 from sparklog.config.tls_keys import TlsKeys
 from sparklog.config.transaction_keys import TransactionKeys
 from sparklog.endpoints import SecurityProtocol
@@ -62,6 +63,7 @@ class BrokerConfig(
     TransactionKeys,
     AuthorizerKeys,
     TlsKeys,
+    SaslKeys,
 ):
     """The configuration of every broker and of the controller; `raw` holds what was given, as it was given.
 
@@ -207,8 +209,8 @@ class BrokerConfig(
             (self.inter_broker_listener, "inter.broker.listener.name"),
             (servers[0].listener_name, "controller.quorum.bootstrap.servers"),
         ):
-            if self.security_protocol(name) is not SecurityProtocol.PLAINTEXT:
-                raise ConfigError(key, name, "brokers connect to it, and speak PLAINTEXT alone as yet")
+            if self.security_protocol(name) in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL):
+                raise ConfigError(key, name, "brokers connect to it, and do not speak TLS as yet")
         overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
         object.__setattr__(self, "listener_overrides", overrides)
         for listener_name in overrides:

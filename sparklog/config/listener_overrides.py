@@ -19,6 +19,11 @@ _OVERRIDABLE: Final = frozenset(
 _OVERRIDABLE_PREFIXES: Final = ("sasl.", "ssl.")
 
 
+_OF_PLAIN: Final = "plain."
+_PLAIN_USERS: Final = f"{_OF_PLAIN}sasl.jaas.config"
+"""The mechanism comes before the key in Kafka; only PLAIN has users there."""
+
+
 class ListenerKey(NamedTuple):
     """A key of one listener."""
 
@@ -40,7 +45,7 @@ def listener_key(name: str) -> ListenerKey | None:
     if not name.startswith(_PREFIX):
         return None
     listener_name, _, key = name.removeprefix(_PREFIX).partition(".")
-    return ListenerKey(listener_name.upper(), key)
+    return ListenerKey(listener_name.upper(), key.removeprefix(_OF_PLAIN) if key == _PLAIN_USERS else key)
 
 
 def overrides_by_listener(

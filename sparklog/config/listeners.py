@@ -21,8 +21,8 @@ _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
 
-SERVED_PROTOCOLS: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
-"""What listeners speak as yet."""
+SERVED_PROTOCOLS: Final = tuple(SecurityProtocol)
+"""What listeners speak."""
 
 
 def is_wildcard(host: str) -> bool:

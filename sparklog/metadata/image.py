@@ -15,6 +15,8 @@ from uuid import UUID
 from sparklog.acls.acl import Acl
 from sparklog.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
 from sparklog.metadata.schemas import LeaderRecoveryState, MetadataRecord, ResourceType
+from sparklog.metadata.scram_records import ScramKey
+from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerId, LeaderEpoch, Offset, ProducerId
 
 __all__ = [
@@ -84,6 +86,8 @@ class MetadataImage:
     client_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: ProducerId = 0
     acls: Mapping[UUID, Acl] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramKey, ScramCredential] = field(default_factory=dict)
+    """By user's name and mechanism."""
     open_transaction: tuple[MetadataRecord, ...] | None = None
 
     @property

@@ -44,11 +44,15 @@ from sparklog.metadata.schemas import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     ResourceType,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from sparklog.metadata.scram_records import ScramKey, scram_credential_of_record, scram_key
+from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 __all__ = ["MetadataReplayError", "replay_records"]
@@ -82,7 +86,7 @@ class StaleBrokerEpochRecordError(MetadataReplayError):
 
 
 class UnknownAclRecordError(MetadataReplayError):
-    """The record removes an ACL that does not exist."""
+    """The record removes an ACL, or a user's credential, that does not exist."""
 
 
 class AclExistsRecordError(MetadataReplayError):
@@ -132,6 +136,7 @@ class _Replay:
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._client_quotas: dict[ClientQuotaEntity, Mapping[str, float]] | None = None
         self._acls: dict[UUID, Acl] | None = None
+        self._scram: dict[ScramKey, ScramCredential] | None = None
         self._topics_by_name: dict[str, TopicImage] | None = None
         self._topics_by_id: dict[UUID, TopicImage] | None = None
         self._own_topics: dict[UUID, _OwnTopic] = {}
@@ -184,6 +189,7 @@ class _Replay:
             client_quotas=image.client_quotas if self._client_quotas is None else self._client_quotas,
             next_producer_id=self._next_producer_id,
             acls=image.acls if self._acls is None else self._acls,
+            scram_credentials=image.scram_credentials if self._scram is None else self._scram,
             open_transaction=None if self._open_transaction is None else tuple(self._open_transaction),
         )
         delta = MetadataDelta(
@@ -380,6 +386,19 @@ class _Replay:
         acls[record.id] = acl_of_record(record)
         self._changed_acls.add(record.id)
 
+    def _writable_scram(self) -> dict[ScramKey, ScramCredential]:
+        if self._scram is None:
+            self._scram = dict(self._image.scram_credentials)
+        return self._scram
+
+    def _set_scram(self, record: UserScramCredentialRecord) -> None:
+        key = scram_key(record.name, record.mechanism)
+        self._writable_scram()[key] = scram_credential_of_record(record)
+
+    def _remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
+        if self._writable_scram().pop(scram_key(record.name, record.mechanism), None) is None:
+            raise UnknownAclRecordError(f"record removes a credential of {record.name!r} that is not there")
+
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
         if self._writable_acls().pop(record.id, None) is None:
             raise UnknownAclRecordError(f"record removes ACL {record.id}, which does not exist")
@@ -419,6 +438,8 @@ _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] 
         ClientQuotaRecord: _Replay._set_client_quota,
         AccessControlEntryRecord: _Replay._create_acl,
         RemoveAccessControlEntryRecord: _Replay._remove_acl,
+        UserScramCredentialRecord: _Replay._set_scram,
+        RemoveUserScramCredentialRecord: _Replay._remove_scram,
         ProducerIdsRecord: _Replay._hand_out_producer_ids,
         FeatureLevelRecord: _Replay._set_feature,
         NoOpRecord: _Replay._do_nothing,

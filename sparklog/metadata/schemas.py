@@ -39,6 +39,7 @@ _INT32: Final = MappingProxyType({"kafka_type": "int32"})
 _INT64: Final = MappingProxyType({"kafka_type": "int64"})
 _FLOAT64: Final = MappingProxyType({"kafka_type": "float64"})
 _STRING: Final = MappingProxyType({"kafka_type": "string"})
+_BYTES: Final = MappingProxyType({"kafka_type": "bytes"})
 _UUID: Final = MappingProxyType({"kafka_type": "uuid"})
 
 
@@ -300,6 +301,28 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord(MetadataRecord):
+    """By what a user's password is recognised from here on; `mechanism` as in `scram_records`."""
+
+    __api_key__: ClassVar[int] = 11
+    name: str = field(metadata=_STRING)
+    mechanism: int = field(metadata=_INT8)
+    salt: bytes = field(metadata=_BYTES, repr=False)
+    stored_key: bytes = field(metadata=_BYTES, repr=False)
+    server_key: bytes = field(metadata=_BYTES, repr=False)
+    iterations: int = field(metadata=_INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord(MetadataRecord):
+    """The user is not known by this mechanism any more."""
+
+    __api_key__: ClassVar[int] = 22
+    name: str = field(metadata=_STRING)
+    mechanism: int = field(metadata=_INT8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(MetadataRecord):
     """Changes nothing but the offset."""
 
@@ -356,6 +379,8 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             BrokerRegistrationChangeRecord,
             AccessControlEntryRecord,
             RemoveAccessControlEntryRecord,
+            UserScramCredentialRecord,
+            RemoveUserScramCredentialRecord,
             NoOpRecord,
             BeginTransactionRecord,
             EndTransactionRecord,

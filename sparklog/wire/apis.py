@@ -165,6 +165,7 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
         ApiKey.DESCRIBE_CLIENT_QUOTAS: SupportedVersions(0, 1),
         ApiKey.ALTER_CLIENT_QUOTAS: SupportedVersions(0, 1),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: SupportedVersions(0, 0),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: SupportedVersions(0, 0),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: SupportedVersions(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: SupportedVersions(0, 0),
         ApiKey.DESCRIBE_QUORUM: SupportedVersions(0, 2),

@@ -45,8 +45,13 @@ class Authentication:
         principal: Principal | None = ANONYMOUS,
         failed_delay_ms: int = DEFAULT_FAILED_DELAY_MS,
         max_receive_bytes: int = UNAUTHENTICATED_MAX_BYTES,
+        ready: asyncio.Event | None = None,
     ) -> None:
-        """`principal` is whoever connects before he has said more; None where he has to, by SASL."""
+        """`principal` is whoever connects before he has said more; None where he has to, by SASL.
+
+        Clients wait until it is `ready`: before, nobody knows their credentials.
+        """
+        self._ready = ready
         self._mechanisms = Mechanisms({}) if mechanisms is None else mechanisms
         self._principal = principal
         self._failed_delay_s = failed_delay_ms / 1000
@@ -64,6 +69,16 @@ class Authentication:
         }
 
     def _handshake(self, request: Request) -> Any:
+        ready = self._ready
+        if ready is None or ready.is_set() or request.body.mechanism not in self._mechanisms.offered:
+            return self._begun(request)
+        return self._begun_later(request, ready)
+
+    async def _begun_later(self, request: Request, ready: asyncio.Event) -> Any:
+        await ready.wait()
+        return self._begun(request)
+
+    def _begun(self, request: Request) -> Any:
         from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 
         connection = cast(_Authenticated, request.connection)

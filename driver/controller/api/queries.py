@@ -120,7 +120,7 @@ class QueryHandlers:
 
     def user_scram_credentials(self, request: Request) -> Steps:
         """Answer DescribeUserScramCredentials."""
-        return describe_user_scram_credentials_response(request.body)
+        return describe_user_scram_credentials_response(self._image(), request.body)
 
     def reassignments(self, request: Request) -> Steps:
         """Answer ListPartitionReassignments."""

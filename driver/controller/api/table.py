@@ -100,6 +100,7 @@ def controller_handlers(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: changes.handle,
         ApiKey.ELECT_LEADERS: changes.handle,
         ApiKey.ALTER_CLIENT_QUOTAS: changes.handle,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: changes.handle,
         ApiKey.CREATE_ACLS: changes.handle,
         ApiKey.DELETE_ACLS: changes.handle,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: changes.handle,

@@ -19,6 +19,7 @@ from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
 from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
+from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
 from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
@@ -52,6 +53,7 @@ from driver.controller.machine.elections import elect_leaders, name_all, settle
 from driver.controller.machine.internal_topics import InternalTopicRepair
 from driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
 from driver.controller.machine.producer_ids import allocate_producer_ids, init_producer_id
+from driver.controller.machine.scram_credentials import alter_user_scram_credentials
 from driver.controller.machine.topic_index import TopicIndex
 from driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from driver.controller.machine.unregister_broker import unregister_broker
@@ -257,6 +259,7 @@ _HANDLERS: Final[Mapping[type[Any], Callable[[Controller, Any, int], Decision]]]
         IncrementalAlterConfigsRequest: _timeless(incremental_alter_configs),
         AlterConfigsRequest: _timeless(alter_configs),
         AlterClientQuotasRequest: _timeless(alter_client_quotas),
+        AlterUserScramCredentialsRequest: _timeless(alter_user_scram_credentials),
         AlterPartitionRequest: _timeless(alter_partition),
         AlterPartitionReassignmentsRequest: _timeless(alter_reassignments),
         AssignReplicasToDirsRequest: _timeless(assign_directories),

@@ -178,6 +178,11 @@ def _describe_scram_credentials(request: Request, make: _Type, said: _Said) -> _
     return {"results": (make("results", **said),) * len(request.body.users or ())}
 
 
+def _alter_scram_credentials(request: Request, make: _Type, said: _Said) -> _Items:
+    users = dict.fromkeys(change.name for change in (*request.body.deletions, *request.body.upsertions))
+    return {"results": tuple(make("results", user=user, **said) for user in users)}
+
+
 def _create_acls(request: Request, make: _Type, said: _Said) -> _Items:
     return {"results": (make("results", **said),) * len(request.body.creations)}
 
@@ -230,6 +235,7 @@ _REFUSALS: Final[Mapping[ApiKey, Callable[[Request, _Type, _Said], _Items]]] = M
         ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram_credentials,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_scram_credentials,
         ApiKey.CREATE_ACLS: _create_acls,
         ApiKey.DELETE_ACLS: _delete_acls,
         ApiKey.INIT_PRODUCER_ID: _no_producer,

@@ -83,6 +83,7 @@ _FORWARDED: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.ALTER_CONFIGS: of_resources(_ALTER_CONFIGS, "responses"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: of_resources(_ALTER_CONFIGS, "responses"),
     ApiKey.ALTER_CLIENT_QUOTAS: of_cluster(_ALTER_CONFIGS),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: of_cluster(_ALTER),
     ApiKey.CREATE_ACLS: of_cluster(_ALTER),
     ApiKey.DELETE_ACLS: of_cluster(_ALTER),
     ApiKey.ELECT_LEADERS: of_cluster(_ALTER),

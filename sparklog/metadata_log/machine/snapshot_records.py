@@ -5,7 +5,7 @@ offset and the leader epoch are no records; they are the snapshot's id.
 
 The order is that of Kafka's image writers: features first, `metadata.version` before any other, because it
 says how to read what follows; then brokers, topics each with its partitions, configurations, quotas, producer
-ids, ACLs.
+ids, ACLs, SCRAM credentials.
 Within each the order is that of ids and names, so equal images give equal records, whoever writes them.
 
 Source: KIP-630; Kafka's org.apache.kafka.image.
@@ -27,6 +27,7 @@ from sparklog.metadata.schemas import (
     QuotaEntityData,
     TopicRecord,
 )
+from sparklog.metadata.scram_records import scram_credential_record
 from sparklog.types import BrokerId, SnapshotId
 
 __all__ = ["image_of_snapshot", "snapshot_id_of", "snapshot_records"]
@@ -66,6 +67,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIdsRecord(broker_id=_NO_BROKER, next_producer_id=image.next_producer_id)
     for acl_id, acl in sorted(image.acls.items()):
         yield acl_record(acl_id, acl)
+    for scram_key in sorted(image.scram_credentials):
+        yield scram_credential_record(scram_key, image.scram_credentials[scram_key])
 
 
 def _order_of_quotas(

@@ -14,7 +14,7 @@ from sparklog.answers.describe_client_quotas import (
     describe_user_scram_credentials_response,
 )
 from sparklog.errors import ErrorCode
-from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.wire.turns import in_one_go
 
 EXACT, DEFAULT, SPECIFIED = range(3)
@@ -89,10 +89,12 @@ def test_filter_that_means_nothing_is_refused(
 def test_scram_credentials_of_nobody_are_known() -> None:
     """kafka-configs asks for them beside a user's quotas, and fails if it gets no answer."""
     request = DescribeUserScramCredentialsRequest(users=tuple(map(UserName, ())))
-    assert in_one_go(describe_user_scram_credentials_response(request)).results == ()
+    assert in_one_go(describe_user_scram_credentials_response(EMPTY_IMAGE, request)).results == ()
     users = tuple(UserName(name=name) for name in ("alice", "bob", "bob"))
     answer = in_one_go(
-        describe_user_scram_credentials_response(DescribeUserScramCredentialsRequest(users=users))
+        describe_user_scram_credentials_response(
+            EMPTY_IMAGE, DescribeUserScramCredentialsRequest(users=users)
+        )
     )
     assert [(each.user, each.error_code) for each in answer.results] == [
         ("alice", ErrorCode.resource_not_found),

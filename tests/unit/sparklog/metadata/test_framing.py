@@ -32,9 +32,11 @@ from sparklog.metadata.schemas import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 
 TOPIC_ID: Final = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
@@ -64,6 +66,18 @@ GOLDEN: Final = [
         RemoveAccessControlEntryRecord(id=TOPIC_ID),
         "0113000123456789abcdef8899aabbccddeeff00",
         id="acl_removed",
+    ),
+    pytest.param(
+        UserScramCredentialRecord(
+            name="ann", mechanism=1, salt=b"salt", stored_key=b"st", server_key=b"sv", iterations=4096
+        ),
+        "010b0004616e6e010573616c7403737403737600001000" + "00",
+        id="scram_credential",
+    ),
+    pytest.param(
+        RemoveUserScramCredentialRecord(name="ann", mechanism=2),
+        "01160004616e6e0200",
+        id="scram_credential_removed",
     ),
     pytest.param(
         ClientQuotaRecord(entity=QUOTA_ENTITY, key="producer_byte_rate", value=1048576.5),

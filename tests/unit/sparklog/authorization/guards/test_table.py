@@ -288,6 +288,12 @@ CONTROLLER_ROWS: Final = [
         {on_cluster(ALTER_CONFIGS): CLUSTER_FAILED},
         {"entries": [{"entity": [{"entity_type": "user", "entity_name": "ann"}]}]},
     ),
+    Row(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        {on_cluster(ALTER): CLUSTER_FAILED},
+        {"deletions": [{"name": "ann"}], "upsertions": [{"name": "bob"}]},
+    ),
     Row(ApiKey.CREATE_ACLS, 3, {on_cluster(ALTER): CLUSTER_FAILED}, {"creations": [{}]}),
     Row(ApiKey.DELETE_ACLS, 3, {on_cluster(ALTER): CLUSTER_FAILED}, {"filters": [{}]}),
     *(

@@ -42,6 +42,7 @@ def test_snapshot_says_everything_that_an_image_holds() -> None:
         "client_quotas",
         "next_producer_id",
         "acls",
+        "scram_credentials",
         "open_transaction",
     }
 

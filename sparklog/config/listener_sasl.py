@@ -1,0 +1,98 @@
+"""How the connections of a listener say who they are, by the configuration as it holds for it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from sparklog.config.broker import BrokerConfig
+from sparklog.config.definition import ConfigError
+from sparklog.config.listener_overrides import ListenerKey
+from sparklog.config.sasl_keys import SASL_MECHANISMS
+from sparklog.endpoints import SecurityProtocol
+from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.security.sasl.jaas import JaasError, login_module
+from sparklog.security.sasl.mechanism import ServerMechanism
+from sparklog.security.sasl.plain import PLAIN, PlainVerification
+from sparklog.security.sasl.scram import ScramCredential, ScramVerification
+from sparklog.wire.authentication import Authentication
+from sparklog.wire.machine.authenticator import Mechanisms
+
+__all__ = ["CredentialOf", "listener_authentication"]
+
+CredentialOf = Callable[[str, str], ScramCredential | None]
+"""Looks up what is kept of a user's password, by his name and the mechanism."""
+
+_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+_USER: Final = "user_"
+
+
+def listener_authentication(
+    config: BrokerConfig,
+    listener_name: str,
+    secret: ApplicationSecret,
+    credential_of: CredentialOf,
+    ready: asyncio.Event | None = None,
+) -> Authentication:
+    """Return it. Those inside are known on every listener; clients wait until it is `ready`.
+
+    Raises:
+        ConfigError: a listener of SASL has no mechanism, one that is not here, or no users of PLAIN.
+    """
+    begin: dict[str, Callable[[], ServerMechanism]] = {INSIDE_MECHANISM: secret.verification}
+    if config.security_protocol(listener_name) not in _SASL:
+        return Authentication(Mechanisms(begin))
+    own = config.of_listener(listener_name)
+    for mechanism in own.sasl_enabled_mechanisms:
+        if mechanism == PLAIN:
+            begin[mechanism] = partial(PlainVerification, _passwords(own, listener_name))
+        elif mechanism in SASL_MECHANISMS:
+            begin[mechanism] = partial(_verify_scram, mechanism, credential_of)
+        else:
+            raise ConfigError(
+                str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
+                ",".join(own.sasl_enabled_mechanisms),
+                f"a listener of SASL needs some of {', '.join(SASL_MECHANISMS)}; {mechanism} is not here",
+            )
+    offered = tuple(mechanism for mechanism in begin if mechanism != INSIDE_MECHANISM)
+    if not offered:
+        raise ConfigError(
+            str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
+            None,
+            f"a listener of SASL needs some of {', '.join(SASL_MECHANISMS)}",
+        )
+    limits = dict.fromkeys(offered, own.connections_max_reauth_ms)
+    return Authentication(
+        Mechanisms(begin, offered, limits),
+        principal=None,
+        failed_delay_ms=own.connection_failed_authentication_delay_ms,
+        max_receive_bytes=own.sasl_server_max_receive_size,
+        ready=ready,
+    )
+
+
+def _verify_scram(mechanism: str, credential_of: CredentialOf) -> ScramVerification:
+    return ScramVerification(mechanism, lambda user: credential_of(user, mechanism))
+
+
+def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
+    """Return the passwords of PLAIN.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    key = str(ListenerKey(listener_name, "plain.sasl.jaas.config"))
+    if config.sasl_jaas_config is None:
+        raise ConfigError(
+            key,
+            None,
+            "PLAIN needs its users: org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'user_<name>="<password>";',
+        )
+    try:
+        options = login_module(config.sasl_jaas_config.value).options
+    except JaasError as error:
+        raise ConfigError(key, None, str(error)) from None
+    return {
+        name.removeprefix(_USER): password for name, password in options.items() if name.startswith(_USER)
+    }

@@ -1,0 +1,55 @@
+"""From the records of the metadata log to SCRAM credentials, and back.
+
+Mechanisms have numbers there, and in the requests that change them (ScramMechanism).
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from sparklog.metadata.schemas import UserScramCredentialRecord
+from sparklog.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramCredential
+
+__all__ = [
+    "MECHANISM_NUMBERS",
+    "SCRAM_MECHANISMS",
+    "ScramKey",
+    "scram_credential_of_record",
+    "scram_credential_record",
+    "scram_key",
+]
+
+ScramKey: TypeAlias = tuple[str, str]
+"""A user's name and a mechanism."""
+
+SCRAM_MECHANISMS: Final[Mapping[int, str]] = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+MECHANISM_NUMBERS: Final[Mapping[str, int]] = {name: number for number, name in SCRAM_MECHANISMS.items()}
+
+
+def scram_key(user: str, mechanism: int) -> ScramKey:
+    """Return of what a record is.
+
+    Raises:
+        ValueError: it has a number that means nothing here.
+    """
+    name = SCRAM_MECHANISMS.get(mechanism)
+    if name is None:
+        raise ValueError(f"there is no SCRAM mechanism {mechanism}")
+    return user, name
+
+
+def scram_credential_of_record(record: UserScramCredentialRecord) -> ScramCredential:
+    """Return the credential that a record makes."""
+    return ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
+
+
+def scram_credential_record(key: ScramKey, credential: ScramCredential) -> UserScramCredentialRecord:
+    """Return the record that makes the credential."""
+    user, mechanism = key
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=MECHANISM_NUMBERS[mechanism],
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
