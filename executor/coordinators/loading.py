@@ -38,7 +38,7 @@ __all__ = ["LoadTurns", "Loading", "load_shard", "read_batches", "replay_batch"]
 
 logger = logging.getLogger(__name__)
 
-SLICE_WORK: Final = 512
+SLICE_WORK: Final = 256
 """Done in one turn of the loop, in microseconds or so."""
 BATCH_WORK: Final = 4
 RUN_WORK: Final = 4
