@@ -8,11 +8,11 @@ from typing import Final
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_overrides import ListenerKey
-from sparklog.config.sasl_keys import SASL_MECHANISMS
 from sparklog.endpoints import SecurityProtocol
 from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
+from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
 from sparklog.security.sasl.plain import PLAIN, PlainVerification
 from sparklog.security.sasl.scram import ScramCredential, ScramVerification
 from sparklog.wire.authentication import Authentication
@@ -46,20 +46,20 @@ def listener_authentication(
     for mechanism in own.sasl_enabled_mechanisms:
         if mechanism == PLAIN:
             begin[mechanism] = partial(PlainVerification, _passwords(own, listener_name))
-        elif mechanism in SASL_MECHANISMS:
+        elif mechanism in PASSWORD_MECHANISMS:
             begin[mechanism] = partial(_verify_scram, mechanism, credential_of)
         else:
             raise ConfigError(
                 str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
                 ",".join(own.sasl_enabled_mechanisms),
-                f"a listener of SASL needs some of {', '.join(SASL_MECHANISMS)}; {mechanism} is not here",
+                f"a listener of SASL needs some of {', '.join(PASSWORD_MECHANISMS)}; {mechanism} is not here",
             )
     offered = tuple(mechanism for mechanism in begin if mechanism != INSIDE_MECHANISM)
     if not offered:
         raise ConfigError(
             str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
             None,
-            f"a listener of SASL needs some of {', '.join(SASL_MECHANISMS)}",
+            f"a listener of SASL needs some of {', '.join(PASSWORD_MECHANISMS)}",
         )
     limits = dict.fromkeys(offered, own.connections_max_reauth_ms)
     return Authentication(

@@ -5,17 +5,12 @@ Kafka: `listener.name.<name>.plain.sasl.jaas.config`; those of SCRAM in the meta
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from sparklog.config.definition import ConfigType, at_least, config_key
 from sparklog.config.password import Password
-from sparklog.security.sasl.plain import PLAIN
-from sparklog.security.sasl.scram import SCRAM_ALGORITHMS
+from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
 
-__all__ = ["SASL_MECHANISMS", "SaslKeys"]
-
-SASL_MECHANISMS: Final = (PLAIN, *SCRAM_ALGORITHMS)
-"""Those that there are."""
+__all__ = ["SaslKeys"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +21,7 @@ class SaslKeys:
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        f"By which mechanisms clients may say who they are, of {', '.join(SASL_MECHANISMS)}. Kafka's default,"
+        f"By which mechanisms clients may say who they are, of {', '.join(PASSWORD_MECHANISMS)}. Kafka's default,"
         " GSSAPI, is not here: a listener of SASL needs others.",
     )
     sasl_jaas_config: Password | None = config_key(

@@ -13,7 +13,9 @@ from typing import Final, NoReturn
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
 from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.sasl_options import SASL_SETTINGS, password_login
 from sparklog.dataframe.tls_options import TLS_SETTINGS, tls_settings
+from sparklog.endpoints import SecurityProtocol
 from sparklog.records.codecs import Codec
 
 __all__ = ["KafkaOptions", "boolean", "integer"]
@@ -51,7 +53,7 @@ _PRODUCER_SETTINGS: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-_HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS | TLS_SETTINGS
+_HONOURED: Final = _CLIENT_SETTINGS | _FETCH_SETTINGS | _PRODUCER_SETTINGS | SASL_SETTINGS | TLS_SETTINGS
 
 _READ_AS_BINARY: Final = (
     "the column is read as binary; use DataFrame operations on it, such as cast('string')"
@@ -116,7 +118,7 @@ _WITHOUT_EFFECT: Final = frozenset(
     }
 )
 
-_NO_SASL: Final = "only listeners without authentication by SASL (PLAINTEXT, SSL) can be connected to"
+_SASL_HERE: Final = "clients log in with 'kafka.sasl.mechanism' and 'kafka.sasl.jaas.config' alone"
 _MAX_INT: Final = 2**31 - 1
 
 
@@ -167,8 +169,11 @@ class KafkaOptions:
                 f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
             ) from error
         protocol = self._settings.get("security.protocol", "PLAINTEXT").strip().upper()
-        if protocol not in ("PLAINTEXT", "SSL"):
-            _refuse("security.protocol", _NO_SASL)
+        if protocol not in SecurityProtocol.__members__:
+            raise DataSourceOptionError(
+                f"Option 'kafka.security.protocol' is '{protocol}'; it must be one of "
+                f"{', '.join(SecurityProtocol.__members__)}"
+            )
         defaults = ClientConfig(bootstrap_servers=bootstrap_servers)
         return ClientConfig(
             bootstrap_servers=bootstrap_servers,
@@ -181,7 +186,8 @@ class KafkaOptions:
                 if unknown_topic_timeout_ms is None
                 else unknown_topic_timeout_ms
             ),
-            tls=tls_settings(self._settings) if protocol == "SSL" else None,
+            tls=tls_settings(self._settings) if protocol.endswith("SSL") else None,
+            login=password_login(self._settings) if protocol.startswith("SASL_") else None,
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
@@ -314,7 +320,7 @@ def _check_name(name: str, report: Callable[[str], None]) -> None:
     if name in _REFUSED:
         _refuse(name, _REFUSED[name])
     if name.startswith("sasl."):
-        _refuse(name, _NO_SASL)
+        _refuse(name, _SASL_HERE)
     if name in _WITHOUT_EFFECT:
         report(f"Option 'kafka.{name}' has no effect: the sparklog source has nothing to apply it to")
         return

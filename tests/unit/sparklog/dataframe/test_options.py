@@ -136,8 +136,9 @@ def test_read_options_timestamp_takes_precedence() -> None:
         ({**SUBSCRIBED, "kafka.key.deserializer": "x"}, "such as cast('string')"),
         ({**SUBSCRIBED, "kafka.enable.auto.commit": "true"}, "is not supported"),
         ({**SUBSCRIBED, "kafka.interceptor.classes": "x"}, "is not supported"),
-        ({**SUBSCRIBED, "kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT"),
-        ({**SUBSCRIBED, "kafka.sasl.mechanism": "PLAIN"}, "PLAINTEXT"),
+        ({**SUBSCRIBED, "kafka.security.protocol": "TLS"}, "must be one of PLAINTEXT"),
+        ({**SUBSCRIBED, "kafka.security.protocol": "SASL_SSL"}, "must be one of PLAIN, SCRAM"),
+        ({**SUBSCRIBED, "kafka.sasl.login.class": "x"}, "clients log in with"),
         ({**SUBSCRIBED, "kafka.ssl.truststore.locatoin": "/a"}, "'kafka.ssl.truststore.location'?"),
         ({**SUBSCRIBED, "kafka.ssl.engine.factory.class": "x"}, "TLS is OpenSSL's here"),
         (

@@ -1,0 +1,27 @@
+"""A client's name and password, and how it logs in with them. It may travel to a task; it is never shown."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.security.sasl.mechanism import ClientMechanism
+from sparklog.security.sasl.plain import PLAIN, PlainLogin
+from sparklog.security.sasl.scram import SCRAM_ALGORITHMS, ScramLogin
+
+__all__ = ["PASSWORD_MECHANISMS", "PasswordLogin"]
+
+PASSWORD_MECHANISMS: Final = (PLAIN, *SCRAM_ALGORITHMS)
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordLogin:
+    """Begins an exchange whenever it is called."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+    def __call__(self) -> ClientMechanism:
+        """Return a new exchange."""
+        if self.mechanism == PLAIN:
+            return PlainLogin(self.user, self.password)
+        return ScramLogin(self.mechanism, self.user, self.password)

@@ -1,0 +1,57 @@
+"""The `kafka.sasl.*` options: the connector's, and never shown."""
+
+import pickle
+
+import pytest
+
+from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.dataframe.kafka_options import KafkaOptions
+from sparklog.security.sasl.password_login import PasswordLogin
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+GIVEN = {
+    "bootstrap.servers": "a:1",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-256",
+    "sasl.jaas.config": f'{SCRAM} required username="ann" password="s3cret";',
+}
+
+
+def client(**changes: str | None) -> object:
+    given = {**GIVEN, **{name.replace("_", "."): value for name, value in changes.items()}}
+    settings = {name: value for name, value in given.items() if value is not None}
+    return KafkaOptions(settings, None, report=lambda _: None).client()
+
+
+def test_sasl_options_mean_what_they_mean_to_kafkas_clients_and_show_no_secret() -> None:
+    """They travel to the tasks with what is pickled, and are in no text of it."""
+    config = pickle.loads(pickle.dumps(client()))
+    assert config.login == PasswordLogin("SCRAM-SHA-256", "ann", "s3cret")
+    assert config.login().name == "SCRAM-SHA-256"
+    assert "s3cret" not in repr(config) and "s3cret" not in repr(config.login)
+
+
+def test_sasl_options_without_the_protocol_log_nobody_in() -> None:
+    """As with Kafka's clients: it is security.protocol that says it."""
+    assert client(security_protocol=None).login is None  # type: ignore[attr-defined]
+    assert client(security_protocol="sasl_ssl").tls is not None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sasl_mechanism": None}, "is 'GSSAPI'; it must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"sasl_mechanism": "PLAIN"}, "another login module than PlainLoginModule, which PLAIN goes with"),
+        ({"sasl_jaas_config": None}, "must be specified: org.apache.kafka"),
+        ({"sasl_jaas_config": f'{SCRAM} required username="ann" password="s3cret"'}, "with a semicolon"),
+        ({"sasl_jaas_config": f'{SCRAM} required password="s3cret";'}, "has no username"),
+    ],
+)
+def test_sasl_options_that_are_wrong_are_refused_without_showing_them(
+    changes: dict[str, str | None], message: str
+) -> None:
+    """The message ends up in notebooks and logs."""
+    with pytest.raises(DataSourceOptionError) as refusal:
+        client(**changes)
+    assert message in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
