@@ -21,8 +21,8 @@ class SaslKeys:
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        f"By which mechanisms clients may say who they are, of {', '.join(PASSWORD_MECHANISMS)}. Kafka's default,"
-        " GSSAPI, is not here: a listener of SASL needs others.",
+        f"By which mechanisms clients may say who they are, of {', '.join(PASSWORD_MECHANISMS)}. Kafka's"
+        " default, GSSAPI, is not here: a listener of SASL needs others.",
     )
     sasl_jaas_config: Password | None = config_key(
         "sasl.jaas.config",

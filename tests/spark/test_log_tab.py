@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -397,6 +398,23 @@ def test_links_lead_through_a_proxy_that_has_the_ui_under_a_path(
             "return location.pathname.endsWith('/log/topic/') && document.getElementById('sl-settings')"
         )
         assert window.run("return location.pathname") == f"{PROXY_PATH}/log/topic/"
+
+
+def test_secret_of_the_application_is_in_no_page_property_or_command_line(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """Whoever reads it could register as a broker; pages and /proc are read by many."""
+    secret: str = cluster._controller.secret._value  # type: ignore[attr-defined]
+    application = f"/api/v1/applications/{spark.sparkContext.applicationId}"
+    pages = ("/environment/", "/executors/", "/jobs/", "/stages/", "/log/", f"{application}/environment")
+    told = [fetched(address(spark) + page) for page in (*pages, f"{application}/stages?details=true")]
+    told += [f"{name}={value}" for name, value in spark.sparkContext.getConf().getAll()]
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                told.append((process / name).read_bytes().decode(errors="replace"))
+    assert len(secret) == 64
+    assert not [text[:200] for text in told if secret in text]
 
 
 def test_killed_broker_is_told_with_what_followed_and_why(
