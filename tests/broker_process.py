@@ -22,6 +22,7 @@ from typing import Any, Final
 from executor.broker import Broker
 from sparklog.config import BrokerConfig
 from sparklog.wire.loop_lag import run_watched
+from tests.hindrance import hinder
 
 __all__ = ["BrokerProcess", "prepare"]
 
@@ -105,11 +106,15 @@ async def _serve(arguments: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     for leave_signal in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(leave_signal, broker.life.stop, leave_signal.name)
-    watch = asyncio.create_task(_leave_with_parent(broker, os.getppid()))
+    beside = [
+        asyncio.create_task(_leave_with_parent(broker, os.getppid())),
+        asyncio.create_task(hinder(broker.node_id)),
+    ]
     try:
         await broker.run()
     finally:
-        watch.cancel()
+        for task in beside:
+            task.cancel()
 
 
 async def _leave_with_parent(broker: Broker, parent: int) -> None:

@@ -45,6 +45,8 @@ OTHER_THREADS: Final = 4
 """A broker's main thread, its watchdog's, and what native libraries begin with."""
 MEMORY_BYTES: Final = 32 << 20
 """What a broker's allocator may keep of a test's largest requests, and new partitions may take."""
+LOADED_BYTES: Final = 80 << 20
+"""What a broker has once it was asked everything; schemas are loaded when they are needed first."""
 POOLED: Final = re.compile(r"_\d+$")
 """How concurrent.futures ends the names of its threads."""
 PARTITION_DIRECTORY: Final = re.compile(r"(.+)-(\d+)")
@@ -122,7 +124,7 @@ def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> l
             most = EXECUTOR_THREADS + OTHER_THREADS + _background_threads(clusters, process)
             if threads and now.threads.total() > most:
                 lines.append(f"{who} has {now.threads.total()} threads, with all its pools at most {most}")
-            grown_bytes = now.memory_bytes - then.memory_bytes
+            grown_bytes = now.memory_bytes - max(then.memory_bytes, LOADED_BYTES)
             if grown_bytes > MEMORY_BYTES:
                 lines.append(
                     f"{who} has {grown_bytes >> 20} MiB more memory, {now.memory_bytes >> 20} in all"
