@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.offset_fetch.v9.request import OffsetFetchRequest, OffsetFetchRequestGroup
+from kio.schema.offset_fetch.v9.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from kio.schema.txn_offset_commit.v5.request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -26,17 +30,23 @@ class CommittedOffset(NamedTuple):
 
 
 def committed_offsets(
-    coordinators: Coordinators, group_id: str, *, stable: bool
+    coordinators: Coordinators, group_id: str, *, stable: bool, of: TopicPartition | None = None
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return all offsets of a group; if `stable`, when no transaction may change them any more.
+    """Return all offsets of a group, or that `of` a partition; if `stable`, when they can't change any more.
+
+    Whoever asks for all waits for those that are to be changed, and not for one that would be the first of
+    its partition, as in Kafka; who asks for that partition waits.
 
     Raises:
         ApiTimeoutError: the coordinator could not be asked, or a transaction stayed open, for
             `api_timeout_ms`.
         KafkaError: it is refused.
     """
+    topics = None
+    if of is not None:
+        topics = (OffsetFetchRequestTopics(name=of.topic, partition_indexes=(of.partition,)),)
     request = OffsetFetchRequest(
-        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),), require_stable=stable
+        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=topics),), require_stable=stable
     )
     response = coordinators.ask(
         CoordinatorKind.GROUP, group_id, request, _fetch_error, doing=f"asking for the offsets of {group_id}"

@@ -252,7 +252,9 @@ class SinkClient:
         return ends
 
     def _await_decision(self, step: AwaitDecision) -> None:
-        self._indexed(step.sink, stable=True)
+        # By its name: it may be the sink's first.
+        partition = self._decisions.partition_of(step.sink)
+        committed_offsets(self._coordinators, step.sink.decider_id, stable=True, of=partition)
 
     def _forget_sink(self, step: ForgetSink) -> None:
         try:

@@ -12,11 +12,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from jobs.sinks.__main__ import main as sinks
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.config import ClientConfig, parse_bootstrap_servers
+from sparklog.client.coordinators import Coordinators
+from sparklog.client.errors import ApiTimeoutError
+from sparklog.client.group_offsets import committed_offsets
 from sparklog.dataframe.errors import InvalidRowError
 from sparklog.dataframe.options import ReadOptions, WriteOptions
 from sparklog.dataframe.reader import SparklogReader
@@ -33,6 +39,7 @@ from sparklog.sink.machine.errors import (
 from sparklog.sink.machine.names import DECISIONS_TOPIC
 from sparklog.sink.machine.protocols import Commit, SinkBatch
 from sparklog.sink.machine.steps import EndTransactions, ListOpenTransactions
+from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import admin_client, create_topic
 from tests.compat.mortal import MortalProcesses
@@ -348,3 +355,29 @@ def test_time_out_that_the_cluster_does_not_allow_names_the_option(cluster: Loca
     with pytest.raises(KafkaError, match=r"kafka\.transaction\.timeout\.ms"):
         query.commit(0, [told])
     assert TransactionTimeoutError(1).error_code is ErrorCode.invalid_transaction_timeout
+
+
+def test_first_offset_of_a_group_is_waited_for_by_who_asks_for_its_partition(
+    cluster: LocalCluster, topic: str
+) -> None:
+    """The first of a job says that it is under way: a task that did not find it would write nothing."""
+    servers, partition = cluster.bootstrap_servers, TopicPartition(topic, 0)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    member = Consumer({"bootstrap.servers": servers, "group.id": topic})
+    offsets = [KafkaTopicPartition(topic, 0, 7)]
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)
+    member.close()
+
+    def asked(api_timeout_ms: int) -> dict[TopicPartition, int]:
+        addresses = parse_bootstrap_servers(servers)
+        config = ClientConfig(bootstrap_servers=addresses, api_timeout_ms=api_timeout_ms)
+        with ClusterClient(config) as client:
+            found = committed_offsets(Coordinators(client), topic, stable=True, of=partition)
+        return {each: committed.offset for each, committed in found.items()}
+
+    with pytest.raises(ApiTimeoutError):
+        asked(500)
+    producer.commit_transaction(20)
+    assert asked(20_000) == {partition: 7}
