@@ -4,7 +4,7 @@ Version 2 of transactions is required (KIP-890, Kafka 4.0): each has an epoch of
 ended cannot be taken for the next one, and to end it again is harmless.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -14,14 +14,16 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.client.errors import UnknownTopicError
 from sparklog.client.transactions import (
     TransactionDescription,
     list_transactions,
     transaction_description,
 )
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.types import ProducerEpoch, ProducerId
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.negotiation import api_versions_requests
@@ -109,7 +111,8 @@ class Transactions:
     ) -> list[TransactionDescription]:
         """Return the transactions of ids that begin so, and of those named, that are in one of the states.
 
-        Of ids that are not named some may be missing whose coordinator is just being replaced.
+        Of ids that are not named some may be missing whose coordinator is just being replaced, if it may not
+        be seen who that is.
 
         Raises:
             ApiTimeoutError: some broker could not be asked within `api_timeout_ms`.
@@ -161,19 +164,47 @@ class Transactions:
         return int(known[int(ApiKey.LIST_TRANSACTIONS)])
 
     def _list(self, prefix: str, states: Collection[str]) -> list[str]:
+        """Ask all who coordinate.
+
+        Raises:
+            KafkaError: LEADER_NOT_AVAILABLE (retriable) if somebody began or ceased to meanwhile: what he
+                coordinates may be in nobody's answer. Or it is refused.
+        """
         assert self._list_version is not None, "check comes first"
+        leaders = self._leaders()
+        if leaders is None:
+            brokers = self._cluster.broker_ids()
+        elif None in leaders.values():
+            self._cluster.forget(TRANSACTION_STATE_TOPIC)
+            raise KafkaError(ErrorCode.leader_not_available, "some transactions have no coordinator")
+        else:
+            brokers = sorted({leader.broker_id for leader in leaders.values() if leader is not None})
         listing = list_transactions(
             self._cluster,
-            self._cluster.broker_ids(),
+            brokers,
             states=tuple(states),
             prefix=prefix,
             version=self._list_version,
         )
+        self._cluster.forget(TRANSACTION_STATE_TOPIC)
         for failure in listing.failures.values():
             if failure.retriable:
                 self._cluster.forget_brokers()
             raise failure
+        if leaders and self._leaders() != leaders:
+            raise KafkaError(ErrorCode.leader_not_available, "coordinators of transactions have changed")
         return [each.transactional_id for each in listing.transactions]
+
+    def _leaders(self) -> Mapping[int, Leader | None] | None:
+        """Return who coordinates, by partition; nobody before the first transaction; None: it is a secret."""
+        try:
+            return self._cluster.topic(TRANSACTION_STATE_TOPIC).leaders
+        except UnknownTopicError:
+            return {}
+        except KafkaError as error:
+            if error.error_code is ErrorCode.topic_authorization_failed:
+                return None
+            raise
 
 
 def _error_code(response: Any) -> ErrorCode:

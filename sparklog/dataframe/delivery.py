@@ -31,7 +31,7 @@ from sparklog.errors import KafkaError
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.decisions import WriterTransaction
 from sparklog.sink.machine.names import SinkKind
-from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, SinkBatch
+from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, SinkBatch
 from sparklog.sink.machine.steps import EndTransactions
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
 from sparklog.types import TopicPartition
@@ -109,12 +109,20 @@ class ExactlyOnce:
     def prepare(self, batch: Batch | None) -> Decider | None:
         """On the driver, before tasks: find the topic; make a job known and return its decider.
 
+        Of an application, the version before is finished; after one that was given up, it is another run.
+
         Raises:
+            SinkError: it can't be.
             UnknownTopicError, TransactionsUnsupportedError, KafkaError: nothing can be written so.
         """
         with _client(self._options) as client:
             client.check()
             self._rows.find_topic(client.cluster)
+            if batch is not None and batch.sink.kind is SinkKind.APPLICATION:
+                decider = client.carry_out(Finish(batch.sink).steps())
+                if decider.last is not None and decider.last.entry.over_run_id == batch.run_id:
+                    batch.run_id = this_process().begin_run()
+                return decider
             if batch is None or batch.sink.kind is not SinkKind.JOB:
                 return None
             return client.carry_out(Begin(batch.sink, batch.run_id).steps())

@@ -32,6 +32,11 @@ class WorkerProcess:
         """By sink and run: of which batch, and which is the next."""
         self._deciders: dict[tuple[ClientConfig, SinkId, str], Decider] = {}
 
+    def begin_run(self) -> str:
+        """Be another run: what is left of the one before is refused."""
+        self.run_id = uuid.uuid4().hex
+        return self.run_id
+
     def client(self, config: ClientConfig) -> SinkClient:
         """Return the client of a cluster, with the connections that it has."""
         client = self._clients.pop(config, None) or SinkClient(ClusterClient(config))

@@ -64,9 +64,9 @@ _FENCED: Final = frozenset(
 """The decider's transaction is not its own any more, or was aborted: it is to begin anew."""
 _ENDS: Final = {
     ErrorCode.none: TransactionEnd.DONE,
-    ErrorCode.invalid_producer_epoch: TransactionEnd.OTHERWISE,
+    ErrorCode.invalid_producer_epoch: TransactionEnd.MOVED_ON,
     ErrorCode.invalid_txn_state: TransactionEnd.OTHERWISE,
-    ErrorCode.producer_fenced: TransactionEnd.OTHERWISE,
+    ErrorCode.producer_fenced: TransactionEnd.MOVED_ON,
     ErrorCode.invalid_producer_id_mapping: TransactionEnd.FORGOTTEN,
     ErrorCode.transactional_id_not_found: TransactionEnd.FORGOTTEN,
 }

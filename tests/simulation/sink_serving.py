@@ -4,6 +4,7 @@ Production's handlers as they are, but for those of Metadata and FindCoordinator
 answers only: what the shells around these wait for is known by the connections of a real process.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
@@ -15,6 +16,7 @@ from executor.coordinators.transactions.api.describe_transactions import Describ
 from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
 from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.metadata import metadata_response
+from sparklog.answers.reachability import is_any_live
 from sparklog.errors import ErrorCode
 from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.requests import Handler, Request, Response, Steps
@@ -26,12 +28,19 @@ if TYPE_CHECKING:
 
 _NO_EXECUTOR: Any = None
 _TRANSACTION_VERSION: Final = 2
+_LIVE_PAUSE_S: Final = 0.02
 
 
 def sink_handlers(broker: "BrokerProcess", of_transactions: Any, of_groups: Any) -> dict[ApiKey, Handler]:
     """Return the handlers, given the coordinators as they are asked."""
 
-    def metadata(request: Request) -> Steps:
+    async def metadata(request: Request) -> Steps:
+        # As production's: who knows nobody that is live has just begun.
+        while not is_any_live(broker.image):  # noqa: ASYNC110  (nothing else here needs to be told)
+            await asyncio.sleep(_LIVE_PAUSE_S)
+        return metadata_of(request)
+
+    def metadata_of(request: Request) -> Steps:
         response = yield from metadata_response(
             broker.image,
             upgrade(request.body),

@@ -30,14 +30,14 @@ _TASKS: Final = (1, 2, 3)
 _ROWS: Final = (2, 4, 9)
 """Of a batch at most."""
 _ROWS_AT_ONCE: Final = 3
-_RESTART_MS: Final = (50, 600, 1_500)
-_DIES: Final = 0.25
-_HANGS: Final = 0.2
+_RESTART_MS: Final = (20, 300, 1_000)
+_DIES: Final = 0.3
+_HANGS: Final = 0.3
 _HANGS_MS: Final = (300, 4_000)
-_RIVAL: Final = 0.12
-_RESTORED: Final = 0.12
-_COPIED: Final = 0.1
-_SETTLED: Final = 0.08
+_RIVAL: Final = 0.25
+_RESTORED: Final = 0.25
+_COPIED: Final = 0.3
+_SETTLED: Final = 0.12
 _AVAILABLE_NOW: Final = 0.25
 _ARRIVALS_MS: Final = 800
 _REFUSED: Final = "checkpoint is an older copy"
@@ -94,9 +94,9 @@ class Writer:
         if self.sinks.has_mishaps:
             chance = self.random.random()
             if chance < _DIES:
-                self._later(3_000, self._kill, driver)
+                self._later(2_000, self._kill, driver)
             elif chance < _DIES + _HANGS:
-                self._later(3_000, self._hang, driver)
+                self._later(2_000, self._hang, driver)
 
     def _kill(self, driver: Driver) -> None:
         if driver.alive and self.sinks.has_mishaps:
@@ -142,7 +142,7 @@ class Writer:
         writer = ExactlyOnce(self._options, _SCHEMA)
         sink = batch.sink
         decider = None
-        if sink.kind is SinkKind.JOB or self.random.random() < 0.2:
+        if sink.kind is not SinkKind.QUERY or self.random.random() < 0.2:
             decider = await driver.commits(sink, partial(writer.prepare, batch))
         parts: list[list[str]] = [[] for _ in range(self.random.choice(_TASKS))]
         for row in rows:
@@ -225,6 +225,7 @@ class Query(Writer):
         self._batch_rows = self.random.choice(_ROWS)
         self._checkpoints = [Checkpoint()]
         self._snapshots: list[Checkpoint] = []
+        self._is_settling = False
         self._runs = 0
         self._arrive()
 
@@ -248,8 +249,15 @@ class Query(Writer):
         )
 
     def begin(self) -> None:
-        if not self._drivers and self.sinks.has_mishaps and self.random.random() < _SETTLED:
-            self.sinks.settle(self.sink, self.start)
+        if (
+            not self._is_settling
+            and not self._drivers
+            and self.sinks.has_mishaps
+            and self.random.random() < _SETTLED
+        ):
+            self._is_settling = True
+            self.sinks.settle(self.sink, self._settled)
+        if self._is_settling:
             return
         checkpoint = self._furthest()
         if self._snapshots and self.sinks.has_mishaps and self.random.random() < _RESTORED:
@@ -260,6 +268,10 @@ class Query(Writer):
             copied = checkpoint.copy()
             self._checkpoints.append(copied)
             self._begin(partial(self._run, checkpoint=copied))
+
+    def _settled(self) -> None:
+        self._is_settling = False
+        self.start()
 
     async def _run(self, driver: Driver, checkpoint: Checkpoint) -> None:
         self._runs += 1
@@ -312,7 +324,9 @@ class Versions(Writer):
     def __init__(self, sinks: "Sinks", name: str, topic: str) -> None:
         super().__init__(sinks, name, topic)
         self.sink: Final = SinkId(SinkKind.APPLICATION, name, topic)
-        self._done = 0
+        self._next = 0
+        """The first version that it does not know to be done, as of one that a driver has died in."""
+        self._in_hand: dict[Driver, int] = {}
 
     def expected(self) -> set[str]:
         return {row for version in range(_VERSIONS) for row in self._rows_of(version)}
@@ -322,25 +336,34 @@ class Versions(Writer):
 
     @property
     def has_settled(self) -> bool:
-        return self._done == _VERSIONS and not self._drivers
+        return self._next == _VERSIONS and not self._drivers
 
     def begin(self) -> None:
-        if self._done == _VERSIONS:
-            return
         self._begin(self._run)
         if self.sinks.has_mishaps and self.random.random() < _RIVAL:
             self._begin(self._run)
 
+    def _died(self, driver: Driver) -> None:
+        self._next = min(self._next, self._in_hand.pop(driver, _VERSIONS))
+        super()._died(driver)
+
     async def _run(self, driver: Driver) -> None:
-        try:
-            while self._done < _VERSIONS:
-                version = self._done
-                batch = Batch(self.sink, version, f"{driver.name}v{version}")
+        version = self._next
+        while version < _VERSIONS:
+            self._in_hand[driver] = version
+            batch = Batch(self.sink, version, f"{driver.name}v")
+            try:
                 await self.write(driver, batch, self._rows_of(version))
-                self._done = max(self._done, version + 1)
-                await driver.sleep(300)
-        except FAILURES:
+            except FAILURES:
+                self._next = min(self._next, version)
+                if self.random.random() < 0.5:
+                    break
+            else:
+                version += 1
+                self._next = max(self._next, version)
+            del self._in_hand[driver]
             await driver.sleep(300)
+        self._in_hand.pop(driver, None)
         self.ends(driver)
 
 
@@ -352,6 +375,7 @@ class Jobs(Writer):
         self._begun = 0
         self._unsettled: list[SinkId] = []
         """Jobs of which it is not known what became of them."""
+        self._is_settling = False
         self._written: set[str] = set()
 
     def expected(self) -> set[str]:
@@ -362,12 +386,16 @@ class Jobs(Writer):
         return self._begun == _JOBS and not self._drivers and not self._unsettled
 
     def begin(self) -> None:
+        if self._is_settling:
+            return
         if self._unsettled and not self._drivers:
+            self._is_settling = True
             self.sinks.settle(self._unsettled[0], self._settled)
         elif self._begun < _JOBS:
             self._begin(self._run)
 
     def _settled(self) -> None:
+        self._is_settling = False
         self._unsettled.pop(0)
         self.start()
 

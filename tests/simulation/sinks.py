@@ -39,7 +39,7 @@ class Sinks:
         kinds: list[Callable[[Sinks, str, str], Writer]] = [
             Query,
             Query,
-            *random.sample((Query, Versions, Jobs), random.randint(0, 2)),
+            *random.sample((Query, Versions, Versions, Jobs), random.randint(1, 2)),
         ]
         self.writers: Final = [
             kind(self, f"w{number}", TOPICS[0] if number < 2 else random.choice(TOPICS))

@@ -50,6 +50,9 @@ class Decision:
     transactions: tuple[WriterTransaction, ...]
     waits_for_ever: bool
     """Whether nobody but their decider and an operator ends the transactions; else they may time out."""
+    given_up: tuple[WriterTransaction, ...] = ()
+    """What was found open when an application came again with this batch, and is aborted: none of it may be
+    decided after this."""
 
     @staticmethod
     def superseded(run_id: str, last: "Decision | None", others: Iterable[str]) -> tuple[str, ...]:
@@ -70,6 +73,7 @@ class Decision:
                 "rows": self.rows,
                 "waitsForEver": self.waits_for_ever,
                 "transactions": self.transactions,
+                **({"givenUp": self.given_up} if self.given_up else {}),
             },
             separators=(",", ":"),
         ).encode()
@@ -88,11 +92,9 @@ class Decision:
                 run_id=str(content["run"]),
                 former_runs=tuple(map(str, content["formerRuns"])),
                 rows=int(content["rows"]),
-                transactions=tuple(
-                    WriterTransaction(str(transactional_id), int(producer_id), int(producer_epoch))
-                    for transactional_id, producer_id, producer_epoch in content["transactions"]
-                ),
+                transactions=_transactions(content["transactions"]),
                 waits_for_ever=bool(content["waitsForEver"]),
+                given_up=_transactions(content.get("givenUp", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableDecisionError(f"it has no {error}") from error
@@ -141,6 +143,13 @@ class LastDecision(NamedTuple):
     """None while no batch is decided."""
     position: Position | None
     """Of the decision."""
+
+
+def _transactions(listed: Any) -> tuple[WriterTransaction, ...]:
+    return tuple(
+        WriterTransaction(str(transactional_id), int(producer_id), int(producer_epoch))
+        for transactional_id, producer_id, producer_epoch in listed
+    )
 
 
 def _decoded(text: bytes | str) -> dict[str, Any]:

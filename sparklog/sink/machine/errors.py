@@ -8,6 +8,7 @@ __all__ = [
     "DeciderFencedError",
     "DecisionGoneError",
     "DifferentBatchError",
+    "GivenUpError",
     "OlderCheckpointError",
     "RunOverError",
     "SinkError",
@@ -82,6 +83,17 @@ class SupersededRunError(SinkError):
             f"this run of the query, {run_id}, was superseded by run {by_run_id}: the query was started "
             "elsewhere from the same checkpoint or a copy of it. Stop one of the two; a query of its own "
             "needs a checkpoint of its own"
+        )
+
+
+class GivenUpError(SinkError):
+    """What was prepared for a version was aborted by somebody who came with an earlier one."""
+
+    def __init__(self, version: int, decided_version: int) -> None:
+        super().__init__(
+            f"what was prepared for version {version} was aborted by another process of the same txnAppId, "
+            f"which came with version {decided_version} again: nothing of it was written. Do so again, and "
+            "let one process at a time write as one txnAppId"
         )
 
 

@@ -6,15 +6,16 @@ initialized the sink's decider before he looked for the last decision, so that w
 refused, and whoever does so later finds his. And who aborts is either the driver of the run that wrote, after
 it has said in the index that it decided otherwise or is over; or another run's, after its decision, of what
 was open before that decision. Nobody can then decide for that any more: it is of the same batch, or of one
-before; and of a query, it is of a run that this very decision has superseded. What is found open afterwards
-is left to the next decision, for it may be of a run that has gone on from this one.
+before; or of a query's run that this very decision has superseded; or it is named there as given up. What is
+found open afterwards is left to the next decision, for it may be of a run that has gone on from this one.
 
 A decider that was initialized stays valid until somebody else initializes it. So a driver keeps it from batch
 to batch (`Decider`), and a decision is then three requests; whether it still is the decider, it learns by
 them.
 
-Order for the caller: `Begin` before the tasks of a job; then `Commit` with what all tasks say, or `Abort`
-with what some do, also after a `Commit` that raised. Each goes on from wherever a process ended before it.
+Order for the caller: `Begin` before the tasks of a job, `Finish` before those of an application; then
+`Commit` with what all tasks say, or `Abort` with what some do, also after a `Commit` that raised. Each goes
+on from wherever a process ended before it.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from sparklog.sink.machine.errors import (
     ContestedSinkError,
     DeciderFencedError,
     DecisionGoneError,
+    GivenUpError,
     RunOverError,
     TransactionsLostError,
 )
@@ -47,7 +49,7 @@ from sparklog.sink.machine.steps import (
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
 
-__all__ = ["Abort", "Begin", "Commit", "Decider", "Settle", "Settled", "SinkBatch"]
+__all__ = ["Abort", "Begin", "Commit", "Decider", "Finish", "Settle", "Settled", "SinkBatch"]
 
 _MOST_CONTESTS: Final = 5
 """So often a decider is initialized for one decision before somebody else is taken to do so for ever."""
@@ -101,6 +103,26 @@ class Begin:
         return Decider(stamp, LastDecision(entry, None, None))
 
 
+class Finish:
+    """Ends what an application decided last, if that is not done: before its tasks use their ids again.
+
+    A query need not: its run ends if a batch is not finished, and the ids of another run are others.
+    """
+
+    def __init__(self, sink: SinkId) -> None:
+        self._sink = sink
+
+    def steps(self) -> Protocol[Decider]:
+        """Return the decider to commit with.
+
+        Raises:
+            TransactionsLostError: it can't be carried out.
+        """
+        decider = yield from _become_decider(self._sink)
+        leftovers = yield from _look_around(self._sink, decider.decided)
+        return decider._replace(leftovers=leftovers)
+
+
 class Commit:
     """Decides a batch, if it is not decided, and ends all transactions that it is the time for."""
 
@@ -122,25 +144,16 @@ class Commit:
             try:
                 if decider is None:
                     decider = yield from _become_decider(sink)
-                    yield from self._look_around(decider)
+                    leftovers = yield from _look_around(sink, decider.decided)
+                    self._leftovers = tuple(
+                        each for each in leftovers if run_of(each.transactional_id) != self._batch.run_id
+                    )
                 decided = yield from self._decide(decider)
             except DeciderFencedError:
                 decider = None
             else:
                 return (yield from self._end(decided))
         raise ContestedSinkError(sink.decider_id)
-
-    def _look_around(self, decider: Decider) -> Protocol[None]:
-        """Finish what was decided last, if it is not, and see what other runs left open."""
-        batch, decided = self._batch, decider.decided
-        named = () if decided is None else decided.transactions
-        open_ones: Transactions = tuple((yield _list_open(batch.sink, named)))
-        unfinished = tuple(each for each in named if each in open_ones)
-        if decided is not None and unfinished:
-            yield from _commit_all(decided, unfinished)
-        self._leftovers = tuple(
-            each for each in open_ones if each not in named and run_of(each.transactional_id) != batch.run_id
-        )
 
     def _decide(self, decider: Decider) -> Protocol[Decider]:
         """Make the batch's decision durable, if it is not; or a query's run the one that goes on from it."""
@@ -152,6 +165,9 @@ class Commit:
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
         if verdict is Verdict.WRITE and batch.unwritten_rows:
             raise DecisionGoneError(batch.batch_id)
+        given_up = frozenset(() if decided is None else decided.given_up)
+        if verdict is Verdict.WRITE and decided is not None and not given_up.isdisjoint(batch.transactions):
+            raise GivenUpError(batch.batch_id, decided.batch_id)
         # Whoever has something open now is refused from then on, should he be alive: it is aborted.
         others = (run_of(each.transactional_id) for each in self._leftovers)
         former_runs = Decision.superseded(batch.run_id, decided, others)
@@ -166,10 +182,16 @@ class Commit:
             )
             return (yield from self._write(decider.stamp, decision))
         assert decided is not None, "it is decided"
-        if batch.sink.kind is SinkKind.QUERY and (decided.run_id != batch.run_id or self._leftovers):
+        if batch.sink.kind is not SinkKind.QUERY:
+            # Somebody may be ahead, with a version of his own: what he has prepared he writes again.
+            decision = replace(
+                decided, given_up=_distinct((*decided.given_up, *self._leftovers), frozenset())
+            )
+        else:
             decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
-            return (yield from self._write(decider.stamp, decision))
-        return decider._replace(leftovers=self._leftovers)
+        if decision == decided:
+            return decider
+        return (yield from self._write(decider.stamp, decision))
 
     def _write(self, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
         sink, entry = self._batch.sink, IndexEntry(decision.batch_id, decision.run_id)
@@ -184,9 +206,10 @@ class Commit:
         assert decided is not None and decider.last is not None, "it is decided"
         lost: Transactions = ()
         if decided.batch_id == batch.batch_id:
-            lost = yield from _commit_all_but_lost(decided, decided.transactions)
+            is_new = decided.transactions == batch.transactions
+            lost = yield from _commit_all_but_lost(decided, decided.transactions, is_new=is_new)
         yield AwaitDecision(batch.sink)
-        left = yield from self._abort_undecided(decided, () if decider.leftovers else self._leftovers)
+        left = yield from self._abort_undecided(decided)
         if lost:
             raise _lost(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
@@ -194,7 +217,7 @@ class Commit:
             return None
         return decider._replace(leftovers=left)
 
-    def _abort_undecided(self, decided: Decision, from_before: Transactions) -> Protocol[Transactions]:
+    def _abort_undecided(self, decided: Decision) -> Protocol[Transactions]:
         """Abort what nobody can decide for any more; return what else is open of other runs.
 
         What of this run, or of a superseded one, begins later finds the index before it.
@@ -206,7 +229,7 @@ class Commit:
             (*batch.transactions, *self._leftovers, *open_ones), frozenset(decided.transactions)
         )
         to_abort = tuple(
-            each for each in undecided if each in from_before or run_of(each.transactional_id) in over
+            each for each in undecided if each in self._leftovers or run_of(each.transactional_id) in over
         )
         if to_abort:
             yield EndTransactions(to_abort, False)
@@ -313,6 +336,16 @@ def _become_decider(sink: SinkId) -> Protocol[Decider]:
     return Decider(stamp, last)
 
 
+def _look_around(sink: SinkId, decided: Decision | None) -> Protocol[Transactions]:
+    """Finish what was decided last, if it is not, and return what else is open."""
+    named = () if decided is None else decided.transactions
+    open_ones: Transactions = tuple((yield _list_open(sink, named)))
+    unfinished = tuple(each for each in named if each in open_ones)
+    if decided is not None and unfinished:
+        yield from _commit_all(decided, unfinished)
+    return tuple(each for each in open_ones if each not in named)
+
+
 def _list_open(sink: SinkId, decided: Transactions) -> ListOpenTransactions:
     """Return how to list what is open of a sink, and surely all of what was decided last.
 
@@ -327,13 +360,18 @@ def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]
         raise _lost(decided, lost)
 
 
-def _commit_all_but_lost(decided: Decision, transactions: Transactions) -> Protocol[Transactions]:
-    """Commit transactions of a decision; return those that cannot be."""
+def _commit_all_but_lost(
+    decided: Decision, transactions: Transactions, *, is_new: bool = False
+) -> Protocol[Transactions]:
+    """Commit transactions of a decision, which may be one that was just made; return those that can't be."""
     if not transactions:
         return ()
     ends: TransactionEnds = yield EndTransactions(transactions, True)
-    # What only a decision ends, and is not known any more, was committed, and that long ago.
-    fine = (TransactionEnd.DONE, *((TransactionEnd.FORGOTTEN,) if decided.waits_for_ever else ()))
+    # What only a decision ends, and is not known any more, was committed: a process uses an id again for a
+    # batch after the one that it is decided in, when that was finished; or it was long ago.
+    fine = {TransactionEnd.DONE}
+    if decided.waits_for_ever:
+        fine |= {TransactionEnd.FORGOTTEN, *(() if is_new else (TransactionEnd.MOVED_ON,))}
     return tuple(each for each in transactions if ends[each] not in fine)
 
 

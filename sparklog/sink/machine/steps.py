@@ -48,7 +48,9 @@ class TransactionEnd(Enum):
     DONE = auto()
     """It ended so, now or before."""
     OTHERWISE = auto()
-    """It had ended otherwise, or its id has been given to somebody else."""
+    """It had ended otherwise."""
+    MOVED_ON = auto()
+    """Its id has been initialized since: it has ended, and it can't be told how."""
     FORGOTTEN = auto()
     """The cluster does not know the id any more: it has ended, and it can't be told how."""
 

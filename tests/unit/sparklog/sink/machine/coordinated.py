@@ -68,6 +68,8 @@ class Coordinated:
         ended = "CompleteCommit" if commit else "CompleteAbort"
         if known.epoch == transaction.producer_epoch + 1 and known.state == ended:
             return TransactionEnd.DONE
+        if known.epoch > transaction.producer_epoch + 1:
+            return TransactionEnd.MOVED_ON
         if known.epoch != transaction.producer_epoch or (commit and known.state != "Ongoing"):
             return TransactionEnd.OTHERWISE
         if commit:

@@ -10,13 +10,14 @@ from sparklog.sink.machine.errors import (
     ContestedSinkError,
     DeciderFencedError,
     DifferentBatchError,
+    GivenUpError,
     OlderCheckpointError,
     RunOverError,
     SupersededRunError,
     TransactionsLostError,
 )
 from sparklog.sink.machine.names import SinkId, SinkKind
-from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Settle, SinkBatch
+from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, Settle, SinkBatch
 from sparklog.sink.machine.steps import (
     AppendDecision,
     AwaitDecision,
@@ -293,24 +294,72 @@ def test_version_that_an_application_has_written_is_not_written_again() -> None:
     assert cluster.open_ids() == []
 
 
-def test_version_that_comes_again_leaves_alone_who_is_ahead_of_it() -> None:
-    """Another process has gone on to the next version, whose rows would be lost."""
+def test_version_that_comes_again_ends_what_others_left_and_tells_who_is_ahead() -> None:
+    """It cannot tell the one from the other; whoever is ahead must not decide by what is aborted."""
     cluster = Coordinated()
     commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
     ahead = prepared(cluster, 2, "r1", APPLICATION)
     commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
-    commit(cluster, ahead)
-    assert cluster.visible == rows_of(1, 2)
-
-
-def test_version_that_comes_again_leaves_what_others_left_to_the_next_one_to_end() -> None:
-    """It cannot tell it from what somebody writes who is ahead; the next version's decision does."""
-    cluster = Coordinated()
-    commit(cluster, prepared(cluster, 1, "r1", APPLICATION))
-    prepared(cluster, 2, "r1", APPLICATION)
-    decider = commit(cluster, prepared(cluster, 1, "r2", APPLICATION))
-    commit(cluster, prepared(cluster, 2, "r2", APPLICATION), decider)
+    commit(cluster, prepared(cluster, 1, "r3", APPLICATION))
+    assert cluster.open_ids() == []
+    with pytest.raises(GivenUpError, match=r"version 2 was aborted .* came with version 1 again"):
+        commit(cluster, ahead)
+    commit(cluster, prepared(cluster, 2, "r1", APPLICATION))
     assert (cluster.visible, cluster.open_ids()) == (rows_of(1, 2), [])
+
+
+def test_batch_that_comes_again_when_its_ids_were_used_again_is_taken_for_written() -> None:
+    """A process uses an id again when the batch before was finished: nothing of it is lost."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)
+    commit(cluster, batch)
+    following = [cluster.initialize(each.transactional_id) for each in batch.transactions]
+    commit(cluster, prepared(cluster, 0, "r2"))
+    assert cluster.visible == rows_of(0)
+    assert following[0].producer_epoch == batch.transactions[0].producer_epoch + 2
+
+
+def test_batch_whose_ids_are_used_by_others_before_its_end_is_lost() -> None:
+    """They have aborted it, and it was not decided when they did."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 0)
+    for each in batch.transactions:
+        cluster.initialize(each.transactional_id)
+        cluster.initialize(each.transactional_id)
+    with pytest.raises(TransactionsLostError):
+        commit(cluster, batch)
+
+
+def test_version_that_was_decided_is_finished_before_the_next_one_is_prepared() -> None:
+    """The next one's tasks use the same ids, and to initialize them would abort it."""
+    cluster = Coordinated()
+    batch = prepared(cluster, 1, "r1", APPLICATION)
+    protocol = Commit(batch, None).steps()
+    step = next(protocol)
+    while not isinstance(step, EndTransactions):
+        step = protocol.send(cluster.perform(step))
+    carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    for each in batch.transactions:
+        cluster.initialize(each.transactional_id)
+    assert cluster.visible == rows_of(1)
+
+
+def test_application_is_told_that_its_run_is_over_before_it_tries_again() -> None:
+    """Its process is the same as before; as the same run none of its tasks would write."""
+    cluster = Coordinated()
+    carry_out(Abort(prepared(cluster, 1, "r1", APPLICATION)).steps(), cluster.perform)
+    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    assert decider.last is not None
+    assert decider.last.entry.over_run_id == "r1"
+
+
+def test_application_ends_with_a_version_what_was_open_before_its_tasks() -> None:
+    """It has looked around before them, and does not again."""
+    cluster = Coordinated()
+    prepared(cluster, 1, "r1", APPLICATION)
+    decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
+    commit(cluster, prepared(cluster, 1, "r2", APPLICATION), decider)
+    assert (cluster.visible, cluster.open_ids()) == (rows_of(1), [])
 
 
 def test_version_that_was_decided_and_not_finished_is_finished_by_the_next_one() -> None:
