@@ -72,7 +72,7 @@ class Broker:
             BrokerDiskError: no log directory is left, or that of the metadata log failed.
             KafkaError: the metadata log cannot be replayed or written, or a disk failed at the start.
         """
-        link = ControllerLink(*self.controller, f"broker-{self.node_id}", login=self.secret.login)
+        link = ControllerLink.of_broker(self.controller, self.node_id, self.config, self.secret)
         self.life.begin(link)
         directories = await asyncio.to_thread(
             DataDirectories.open, self.directories, self.config.metadata_directory, self.node_id
@@ -104,7 +104,7 @@ class Broker:
             on_directory_failed=lambda failed: life.directory_failed(failed, directories.needs(failed)),
             holds_lease=life.holds_lease,
             new_producer_id=senders.producer_id_blocks.next,
-            login=link.login,
+            secret=self.secret,
         )
         quorum = await QuorumMember.open(directories, config, link, life.broker_epoch, life.caught_up)
         closing.push_async_callback(quorum.close)

@@ -47,9 +47,10 @@ from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.metrics import server
 from sparklog.metrics.registry import MetricRegistry
-from sparklog.security.sasl.mechanism import Login
+from sparklog.security.inside import ApplicationSecret
 from sparklog.storage.log_directory import LogDirectory
 from sparklog.types import BrokerEpoch, BrokerId, TopicIdPartition
+from sparklog.wire.insider import STRANGER, Insider
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +75,16 @@ class Replicas:
         on_directory_failed: Callable[[LogDirectory], None] = lambda directory: None,
         holds_lease: Callable[[int], bool] = lambda now_ms: True,
         new_producer_id: NewProducerId = nobody_allocates,
-        login: Login | None = None,
+        secret: ApplicationSecret | None = None,
     ) -> None:
         """Serve what lies in `directories`.
 
         `assign` tells the controller in which directory a replica lies; `on_directory_failed` hears once of
         each directory that goes offline; `new_producer_id` obtains an id that nobody has had. `holds_lease`
-        is asked, with the monotonic time in milliseconds, before anything is done as a leader. `login` tells
-        other brokers who this is.
+        is asked, with the monotonic time in milliseconds, before anything is done as a leader. By the
+        `secret` other brokers know this one; None to those that do not ask.
         """
+        insider = STRANGER if secret is None else Insider.to(config.inter_broker_protocol, secret)
         self.metrics = MetricRegistry()
         """The broker's instruments: whoever works on replicas adds its own."""
         self.executor = ThreadPoolExecutor(config.background_threads, "sparklog-log")
@@ -116,7 +118,7 @@ class Replicas:
         self._isr_checks = IsrChecks(self.table, isr_proposer, config.replica_lag_time_max_ms)
         self.replication_quotas = ReplicationQuotas(node_id, config)
         self._fetchers = Fetchers(
-            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower, login
+            node_id, broker_epoch, self.table, config, suspicions, self.replication_quotas.follower, insider
         )
         self._producer_loads = ProducerLoads(
             self.table,
@@ -126,7 +128,7 @@ class Replicas:
             self.executor,
         )
         self.coordinators = Coordinators(
-            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id, login
+            node_id, config, self.executor, self.lease.obey, self.table, new_producer_id, insider
         )
         copied_at_a_time = config.num_replica_alter_log_dirs_threads or len(directories)
         self._copiers = ThreadPoolExecutor(copied_at_a_time, "sparklog-alter-log-dirs")
@@ -157,7 +159,7 @@ class Replicas:
         self.transaction_verifier = TransactionVerifier(
             AddPartitionsSender(
                 BrokerConnections(
-                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms, login
+                    f"broker-{node_id}-transactions", self._endpoint_of, config.request_timeout_ms, insider
                 ),
                 lambda: self.table.image,
                 self.metrics,

@@ -18,6 +18,11 @@ class SecurityProtocol(IntEnum):
     SASL_PLAINTEXT = 2
     SASL_SSL = 3
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it is TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:

@@ -12,6 +12,7 @@ from sparklog.config import BrokerConfig, HostPort
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
+from sparklog.security.inside import ApplicationSecret
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
@@ -52,6 +53,7 @@ class BootstrapListeners:
         addresses: Sequence[HostPort],
         config: BrokerConfig,
         apis: Mapping[ApiKey, Api],
+        secret: ApplicationSecret,
         authentication_of: Callable[[str], Authentication],
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
@@ -59,7 +61,8 @@ class BootstrapListeners:
     ) -> Self:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
 
-        `authentication_of` says how those that come for a listener of the brokers' are known.
+        Driver and brokers speak TLS to each other by their `secret`; `authentication_of` says how those that
+        come for a listener of the brokers' are known.
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
@@ -72,7 +75,7 @@ class BootstrapListeners:
         try:
             for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
                 name = server.listener_name
-                tls = await asyncio.to_thread(listener_tls, config, name, protocols[name])
+                tls = await asyncio.to_thread(listener_tls, config, name, protocols[name], secret)
                 try:
                     listener = await Listener.start(
                         address.host,
@@ -96,7 +99,7 @@ class BootstrapListeners:
             for listener in listeners:
                 await listener.close()
             raise
-        renewal = CertificateRenewal()
+        renewal = CertificateRenewal(secret)
         for listener in listeners:
             await renewal.watch(listener, config)
         return cls(listeners, tuple(endpoints), renewal)

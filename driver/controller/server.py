@@ -47,6 +47,7 @@ from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
+from sparklog.wire.insider import Insider
 from sparklog.wire.loop_lag import run_watched
 from sparklog.wire.requests import Features
 
@@ -103,6 +104,11 @@ class ControllerServer:
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
         self._running: Running | None = None
         self._subscribers: tuple[CommitSubscriber, ...] = ()
+
+    @property
+    def insider(self) -> Insider:
+        """How this process connects to the first listener, and to the brokers that it tells of."""
+        return Insider.to(self._config.controller_protocol, self.secret)
 
     def start(self) -> None:
         """Begin a metadata log and listen; return when brokers can announce themselves.
@@ -278,7 +284,8 @@ class ControllerServer:
         descriptors = DescriptorBudget.of_process()
         metrics = ControllerMetrics(descriptors, self.broker_metrics)
         log = await asyncio.to_thread(MetadataLog.open, self._directory, self._config)
-        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, self.secret.login)
+        insider = await asyncio.to_thread(Insider.to, self._config.inter_broker_protocol, self.secret)
+        channels = BrokerChannels(self._config.controller_quorum_request_timeout_ms, insider)
         running = Running(
             asyncio.get_running_loop(),
             asyncio.Event(),
@@ -289,6 +296,7 @@ class ControllerServer:
                 self._addresses,
                 self._config,
                 listener_table(running),
+                self.secret,
                 lambda name: listener_authentication(
                     self._config, name, self.secret, self._credential_of, running.serves_clients
                 ),

@@ -85,7 +85,7 @@ class LogTab:
         self._health = TopicHealth(lambda image: _min_insync_replicas(config, image))
         self._figures = FigureReader()
         self._throttles = Throttles()
-        self._questions = Questions(controller.bootstrap_servers, controller.secret.login)
+        self._questions = Questions(controller.bootstrap_servers, controller.insider)
         topics = TopicPages(config, self._health, self._questions)
         groups = GroupPages(self._questions)
         transactions = TransactionPages(controller.bootstrap_servers, self._questions)

@@ -18,8 +18,8 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import KafkaError
-from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.blocking import ResponseTooLargeError
+from sparklog.wire.insider import STRANGER, Insider
 
 __all__ = ["MAX_RESPONSE_BYTES", "Answer", "Questions", "Sample"]
 
@@ -74,7 +74,7 @@ class _Question:
 class Questions:
     """A client of the cluster and its thread; `ask` belongs to one thread."""
 
-    def __init__(self, bootstrap_servers: str, login: Login | None = None) -> None:
+    def __init__(self, bootstrap_servers: str, insider: Insider = STRANGER) -> None:
         self._client = ClusterClient(
             ClientConfig(
                 bootstrap_servers=parse_bootstrap_servers(bootstrap_servers),
@@ -82,7 +82,8 @@ class Questions:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 api_timeout_ms=REQUEST_TIMEOUT_MS,
                 max_response_bytes=MAX_RESPONSE_BYTES,
-                login=login,
+                login=insider.login,
+                tls=insider.tls,
             )
         )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab questions")

@@ -98,10 +98,12 @@ class ClientListeners:
         admission = Admission(meter=request_quotas.meter)
         if authorization is not None:
             admission = admission._replace(authorize=authorization.admit)
-        renewal = CertificateRenewal()
+        renewal = CertificateRenewal(services.secret)
         try:
             for endpoint in config.listeners:
-                tls = await asyncio.to_thread(listener_tls, config, endpoint.name, endpoint.security_protocol)
+                tls = await asyncio.to_thread(
+                    listener_tls, config, endpoint.name, endpoint.security_protocol, services.secret
+                )
                 start = partial(
                     Listener.start,
                     endpoint.host,

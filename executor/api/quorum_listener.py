@@ -12,7 +12,7 @@ from executor.partitions.log_end import log_end
 from executor.replicas import Replicas
 from sparklog.authorization.inside import OF_QUORUM, guarded_inside
 from sparklog.config import BrokerConfig
-from sparklog.config.listener_tls import listener_tls
+from sparklog.config.listener_tls import inside_listener_tls
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
 from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
 from sparklog.wire.admission import Admission
@@ -65,7 +65,7 @@ class QuorumListener:
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,
             reserved=True,
-            tls=await asyncio.to_thread(listener_tls, config, bound.name, bound.security_protocol),
+            tls=await asyncio.to_thread(inside_listener_tls, bound.security_protocol, secret),
         )
         monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerId
 from sparklog.wire.channel import Channel
+from sparklog.wire.insider import STRANGER, Insider
 
 __all__ = ["BrokerConnections"]
 
@@ -31,13 +31,13 @@ class BrokerConnections:
         client_id: str,
         endpoint_of: Callable[[BrokerId], Endpoint | None],
         request_timeout_ms: int,
-        login: Login | None = None,
+        insider: Insider = STRANGER,
     ) -> None:
         """Connect as `client_id`; `endpoint_of` says where a broker is now, None if nobody knows.
 
-        `login` says who this is, None to brokers that do not ask.
+        `insider` is how brokers are connected to.
         """
-        self._login = login
+        self._insider = insider
         self._client_id = client_id
         self._endpoint_of = endpoint_of
         self._request_timeout_ms = request_timeout_ms
@@ -75,7 +75,8 @@ class BrokerConnections:
                 self._client_id,
                 connect_timeout_ms=min(_CONNECT_TIMEOUT_MS, self._request_timeout_ms),
                 request_timeout_ms=self._request_timeout_ms,
-                login=self._login,
+                login=self._insider.login,
+                tls=self._insider.tls,
             )
         )
         self._connections[broker_id] = endpoint, connecting

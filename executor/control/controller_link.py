@@ -9,12 +9,15 @@ until their time is up. Connecting backs off exponentially, as Kafka's clients d
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from sparklog.config import BrokerConfig
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.security.sasl.mechanism import Login
+from sparklog.security.inside import ApplicationSecret
+from sparklog.types import BrokerId
 from sparklog.wire.channel import Channel
+from sparklog.wire.insider import STRANGER, Insider
 
 __all__ = ["ControllerLink", "ControllerUnreachableError"]
 
@@ -35,13 +38,13 @@ class ControllerLink:
     """Keeps a channel to the controller open from `run` until it is cancelled."""
 
     def __init__(
-        self, host: str, port: int, client_id: str, *, login: Login | None = None, name: str = "controller"
+        self, host: str, port: int, client_id: str, *, insider: Insider = STRANGER, name: str = "controller"
     ) -> None:
-        """Connect as `client_id`; `login` says who this is, None to a controller that does not ask."""
+        """Connect as `client_id`, in the way of an `insider`."""
         self.host = host
         self.port = port
         self.client_id = client_id
-        self.login = login
+        self._insider = insider
         self._name = name
         self._channel: Channel | None = None
         self._connected: asyncio.Event = asyncio.Event()
@@ -51,9 +54,21 @@ class ControllerLink:
         self._gone = asyncio.Event()
         self._when_connected: list[Callable[[], None]] = []
 
+    @classmethod
+    def of_broker(
+        cls,
+        address: tuple[str, int],
+        node_id: BrokerId,
+        config: BrokerConfig,
+        secret: ApplicationSecret,
+    ) -> Self:
+        """Return the link of a broker to the driver of its application."""
+        insider = Insider.to(config.controller_protocol, secret)
+        return cls(*address, f"broker-{node_id}", insider=insider)
+
     def beside(self, client_id: str, name: str) -> "ControllerLink":
         """Return a link to the same controller for what must not wait for this one's answers."""
-        return ControllerLink(self.host, self.port, client_id, login=self.login, name=name)
+        return ControllerLink(self.host, self.port, client_id, insider=self._insider, name=name)
 
     @property
     def is_connected(self) -> bool:
@@ -89,7 +104,8 @@ class ControllerLink:
                         self.port,
                         self.client_id,
                         request_timeout_ms=REQUEST_TIMEOUT_MS,
-                        login=self.login,
+                        login=self._insider.login,
+                        tls=self._insider.tls,
                     )
                 except KafkaError as error:
                     self.is_refused = isinstance(error.__cause__, ConnectionRefusedError)

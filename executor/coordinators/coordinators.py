@@ -20,8 +20,8 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metrics.registry import Sample
-from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerId
+from sparklog.wire.insider import Insider
 
 __all__ = ["Coordinators"]
 
@@ -37,16 +37,16 @@ class Coordinators:
         obey_lease: Callable[[], None],
         table: PartitionTable,
         new_producer_id: NewProducerId,
-        login: Login | None,
+        insider: Insider,
     ) -> None:
         """`executor` reads logs and does heavy work; `obey_lease` comes before what nobody asked for.
 
-        `new_producer_id` obtains an id that nobody has had; `login` tells other brokers who this is.
+        `new_producer_id` obtains an id that nobody has had; `insider` is how other brokers are connected to.
         """
         self._counts = GroupCounts()
         self.groups = CoordinatorRuntime(group_coordinator(config, self._counts), executor, obey_lease)
         self.transactions = TransactionCoordination(
-            node_id, config, table, executor, obey_lease, new_producer_id, login
+            node_id, config, table, executor, obey_lease, new_producer_id, insider
         )
         self.listeners: Sequence[RoleListener[Replica]] = (self.groups, *self.transactions.listeners)
 

@@ -18,9 +18,9 @@ from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.partitions.replica import Replica
 from sparklog.clocks import monotonic_ms, wall_clock_ms
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerEpoch, BrokerId
 from sparklog.wire.channel import Channel
+from sparklog.wire.insider import STRANGER, Insider
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class FetcherSettings:
     """None leaves it to the system."""
     warn_after_ms: int
     """How long a leader may be gone before that is worth a warning; see `Fetcher`."""
-    login: Login | None = None
-    """Tells the leader who fetches; None to one that does not ask."""
+    insider: Insider = STRANGER
+    """How the leader is connected to."""
 
 
 class Fetcher:
@@ -140,7 +140,8 @@ class Fetcher:
                         connect_timeout_ms=self._settings.socket_timeout_ms,
                         request_timeout_ms=self._settings.socket_timeout_ms,
                         receive_buffer_bytes=self._settings.socket_receive_buffer_bytes,
-                        login=self._settings.login,
+                        login=self._settings.insider.login,
+                        tls=self._settings.insider.tls,
                     )
                 await self._round(self._channel)
                 failing.over()

@@ -24,8 +24,8 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metrics import server
 from sparklog.metrics.names import Kind
 from sparklog.metrics.registry import Sample
-from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerEpoch, BrokerId
+from sparklog.wire.insider import STRANGER, Insider
 
 _FIRST_BACKOFF_MS: Final = 20
 _CLIENT_ID: Final = "Replica"
@@ -48,11 +48,11 @@ class Fetchers(RoleListener[Replica]):
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
         quota: ReplicationQuota,
-        login: Login | None = None,
+        insider: Insider = STRANGER,
     ) -> None:
         """Fetch for the replicas in `table`; `quota` holds for what all of them fetch together.
 
-        `login` tells leaders who this is, None those that do not ask.
+        `insider` is how leaders are connected to.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -72,7 +72,7 @@ class Fetchers(RoleListener[Replica]):
             socket_receive_buffer_bytes=config.replica_receive_buffer_bytes,
             # One interval until this broker is told, one for the leader to be gone before its time.
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
-            login=login,
+            insider=insider,
         )
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}

@@ -14,6 +14,7 @@ from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.records.codecs import Codec
 from sparklog.security.sasl.mechanism import Login
 from sparklog.security.tls.settings import TlsSettings
+from sparklog.wire.tls_stream import ClientTls
 
 __all__ = ["ClientConfig", "FetchConfig", "ProducerConfig", "parse_bootstrap_servers"]
 
@@ -37,7 +38,7 @@ class ClientConfig:
     """How long a topic that should exist may be missing from the metadata before it is an error."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
-    tls: TlsSettings | None = None
+    tls: TlsSettings | ClientTls | None = None
     """How connections are encrypted; None: they are not."""
     max_response_bytes: int = 1 << 30
     """Longer answers are not read."""

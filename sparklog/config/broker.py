@@ -205,12 +205,6 @@ class BrokerConfig(
         listener_names = [listener.name for listener in self.listeners]
         servers = parse_bootstrap_servers(self.controller_quorum_bootstrap_servers_value, listener_names)
         object.__setattr__(self, "controller_quorum_bootstrap_servers", servers)
-        for name, key in (
-            (self.inter_broker_listener, "inter.broker.listener.name"),
-            (servers[0].listener_name, "controller.quorum.bootstrap.servers"),
-        ):
-            if self.security_protocol(name) in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL):
-                raise ConfigError(key, name, "brokers connect to it, and do not speak TLS as yet")
         overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
         object.__setattr__(self, "listener_overrides", overrides)
         for listener_name in overrides:
@@ -220,6 +214,16 @@ class BrokerConfig(
         """Return the configuration of one broker."""
         assigned = {"node.id": str(node_id)} | ({} if rack is None else {"broker.rack": rack})
         return replace(self, node_id=node_id, broker_rack=rack, raw={**self.raw, **assigned})
+
+    @property
+    def inter_broker_protocol(self) -> SecurityProtocol:
+        """What brokers speak to each other, and the driver to them."""
+        return self.security_protocol(self.inter_broker_listener)
+
+    @property
+    def controller_protocol(self) -> SecurityProtocol:
+        """What brokers speak to the driver."""
+        return self.security_protocol(self.controller_quorum_bootstrap_servers[0].listener_name)
 
     def security_protocol(self, listener_name: str) -> SecurityProtocol:
         """Return what one of the listeners speaks."""

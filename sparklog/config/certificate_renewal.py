@@ -17,6 +17,7 @@ from typing import Final
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.listener_tls import listener_tls
 from sparklog.errors import KafkaError
+from sparklog.security.inside import ApplicationSecret
 from sparklog.wire.listener import Listener
 
 __all__ = ["CertificateRenewal"]
@@ -35,7 +36,8 @@ class _Watched:
 class CertificateRenewal:
     """What the listeners of one process show."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: ApplicationSecret) -> None:
+        self._secret = secret
         self._watched: dict[Listener, _Watched] = {}
 
     async def watch(self, listener: Listener, config: BrokerConfig) -> None:
@@ -59,7 +61,11 @@ class CertificateRenewal:
             watched.seen = files
             try:
                 tls = await asyncio.to_thread(
-                    listener_tls, watched.config, listener.listener_name, listener.security_protocol
+                    listener_tls,
+                    watched.config,
+                    listener.listener_name,
+                    listener.security_protocol,
+                    self._secret,
                 )
             except KafkaError as error:
                 logger.error("%s goes on with the certificates it has: %s", listener.name, error)

@@ -1,32 +1,41 @@
 """What a listener of SSL or SASL_SSL shows and asks for, by the configuration as it holds for it."""
 
+from sparklog.acls.acl import Principal
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.endpoints import SecurityProtocol
+from sparklog.security.inside import ApplicationSecret
 from sparklog.security.tls.contexts import server_context
 from sparklog.security.tls.errors import TlsConfigError
+from sparklog.security.tls.inside import inside_tls
 from sparklog.security.tls.principal import PrincipalMapper
+from sparklog.wire.requests import ANONYMOUS
 from sparklog.wire.tls_handshakes import ServerTls
 
-__all__ = ["listener_tls"]
-
-_ENCRYPTED = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+__all__ = ["inside_listener_tls", "listener_tls"]
 
 
-def listener_tls(config: BrokerConfig, listener_name: str, protocol: SecurityProtocol) -> ServerTls | None:
+def listener_tls(
+    config: BrokerConfig, listener_name: str, protocol: SecurityProtocol, secret: ApplicationSecret
+) -> ServerTls | None:
     """Return it; None for a listener that is not encrypted. Reads files.
+
+    Driver and brokers are shown the certificate of the inside in any case. The brokers' own listener has no
+    other, if none is given.
 
     Raises:
         ConfigError: a key is missing, contradicts another, or names a file that is of no use.
     """
-    if protocol not in _ENCRYPTED:
+    if not protocol.is_encrypted:
         return None
     settings = config.of_listener(listener_name).tls_settings()
+    inside = inside_tls(secret.tls_seed)
+    if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
+        return inside_listener_tls(protocol, secret)
     try:
-        return ServerTls(
-            server_context(settings), PrincipalMapper(settings.principal_mapping_rules).principal
-        )
+        mapper = PrincipalMapper(settings.principal_mapping_rules)
+        context = server_context(settings)
     except TlsConfigError as error:
         raise ConfigError(
             error.key,
@@ -34,3 +43,19 @@ def listener_tls(config: BrokerConfig, listener_name: str, protocol: SecurityPro
             f"{error.reason} (of listener {listener_name}; for it alone the key is "
             f"{ListenerKey(listener_name, error.key)})",
         ) from error
+    inside.shown_by(context)
+
+    def principal_of(certificate_der: bytes) -> Principal:
+        return ANONYMOUS if inside.is_insiders(certificate_der) else mapper.principal(certificate_der)
+
+    return ServerTls(context, principal_of)
+
+
+def inside_listener_tls(protocol: SecurityProtocol, secret: ApplicationSecret) -> ServerTls | None:
+    """Return what a listener shows that only driver and brokers come to; None if it is not encrypted.
+
+    Its certificate says that they are of the application, and not who they are.
+    """
+    if not protocol.is_encrypted:
+        return None
+    return ServerTls(inside_tls(secret.tls_seed).server_context, lambda certificate_der: ANONYMOUS)

@@ -21,9 +21,6 @@ _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
 
-SERVED_PROTOCOLS: Final = tuple(SecurityProtocol)
-"""What listeners speak."""
-
 
 def is_wildcard(host: str) -> bool:
     """Return whether `host` stands for every interface: something to listen on, but not to connect to."""
@@ -68,8 +65,8 @@ def parse_listeners(
     """Return the endpoints of `listeners` or `advertised.listeners`.
 
     Raises:
-        ConfigError: an entry is malformed, has no host, a protocol that is not served, or the same name or
-            address as another; or there is none.
+        ConfigError: an entry is malformed, has no host, or the same name or address as another; or there is
+            none.
     """
     endpoints: list[Endpoint] = []
     for value in values:
@@ -86,9 +83,6 @@ def parse_listeners(
             )
         if name not in protocols:
             raise ConfigError(key, value, f"listener.security.protocol.map has no protocol for {name}")
-        if protocols[name] not in SERVED_PROTOCOLS:
-            served = ", ".join(protocol.name for protocol in SERVED_PROTOCOLS)
-            raise ConfigError(key, value, f"{protocols[name].name} is not supported; only {served} are")
         if any(endpoint.name == name for endpoint in endpoints):
             raise ConfigError(key, value, f"the name {name} is used twice")
         if port and any((endpoint.host, endpoint.port) == (host, port) for endpoint in endpoints):

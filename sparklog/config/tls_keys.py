@@ -1,6 +1,7 @@
 """Kafka's `ssl.` keys of a broker: what listeners of SSL and SASL_SSL show and ask for.
 
-Each may be set for one listener alone. The brokers' own connections go by those of their listener.
+Each may be set for one listener alone. Driver and brokers know each other by certificates of their own
+(`sparklog.security.tls.inside`), so nothing here is about connections that they make.
 """
 
 from dataclasses import dataclass
@@ -96,14 +97,6 @@ class TlsKeys:
         "The cipher suites that are used, by Java's names or OpenSSL's; empty for those that OpenSSL has by"
         " itself. Of TLS 1.3's all or none can be named.",
     )
-    ssl_endpoint_identification_algorithm: str = config_key(
-        "ssl.endpoint.identification.algorithm",
-        ConfigType.STRING,
-        "https",
-        "Whether the certificate of a broker must name its host when another broker connects to it: https, or"
-        " nothing for no.",
-        one_of("https", ""),
-    )
 
     def tls_settings(self) -> TlsSettings:
         """Return all of it; empty values are none."""
@@ -125,7 +118,6 @@ class TlsKeys:
             client_auth=self.ssl_client_auth,
             enabled_protocols=self.ssl_enabled_protocols,
             cipher_suites=self.ssl_cipher_suites,
-            endpoint_identification_algorithm=self.ssl_endpoint_identification_algorithm,
             principal_mapping_rules=self.ssl_principal_mapping_rules,
         )
 

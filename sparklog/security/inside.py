@@ -43,6 +43,11 @@ class ApplicationSecret:
         """Return one that nobody has had."""
         return cls(token_hex(32))
 
+    @property
+    def tls_seed(self) -> bytes:
+        """What the certificates of the inside are derived from (`tls.inside`)."""
+        return bytes.fromhex(self._value)
+
     def login(self) -> ClientMechanism:
         """Begin an exchange as the side that connects."""
         return ScramLogin(

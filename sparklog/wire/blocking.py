@@ -24,6 +24,7 @@ from sparklog.wire.encoder import Chunk
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
 from sparklog.wire.login import authentication_requests
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
+from sparklog.wire.tls_stream import ClientTls
 from sparklog.wire.versions import downgrade
 
 __all__ = ["BlockingChannel", "ResponseTooLargeError"]
@@ -54,7 +55,7 @@ class BlockingChannel:
         timeout_s: float = 30.0,
         *,
         max_response_bytes: int = 1 << 30,
-        tls: TlsSettings | None = None,
+        tls: TlsSettings | ClientTls | None = None,
         login: Login | None = None,
     ) -> None:
         """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
@@ -211,9 +212,11 @@ class BlockingChannel:
     def _lost(self, why: str) -> KafkaError:
         return KafkaError(ErrorCode.network_exception, f"{self.peer}: {why}")
 
-    def _encrypted(self, connected: socket.socket, host: str, tls: TlsSettings) -> socket.socket:
+    def _encrypted(self, connected: socket.socket, host: str, tls: TlsSettings | ClientTls) -> socket.socket:
         try:
-            return client_context(tls).wrap_socket(connected, server_hostname=host)
+            if isinstance(tls, TlsSettings):
+                tls = ClientTls(client_context(tls))
+            return tls.context.wrap_socket(connected, server_hostname=tls.server_name or host)
         except OSError as error:
             connected.close()
             raise tls_error(self.peer, error) from error

@@ -8,8 +8,8 @@ from typing import Any
 
 from driver.controller.quorum.machine.candidate import AnnouncedBroker
 from sparklog.metadata_log.machine.voter_set import VoterKey
-from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.channel import Channel
+from sparklog.wire.insider import Insider
 
 __all__ = ["BrokerChannels"]
 
@@ -17,9 +17,9 @@ __all__ = ["BrokerChannels"]
 class BrokerChannels:
     """The connections, on one event loop."""
 
-    def __init__(self, request_timeout_ms: int, login: Login) -> None:
+    def __init__(self, request_timeout_ms: int, insider: Insider) -> None:
         self._request_timeout_ms = request_timeout_ms
-        self._login = login
+        self._insider = insider
         self._channels: dict[VoterKey, tuple[AnnouncedBroker, Channel]] = {}
 
     async def request(self, broker: AnnouncedBroker, entity: Any) -> Any:
@@ -39,7 +39,8 @@ class BrokerChannels:
                 "controller",
                 connect_timeout_ms=self._request_timeout_ms,
                 request_timeout_ms=self._request_timeout_ms,
-                login=self._login,
+                login=self._insider.login,
+                tls=self._insider.tls,
             )
             raced = self._channels.get(broker.key)
             if raced is not None and raced[0] == broker and not raced[1].closed.done():

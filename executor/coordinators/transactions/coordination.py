@@ -27,9 +27,9 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.security.sasl.mechanism import Login
 from sparklog.types import BrokerId
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.insider import Insider
 from sparklog.wire.requests import Handler
 
 __all__ = ["TransactionCoordination"]
@@ -46,7 +46,7 @@ class TransactionCoordination:
         executor: Executor,
         obey_lease: Callable[[], None],
         new_producer_id: NewProducerId,
-        login: Login | None,
+        insider: Insider,
     ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
@@ -56,7 +56,7 @@ class TransactionCoordination:
             return None if found is None else found[0]
 
         connections = BrokerConnections(
-            f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms, login
+            f"broker-{node_id}-markers", endpoint_of, config.request_timeout_ms, insider
         )
         self.sender = MarkerSender(connections, lambda: table.image, obey_lease)
         kind = transaction_coordinator(config, self.sender, new_producer_id)

@@ -4,12 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from sparklog.errors import ErrorCode
+from sparklog.endpoints import SecurityProtocol
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.channel import Channel
+from sparklog.wire.insider import STRANGER, Insider
+from tests.certificates import Authority, server_keys
 from tests.unit.executor.one_broker import one_broker
 
 METADATA = MetadataRequest(
@@ -21,9 +25,9 @@ CLUSTER = DescribeClusterRequest(
 COORDINATOR = FindCoordinatorRequest(key_type=0, coordinator_keys=("a group",))
 
 
-async def told(port: int) -> set[tuple[str, int]]:
+async def told(port: int, insider: Insider = STRANGER) -> set[tuple[str, int]]:
     """Return every address that whoever listens at `port` tells."""
-    channel = await Channel.connect("127.0.0.1", port, "test")
+    channel = await Channel.connect("127.0.0.1", port, "test", login=insider.login, tls=insider.tls)
     try:
         answers: list[Any] = [await channel.request(METADATA), await channel.request(CLUSTER)]
         addresses = {(broker.host, broker.port) for answer in answers for broker in answer.brokers}
@@ -56,5 +60,37 @@ def test_client_is_told_the_addresses_of_the_listener_that_it_came_by(tmp_path: 
             for endpoint in broker.endpoints:
                 for port in (endpoint.port, int(driver[endpoint.name].rpartition(":")[2])):
                     assert await told(port) == {(endpoint.host, endpoint.port)}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("shows_own", [True, False])
+def test_driver_and_brokers_speak_tls_to_each_other_whatever_their_certificates_say(
+    tmp_path: Path, shows_own: bool
+) -> None:
+    """A broker is wherever Spark puts it: no certificate of a user's could name it. The brokers' own listener
+    needs none at all; and whoever asks for a user's certificate lets those of the inside in."""
+    authority = Authority()
+    given = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.pem,
+        "ssl.client.auth": "required",
+    }
+    if shows_own:
+        given |= server_keys(authority.certify("elsewhere", hosts=["elsewhere.example"]), tmp_path)
+
+    async def scenario() -> None:
+        async with one_broker(tmp_path, given) as (controller, broker), asyncio.timeout(20):
+            (endpoint,) = broker.endpoints
+            assert endpoint.security_protocol is SecurityProtocol.SSL
+            assert controller.image.brokers[0].listeners == broker.endpoints
+            secret = controller.secret
+            for port in (endpoint.port, int(controller.bootstrap_servers.rpartition(":")[2])):
+                with pytest.raises((KafkaError, OSError)):
+                    await told(port)
+                assert await told(port, Insider.to(SecurityProtocol.SSL, secret)) == {
+                    (endpoint.host, endpoint.port)
+                }
 
     asyncio.run(scenario())

@@ -9,10 +9,13 @@ from sparklog.config import BrokerConfig
 from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
+from sparklog.security.inside import ApplicationSecret
 from sparklog.wire.listener import Listener
 from tests.certificates import Authority, server_keys
 from tests.unit.sparklog.wire.serving import HEARTBEAT_ONLY, RawClient, run, serving
 from tests.unit.sparklog.wire.tls_serving import client_of
+
+SECRET = ApplicationSecret.new()
 
 
 def test_renewed_files_are_shown_and_broken_ones_are_not(
@@ -30,11 +33,11 @@ def test_renewed_files_are_shown_and_broken_ones_are_not(
     async def scenario() -> None:
         keys = server_keys(authority.certify("first"), tmp_path)
         config = BrokerConfig.from_mapping({"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", **keys})
-        tls = listener_tls(config, "SSL", SecurityProtocol.SSL)
+        tls = listener_tls(config, "SSL", SecurityProtocol.SSL, SECRET)
         async with serving(
             HEARTBEAT_ONLY, tls=tls, listener_name="SSL", security_protocol=SecurityProtocol.SSL
         ) as listener:
-            renewal = CertificateRenewal()
+            renewal = CertificateRenewal(SECRET)
             await renewal.watch(listener, config)
             await renewal.check()
             assert await shown(listener) == "first"

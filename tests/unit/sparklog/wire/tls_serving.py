@@ -7,8 +7,11 @@ from typing import Any
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
+from sparklog.security.inside import ApplicationSecret
 from sparklog.wire.tls_handshakes import ServerTls
 from tests.certificates import Authority, Certified
+
+SECRET = ApplicationSecret.new()
 
 
 def server_tls(certified: Certified, **keys: Any) -> ServerTls:
@@ -21,7 +24,7 @@ def server_tls(certified: Certified, **keys: Any) -> ServerTls:
         "ssl.truststore.type": "PEM",
         **{name.replace("_", "."): value for name, value in keys.items()},
     }
-    tls = listener_tls(BrokerConfig.from_mapping(given), "SSL", SecurityProtocol.SSL)
+    tls = listener_tls(BrokerConfig.from_mapping(given), "SSL", SecurityProtocol.SSL, SECRET)
     assert tls is not None
     return tls
 

@@ -1,0 +1,143 @@
+"""TLS between driver and brokers of one application: certificates that they make by themselves.
+
+All of them derive the same authority from what they share, so that there is nothing to be handed round, and
+each makes itself a certificate that this authority signs. They go with the application: the next one has
+another authority. A client of the inside asks for `INSIDE_NAME`, which is no host's, and so is shown the
+certificate of the inside on every listener of TLS, whatever that shows to others; where brokers are does not
+matter, nor what certificates users have.
+
+It keeps out who listens on the network or stands between two brokers. Who is a broker is not said by it, but
+by the exchange that follows.
+"""
+
+import datetime
+import ssl
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Final
+
+from sparklog.security.tls.contexts import context_of_client, context_of_server
+from sparklog.security.tls.stores import KeyMaterial
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+__all__ = ["INSIDE_NAME", "InsideTls", "inside_tls"]
+
+INSIDE_NAME: Final = "inside.sparklog"
+_VALID: Final = datetime.timedelta(days=3650)
+_CLOCKS_DIFFER: Final = datetime.timedelta(days=1)
+
+
+class InsideTls:
+    """What one process shows to the others of its application, and whom it trusts. Made when first used."""
+
+    def __init__(self, seed: bytes) -> None:
+        """`seed` is a secret of the application's, of at least 32 bytes, that is used for nothing else."""
+        self._seed = seed
+
+    def shown_by(self, context: ssl.SSLContext) -> None:
+        """Have a listener's context show the inside's certificate to whoever asks for `INSIDE_NAME`."""
+
+        def choose(tls: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+            if name == INSIDE_NAME:
+                tls.context = self.server_context
+
+        context.sni_callback = choose
+
+    def is_insiders(self, certificate_der: bytes) -> bool:
+        """Whether a certificate was made by a process of this application."""
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            x509.load_der_x509_certificate(certificate_der).verify_directly_issued_by(self._authority)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    @cached_property
+    def server_context(self) -> ssl.SSLContext:
+        """For listeners that show nothing else. A client's certificate is looked at if it has one."""
+        return context_of_server(self._own, [self._authority], ssl.CERT_OPTIONAL)
+
+    @cached_property
+    def client_context(self) -> ssl.SSLContext:
+        """For connections, to `INSIDE_NAME`."""
+        return context_of_client(self._own, [self._authority])
+
+    @cached_property
+    def _authority_key(self) -> "EllipticCurvePrivateKey":
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        # 64 bits more than the curve's order has, so that the remainder is as good as any number.
+        derived = HKDF(hashes.SHA256(), 40, salt=None, info=b"sparklog inside tls").derive(self._seed)
+        return ec.derive_private_key(int.from_bytes(derived) % (_ORDER - 1) + 1, ec.SECP256R1())
+
+    @cached_property
+    def _authority(self) -> "x509.Certificate":
+        from cryptography import x509
+
+        key = self._authority_key
+        return _signed(_named("sparklog application"), key.public_key(), key, x509.BasicConstraints(True, 0))
+
+    @cached_property
+    def _own(self) -> KeyMaterial:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([x509.DNSName(INSIDE_NAME)])
+        certificate = _signed(_named(INSIDE_NAME), key.public_key(), self._authority_key, names)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return KeyMaterial(pem, (certificate,))
+
+
+@cache
+def inside_tls(seed: bytes) -> InsideTls:
+    """Return the one of this process for a seed."""
+    return InsideTls(seed)
+
+
+_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Of P-256 (FIPS 186-4, D.1.2.3)."""
+
+
+def _named(common_name: str) -> "x509.Name":
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _signed(
+    subject: "x509.Name",
+    public_key: "EllipticCurvePublicKey",
+    authority: "EllipticCurvePrivateKey",
+    extension: "x509.ExtensionType",
+) -> "x509.Certificate":
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    now = datetime.datetime.now(datetime.UTC)
+    authority_public_key = authority.public_key()
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(_named("sparklog application"))
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_public_key), critical=False
+        )
+        .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+    )
+    return builder.sign(authority, hashes.SHA256())
