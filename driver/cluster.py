@@ -142,7 +142,8 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
-            self._announcement.enter_context(announce(self._context, self.bootstrap_servers))
+            authority_pem = self._controller.authority_pem
+            self._announcement.enter_context(announce(self._context, self.bootstrap_servers, authority_pem))
             self._tab.start()
             self._metrics.start()
             logger.info("Cluster %s serves at %s", self.cluster_id, self.bootstrap_servers)

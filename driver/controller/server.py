@@ -45,6 +45,7 @@ from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
+from sparklog.security.tls.inside import inside_tls
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.insider import Insider
@@ -104,6 +105,13 @@ class ControllerServer:
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
         self._running: Running | None = None
         self._subscribers: tuple[CommitSubscriber, ...] = ()
+
+    @property
+    def authority_pem(self) -> str:
+        """Who signs the certificates of the inside, if the first listener speaks TLS; else empty."""
+        if not self._config.controller_protocol.is_encrypted:
+            return ""
+        return inside_tls(self.secret.tls_seed).authority_pem
 
     @property
     def insider(self) -> Insider:

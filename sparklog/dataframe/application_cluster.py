@@ -28,12 +28,22 @@ _STOPPED: Final = ""
 class ApplicationAddress(str):
     """The address of the application's own cluster, which is its controller's; empty once it was stopped."""
 
-    __slots__ = ()
+    __slots__ = ("authority_pem",)
+    authority_pem: str
+    """Who signs the certificates of the inside, where that is a listener of TLS; else empty. No secret."""
+
+    def __new__(cls, address: str, authority_pem: str = "") -> "ApplicationAddress":
+        """Make it of what is announced."""
+        made = super().__new__(cls, address)
+        made.authority_pem = authority_pem
+        return made
 
 
 @contextmanager
-def announce(spark_context: SparkContext, bootstrap_servers: str) -> Iterator[None]:
+def announce(spark_context: SparkContext, bootstrap_servers: str, authority_pem: str = "") -> Iterator[None]:
     """Say in the driver where queries of this application go unless they name another cluster.
+
+    With `authority_pem` they speak TLS, and trust whom that has signed.
 
     Sessions show it as `spark.sparklog.bootstrap.servers`, for Kafka clients that run beside them. When the
     context ends, queries are told that the cluster was stopped.
@@ -42,7 +52,7 @@ def announce(spark_context: SparkContext, bootstrap_servers: str) -> Iterator[No
         OSError: it cannot be written.
     """
     directory = Path(SparkFiles.getRootDirectory())
-    write_address(directory, bootstrap_servers)
+    write_address(directory, bootstrap_servers, authority_pem)
     # The context's own configuration, not the copy that Python has: it is what sessions begin with.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
     try:
@@ -54,7 +64,7 @@ def announce(spark_context: SparkContext, bootstrap_servers: str) -> Iterator[No
             spark_context._jsc.sc().conf().remove(BOOTSTRAP_SERVERS_CONF)
 
 
-def write_address(directory: Path, bootstrap_servers: str) -> None:
+def write_address(directory: Path, bootstrap_servers: str, authority_pem: str = "") -> None:
     """Write the address among the application's files, whole for whoever reads it meanwhile.
 
     Raises:
@@ -62,7 +72,7 @@ def write_address(directory: Path, bootstrap_servers: str) -> None:
     """
     path = directory / _FILE_NAME
     unfinished = path.with_suffix(".new")
-    unfinished.write_text(bootstrap_servers)
+    unfinished.write_text(f"{bootstrap_servers}\n{authority_pem}" if authority_pem else bootstrap_servers)
     unfinished.replace(path)
 
 
@@ -75,7 +85,8 @@ def announced_address() -> ApplicationAddress | None:
     # The files of a Spark Connect session have a directory of their own, in the application's.
     for place in (directory, directory.parent):
         try:
-            return ApplicationAddress((place / _FILE_NAME).read_text())
+            address, _, authority_pem = (place / _FILE_NAME).read_text().partition("\n")
+            return ApplicationAddress(address, authority_pem)
         except FileNotFoundError:
             continue
     return None

@@ -14,7 +14,7 @@ from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, pa
 from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.sasl_options import SASL_SETTINGS, password_login
-from sparklog.dataframe.tls_options import TLS_SETTINGS, tls_settings
+from sparklog.dataframe.tls_options import TLS_SETTINGS, inside_settings, tls_settings
 from sparklog.endpoints import SecurityProtocol
 from sparklog.records.codecs import Codec
 
@@ -168,7 +168,10 @@ class KafkaOptions:
             raise DataSourceOptionError(
                 f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
             ) from error
-        protocol = self._settings.get("security.protocol", "PLAINTEXT").strip().upper()
+        authority_pem = default.authority_pem if isinstance(default, ApplicationAddress) else ""
+        inside = inside_settings(authority_pem) if of_this_application and authority_pem else None
+        protocol = "PLAINTEXT" if inside is None else "SSL"
+        protocol = self._settings.get("security.protocol", protocol).strip().upper()
         if protocol not in SecurityProtocol.__members__:
             raise DataSourceOptionError(
                 f"Option 'kafka.security.protocol' is '{protocol}'; it must be one of "
@@ -186,7 +189,7 @@ class KafkaOptions:
                 if unknown_topic_timeout_ms is None
                 else unknown_topic_timeout_ms
             ),
-            tls=tls_settings(self._settings) if protocol.endswith("SSL") else None,
+            tls=tls_settings(self._settings, inside) if protocol.endswith("SSL") else None,
             login=password_login(self._settings) if protocol.startswith("SASL_") else None,
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.security.tls.inside import INSIDE_NAME
 from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 
-__all__ = ["TLS_SETTINGS", "tls_settings"]
+__all__ = ["TLS_SETTINGS", "inside_settings", "tls_settings"]
 
 TLS_SETTINGS: Final = frozenset(
     {
@@ -31,12 +32,14 @@ TLS_SETTINGS: Final = frozenset(
 _PREFIX: Final = "kafka.ssl."
 
 
-def tls_settings(settings: Mapping[str, str]) -> TlsSettings:
-    """Return what is given under these names, which stand without `kafka.`.
+def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None) -> TlsSettings:
+    """Return what is given under these names, which stand without `kafka.`; `inside` if nothing is.
 
     Raises:
         DataSourceOptionError: a value is malformed.
     """
+    if inside is not None and TLS_SETTINGS.isdisjoint(settings):
+        return inside
 
     def text(name: str) -> str | None:
         return settings.get(f"ssl.{name}") or None
@@ -73,6 +76,12 @@ def tls_settings(settings: Mapping[str, str]) -> TlsSettings:
         endpoint_identification_algorithm=identification,
         prefix=_PREFIX,
     )
+
+
+def inside_settings(authority_pem: str) -> TlsSettings:
+    """Return those of the application's own sessions, whose cluster is wherever Spark has put it."""
+    trusted = StoreSettings(type="PEM", certificates=authority_pem)
+    return TlsSettings(truststore=trusted, server_name=INSIDE_NAME, prefix=_PREFIX)
 
 
 def _list(text: str | None) -> tuple[str, ...]:

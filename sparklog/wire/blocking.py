@@ -215,7 +215,7 @@ class BlockingChannel:
     def _encrypted(self, connected: socket.socket, host: str, tls: TlsSettings | ClientTls) -> socket.socket:
         try:
             if isinstance(tls, TlsSettings):
-                tls = ClientTls(client_context(tls))
+                tls = ClientTls(client_context(tls), tls.server_name)
             return tls.context.wrap_socket(connected, server_hostname=tls.server_name or host)
         except OSError as error:
             connected.close()

@@ -6,6 +6,8 @@ another authority. A client of the inside asks for `INSIDE_NAME`, which is no ho
 certificate of the inside on every listener of TLS, whatever that shows to others; where brokers are does not
 matter, nor what certificates users have.
 
+The application's own sessions trust this authority, too, and are told of it; they get no certificate.
+
 It keeps out who listens on the network or stands between two brokers. Who is a broker is not said by it, but
 by the exchange that follows.
 """
@@ -55,6 +57,13 @@ class InsideTls:
         except (ValueError, TypeError, InvalidSignature):
             return False
         return True
+
+    @property
+    def authority_pem(self) -> str:
+        """Who signs the certificates, for those who are not of the inside and trust it; no secret."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self._authority.public_bytes(Encoding.PEM).decode()
 
     @cached_property
     def server_context(self) -> ssl.SSLContext:

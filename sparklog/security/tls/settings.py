@@ -44,5 +44,7 @@ class TlsSettings:
     endpoint_identification_algorithm: str = "https"
     """Of clients: whether the server's certificate must name the host that was connected to."""
     principal_mapping_rules: str = "DEFAULT"
+    server_name: str | None = None
+    """Whom the server's certificate must name; None: the host that was connected to."""
     prefix: str = "ssl."
     """What the keys begin with where they were given, for what is said of them."""

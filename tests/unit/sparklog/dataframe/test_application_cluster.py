@@ -79,3 +79,13 @@ def test_application_whose_cluster_was_stopped_is_told_so_unless_it_names_anothe
         WriteOptions.parse({}, stopped)
     other = {"subscribe": "t", "kafka.bootstrap.servers": "127.0.0.1:3001"}
     assert ReadOptions.parse(other, stopped).client.bootstrap_servers == (("127.0.0.1", 3001),)
+
+
+def test_address_of_a_cluster_that_speaks_tls_comes_with_whom_to_trust(files: Path) -> None:
+    """Sessions are given no certificate of the cluster's by anybody else."""
+    write_address(files, "127.0.0.1:1001", "-----BEGIN CERTIFICATE-----\nA\n")
+    told = announced_address()
+    assert (told, told and told.authority_pem) == ("127.0.0.1:1001", "-----BEGIN CERTIFICATE-----\nA\n")
+    write_address(files, "127.0.0.1:1001")
+    told = announced_address()
+    assert (told, told and told.authority_pem) == ("127.0.0.1:1001", "")
