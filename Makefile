@@ -95,11 +95,15 @@ quick-start: $(SPARK_ENVIRONMENT)
 INSTALL_UV = sed -n '/^uv==/,/[^\\]$$/p' requirements.txt | \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
 
+# PySpark comes as a source archive. The wheel that is made of it is unpacked at once: pressing half a gigabyte of
+# jars for that takes most of the time.
+UNPRESSED = --config-settings-package pyspark:--build-option=--compression=stored
+
 $(READY): requirements.txt requirements-java.txt pyproject.toml
 	@[[ -n "$(PYTHON)" ]] || { echo "sparklog needs Python 3.11 or newer; none is on the PATH" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once; a few minutes)"
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL_UV) && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-config --no-cache \
+	@$(INSTALL_UV) && $(BIN)/uv pip install --python $(BIN)/python --quiet --no-config --no-cache $(UNPRESSED) \
 		--compile-bytecode --require-hashes -r requirements.txt \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
