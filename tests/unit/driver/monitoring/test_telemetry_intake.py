@@ -27,6 +27,7 @@ from driver.monitoring.telemetry_intake import (
     Push,
     TelemetryIntake,
 )
+from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.registrations import BrokerRegistration
@@ -34,10 +35,11 @@ from sparklog.metrics import server
 from sparklog.metrics.names import Kind, MetricName
 from sparklog.metrics.registry import Sample
 from sparklog.records.codecs import Codec, compress
+from sparklog.security.inside import INSIDE
 from sparklog.telemetry.machine.subscriptions import UNASKED
 from sparklog.telemetry.otlp import MetricsEncoder
 from sparklog.wire.apis import ApiKey
-from sparklog.wire.requests import Request
+from sparklog.wire.requests import ANONYMOUS, Request
 from tests.cluster import wait_for
 
 INCARNATION = UUID(int=77)
@@ -56,9 +58,11 @@ class Somebody:
         """Never closes."""
 
 
-def request(api_key: ApiKey, body: Any) -> Request:
-    """Return a request of a client."""
-    return Request(api_key, 0, 0, "client", body, memoryview(b""), Somebody(), "controller")
+def request(api_key: ApiKey, body: Any, principal: Principal = INSIDE) -> Request:
+    """Return a request of a broker, or of whoever it is."""
+    asked = Request(api_key, 0, 0, "client", body, memoryview(b""), Somebody(), "controller")
+    asked.principal = principal
+    return asked
 
 
 def subscribed(handlers: Any, id_: UUID) -> Any:
@@ -67,7 +71,7 @@ def subscribed(handlers: Any, id_: UUID) -> Any:
     return handlers.get_subscriptions(request(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, body))
 
 
-def push(handlers: Any, id_: UUID, subscription_id: int) -> ErrorCode:
+def push(handlers: Any, id_: UUID, subscription_id: int, principal: Principal = INSIDE) -> ErrorCode:
     """Push a figure."""
     body = PushTelemetryRequest(
         client_instance_id=id_,
@@ -76,7 +80,7 @@ def push(handlers: Any, id_: UUID, subscription_id: int) -> ErrorCode:
         compression_type=int(Codec.ZSTD),
         metrics=compress(Codec.ZSTD, LEADERS),
     )
-    error_code: ErrorCode = handlers.push(request(ApiKey.PUSH_TELEMETRY, body)).error_code
+    error_code: ErrorCode = handlers.push(request(ApiKey.PUSH_TELEMETRY, body, principal)).error_code
     return error_code
 
 
@@ -97,6 +101,15 @@ def test_broker_is_known_by_the_incarnation_it_has_registered() -> None:
     assert others.requested_metrics == UNASKED.metrics
     assert push(telemetry.direct, UUID(int=78), others.subscription_id) is ErrorCode.none
     assert [each.node_id for each in taken] == [3, None]
+
+
+def test_push_under_a_brokers_incarnation_is_nobodys_unless_it_comes_from_inside() -> None:
+    """Who has read the id somewhere must not be able to tell the driver what a broker does."""
+    taken: list[Push] = []
+    telemetry = telemetry_of_broker_3(taken)
+    mine = subscribed(telemetry.direct, INCARNATION)
+    assert push(telemetry.direct, INCARNATION, mine.subscription_id, ANONYMOUS) is ErrorCode.none
+    assert [each.node_id for each in taken] == [None]
 
 
 def test_push_in_an_envelope_is_never_a_brokers() -> None:

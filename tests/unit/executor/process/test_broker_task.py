@@ -9,6 +9,7 @@ from executor.broker import Broker
 from executor.process.broker_task import host_name, run_when_unlocked
 from sparklog.config import BrokerConfig
 from sparklog.storage import DirectoryLockedError, LogDirectory
+from tests.inside import SECRET
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_task_waits_until_the_one_before_it_lets_its_directory_go(
             node_id=0,
             rack="r",
             controller=("127.0.0.1", 1),
+            secret=SECRET,
             config=BrokerConfig.from_mapping({}, racks=1),
             directories=[tmp_path],
             host_name="127.0.0.1",
