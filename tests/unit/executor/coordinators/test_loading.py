@@ -84,12 +84,23 @@ class RawOffsets(Offsets):
 
 
 class ReleasedOffsets(RawOffsets):
-    """Lets go of them one by one."""
+    """Lets go of them one by one, and notes how many others had a turn before each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns_of_others = 0
+        self.turns_before: list[int] = []
 
     def release(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
         while self.offsets:
             self.offsets.popitem()
+            self.turns_before.append(self.turns_of_others)
+            loop.call_soon(self._turn)
             yield
+
+    def _turn(self) -> None:
+        self.turns_of_others += 1
 
 
 class Loads:
@@ -307,12 +318,8 @@ async def test_shard_that_is_led_elsewhere_is_let_go_of_in_slices(brokers: Broke
     await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
     machine = await loads.until_active()
     await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
-    turns = 0
-    while machine.offsets:
-        turns += 1
-        assert turns < 1_000
-        await asyncio.sleep(0)
-    assert turns > 25
+    await until(lambda: not machine.offsets, "all are let go of")
+    assert machine.turns_before == list(range(50))
 
 
 @with_brokers(count=2)
