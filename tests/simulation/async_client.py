@@ -114,6 +114,12 @@ class AsyncClient(ClientProcess):
             self.refresh()
             await self.sleep(2 * RETRY_MS)
 
+    def send(self, topic: str, partition: int, request: ApiRequest) -> None:
+        """Send a request to whoever leads a partition, and wait for nothing."""
+        found = self.find(topic, partition)
+        if found is not None and found[1].leader is not None:
+            self._send_copy(found[1].leader, request)
+
     def _send_copy(self, broker_id: BrokerId, request: ApiRequest) -> None:
         link = Link(self, f"broker-{broker_id}")
         link.request(request, REQUEST_TIMEOUT_MS, lambda _: link.close())

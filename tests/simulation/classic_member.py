@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _VERSION: Final = b"\0\3"
 _LEADER_DIES: Final = 0.05
 """How often a leader dies with the assignment in its hands."""
-_REVOCATION_MS: Final = 200
+_REVOCATION_MS: Final = (200, 1_000)
+"""How long it may take to give partitions up: some have much to finish."""
 _BEYOND_REBALANCE_MS: Final = 1_500
 
 
@@ -48,6 +49,7 @@ class ClassicMember(Member):
     ) -> None:
         super().__init__(group, name, instance_id)
         self._is_cooperative = is_cooperative
+        self._revocation_ms = self._random.choice(_REVOCATION_MS)
         self._member_id = ""
         self._ids = 0
         self._round = 0
@@ -72,6 +74,7 @@ class ClassicMember(Member):
 
     def leave(self) -> None:
         """Go for good; a static member of this protocol says nothing, as it may be back."""
+        self._round += 1
         if self.instance_id is None and self._member_id:
             self.is_member = False
             self.give_up(self._holds)
@@ -249,7 +252,7 @@ class ClassicMember(Member):
         self.take(target)
         self._is_stable = True
         if revoked:
-            self.soon(lambda: self._revoke(number, revoked), _REVOCATION_MS)
+            self.soon(lambda: self._revoke(number, revoked), self._revocation_ms)
         self.soon(lambda: self._heartbeat(number), self.group.heartbeat_ms)
 
     def _target(self) -> set[Held]:

@@ -57,7 +57,10 @@ from tests.simulation.transaction_clients import Copier, TransactionalClient, Wr
 LIVENESS_BOUND_MS: Final = 20_000
 FORMING_MS: Final = 1_500
 _BEGINNING_MS: Final = 1_500
-"""How long transactions are left alone at first."""
+"""How long transactions, and groups with members, are left alone at first."""
+_FAULTS_MS: Final = (2_500, 4_000, 8_000)
+_TRANSACTIONS_FAULTS_MS: Final = (1_500, 2_500, 4_000)
+"""Where each millisecond is dear: many short seeds find more than few long ones (see the document)."""
 _ZOMBIE_MS: Final = (3_000, 3_000, 8_000)
 """For up to how long Spark lets the brokers of an application run that is gone; longer if it hangs."""
 _ADMIN_TIMEOUT_MS: Final = 2_000
@@ -164,7 +167,7 @@ class World(Observer):
         if self.has_members:
             self.topics["shared"] = TopicPlan("shared", random.randint(2, 5), 1, 1, False)
             for number in range(random.randint(1, 3)):
-                protocol = random.choice(list(Protocol))
+                protocol = random.choice((*Protocol, Protocol.MIGRATING))
                 timeout_ms = self.config.group_consumer_session_timeout_ms
                 self.member_groups.append(MemberGroup(self, number, protocol, timeout_ms))
 
@@ -237,8 +240,10 @@ class World(Observer):
 
     def _run(self) -> None:
         scheduler = self.scheduler
-        begin_ms = FORMING_MS + (_BEGINNING_MS if self.transacts else 0)
-        faults_end_ms = begin_ms + scheduler.random.choice((2_500, 4_000, 8_000))
+        begin_ms = FORMING_MS + (_BEGINNING_MS if self.transacts or self.has_members else 0)
+        faults_end_ms = begin_ms + scheduler.random.choice(
+            _TRANSACTIONS_FAULTS_MS if self.transacts else _FAULTS_MS
+        )
         scheduler.after(begin_ms, self.faults.begin, faults_end_ms)
         scheduler.after(begin_ms, self._moves.begin)
         for group in self.member_groups:
@@ -435,6 +440,11 @@ class World(Observer):
         """Delete a topic; it is made again, under the same name. What was written in transactions stays."""
         if not self.transacts:
             self.ask_controller(deletion(name))
+
+    def disturb_coordinators(self) -> None:
+        """Have a broker that coordinates groups end, or lead no more."""
+        if isinstance(self.faults, Faults):
+            self.faults.disturb_coordinators()
 
     def configure_topic(self, name: str, key: str, value: str) -> None:
         """Change one key of a topic's configuration."""

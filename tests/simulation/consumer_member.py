@@ -1,8 +1,8 @@
 """A member of the consumer protocol (KIP-848): heartbeats with its epoch, and what it holds if that changed.
 
 It says everything when it joins and after whatever went wrong. What it is assigned it holds at once, and what
-it is not assigned any more it gives up a little later, and says so. A static member that will be back leaves
-with epoch -2, any other with -1.
+it is not assigned any more it gives up later, while its heartbeats go on, and says so. A static member that
+will be back leaves with epoch -2, any other with -1.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.member_group import MemberGroup
 
 _API_VERSION: Final = 1
-_REVOCATION_MS: Final = 200
+_REVOCATION_MS: Final = (200, 1_500)
+"""How long it may take to give partitions up: some have much to finish."""
 
 
 class ConsumerMember(Member):
@@ -50,6 +51,8 @@ class ConsumerMember(Member):
         self._must_acknowledge = False
         """Whether it is to say what it holds, as it was told an assignment, be that what it holds already."""
         self._is_leaving = False
+        self._is_revoking = False
+        self._revocation_ms = self._random.choice(_REVOCATION_MS)
         self._number = 0
         """Counts its heartbeats; there is one under way at most."""
         self.epoch = 0
@@ -70,6 +73,11 @@ class ConsumerMember(Member):
         self.give_up(self._holds)
         epoch = LEAVE_GROUP_STATIC_MEMBER_EPOCH if will_be_back else LEAVE_GROUP_MEMBER_EPOCH
         self._ask(epoch, None, lambda *answer: self.end_by_itself("it has left"))
+
+    def _heartbeat_if_last(self, number: int) -> None:
+        """Send a heartbeat, unless one was sent since."""
+        if number == self._number:
+            self._heartbeat()
 
     def _heartbeat(self) -> None:
         if self._is_leaving:
@@ -138,7 +146,8 @@ class ConsumerMember(Member):
             self.world.epoch_fell(self.group.group_id, self.epoch, response.member_epoch, stamp)
         self.epoch = response.member_epoch
         self.is_member = stamp is not None
-        if not self.is_in_session:
+        lapsed = not self.is_in_session
+        if lapsed:
             self.give_up(self._holds)
         self.in_contact(sent_ms, stamp)
         if response.assignment is not None:
@@ -148,15 +157,17 @@ class ConsumerMember(Member):
                 for partition in topic.partitions
             )
             self.take(self._target)
-        self._reported = holds
+        # Of what it has given up just now it is told again only if it says everything.
+        self._reported = None if lapsed else holds
         self._must_acknowledge = response.assignment is not None and self.epoch > 0
-        if self._holds.keys() - self._target:
-            self.soon(self._reconcile, _REVOCATION_MS)
-        else:
-            self.after(self.group.heartbeat_ms, self._heartbeat)
+        if self._holds.keys() - self._target and not self._is_revoking:
+            self._is_revoking = True
+            self.soon(self._reconcile, self._revocation_ms)
+        self.after(self.group.heartbeat_ms, self._heartbeat_if_last, number)
 
     def _reconcile(self) -> None:
         """Give up what it is not assigned, and say so."""
+        self._is_revoking = False
         self.give_up(self._holds.keys() - self._target)
         self._heartbeat()
 

@@ -119,8 +119,8 @@ class Faults:
             # Whose clock jumps ends sessions that last.
             self._kinds = [kind for kind in self._kinds if kind != self._jump_clock] or [self._kill_broker]
         world.network.clocks_stop = self._freeze_broker in self._kinds
-        # A new driver needs a while before anything can happen to it, and so do transactions.
-        needs_time = kinds is rivals or world.transacts
+        # A new driver needs a while before anything can happen to it, and so do transactions and groups.
+        needs_time = kinds is rivals or world.transacts or world.has_members
         self._pause_ms = random.choice((400, 900, 1_800) if needs_time else (80, 200, 600))
 
     def begin(self, end_ms: int) -> None:
@@ -416,6 +416,11 @@ class Faults:
                 connection.stall(self._some_ms())
 
     # --- administration -------------------------------------------------------------------------
+
+    def disturb_coordinators(self) -> None:
+        """Have a coordinator of groups be elsewhere soon."""
+        if not self._is_over:
+            self._random.choice((self._move_coordinator, self._move_coordinator, self._kill_coordinator))()
 
     def _move_coordinator(self) -> None:
         plan = self._world.topics[CONSUMER_OFFSETS_TOPIC]

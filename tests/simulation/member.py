@@ -186,6 +186,22 @@ class Member(ClientProcess):
         else:
             self._read_offset(topic.name, held)
 
+    def go_on(self) -> None:
+        super().go_on()
+        # It was about to, whatever it would hear first.
+        self.commit_held()
+
+    def commit_held(self) -> None:
+        """Commit for something that it holds, if it knows of what is committed."""
+        known = [held for held in self._holds if held in self._positions]
+        if self._busy_committing or not known or not self.world.accepts_writes or self.stopped:
+            return
+        held = self._random.choice(known)
+        topic = None if self.image is None else self.image.topics.by_id.get(held[0])
+        if topic is not None:
+            self._busy_committing = True
+            self._commit(topic.name, held)
+
     def _read_offset(self, topic: str, held: Held) -> None:
         event = OffsetFetch(
             self.group.group_id, None, -1, ((topic, held[0], (held[1],)),), require_stable=True

@@ -1,8 +1,8 @@
 """A group, its members' places, and what happens to them: they die, leave, hang, and come back as others.
 
 Each place has a process in it, or will have one soon: a supervisor starts the next. In a group that migrates
-the next one may speak the other protocol. In a static group now and then a second process begins under an
-instance id that another one still has.
+the next one speaks the other protocol, until all do; then it goes back. In a static group now and then a
+second process begins under an instance id that another one still has, which goes on committing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
 ALL_TOPICS: Final = "shared.*"
 """What those subscribe by who subscribe by a regular expression."""
-_PAUSE_MS: Final = 1_200
+_PAUSE_MS: Final = (400, 1_200)
 """Between two things that happen to one group, about."""
+_AT_ONCE: Final = 0.3
+_SHORT_PAUSE_MS: Final = 300
+_WITH_COORDINATOR: Final = 0.15
+"""How often something happens to coordinators as well."""
+_COMMITS_OF_THE_FIRST: Final = 3
+_AGAINST: Final = 0.15
+"""How often a process is started in the protocol that its group is to leave."""
 _COOPERATIVE: Final = "cooperative-sticky"
 _EAGER: Final = "range"
 
@@ -63,6 +70,9 @@ class MemberGroup:
         self.classic_protocol: Final = _EAGER if protocol is Protocol.EAGER else _COOPERATIVE
         self.mishaps_happen = False
         self.book: Final = OffsetBook(self)
+        self._pause_ms = random.choice(_PAUSE_MS)
+        self._speaks_consumer = random.random() < 0.5
+        """What new processes of a group that migrates speak, most of them."""
         self._incarnations = 0
         self._members: list[Member] = []
         """All processes that live; a place may have two for a while."""
@@ -123,10 +133,7 @@ class MemberGroup:
 
     def _new_member(self, place: _Place) -> Member:
         member: Member
-        speaks_consumer = self.protocol is Protocol.CONSUMER or (
-            self.protocol is Protocol.MIGRATING and self._random.random() < 0.5
-        )
-        if speaks_consumer:
+        if self._next_speaks_consumer():
             member = ConsumerMember(
                 self,
                 place.name,
@@ -139,6 +146,14 @@ class MemberGroup:
             member = ClassicMember(self, place.name, place.instance_id, is_cooperative=cooperates)
         self._members.append(member)
         return member
+
+    def _next_speaks_consumer(self) -> bool:
+        if self.protocol is not Protocol.MIGRATING:
+            return self.protocol is Protocol.CONSUMER
+        kind = ConsumerMember if self._speaks_consumer else ClassicMember
+        if self._members and all(isinstance(member, kind) for member in self._members):
+            self._speaks_consumer = not self._speaks_consumer
+        return self._speaks_consumer is (self._random.random() >= _AGAINST)
 
     def _end(self, member: Member) -> None:
         member.end(silently=False)
@@ -171,7 +186,12 @@ class MemberGroup:
     def _happen(self) -> None:
         if not self.mishaps_happen:
             return
-        self.world.scheduler.after(1 + self._random.randrange(2 * _PAUSE_MS), self._happen)
+        # Two at once now and then: one protocol or the other is at work on a change when the next one comes.
+        pause_ms = _SHORT_PAUSE_MS if self._random.random() < _AT_ONCE else self._pause_ms
+        self.world.scheduler.after(1 + self._random.randrange(2 * pause_ms), self._happen)
+        if self._random.random() < _WITH_COORDINATOR:
+            within_ms = self._random.randrange(_SHORT_PAUSE_MS)
+            self.world.scheduler.after(1 + within_ms, self.world.disturb_coordinators)
         place = self._random.choice(self._places)
         member = place.member
         if member is None or member.stopped:
@@ -179,6 +199,8 @@ class MemberGroup:
         kinds = [self._kill, self._leave, self._stop, self._stop]
         if place.instance_id is not None:
             kinds.append(self._repeat)
+        if self.protocol is Protocol.MIGRATING:
+            kinds += [self._kill, self._leave, self._leave]
         self._random.choice(kinds)(place, member)
 
     def _kill(self, place: _Place, member: Member) -> None:
@@ -194,7 +216,7 @@ class MemberGroup:
             member.leave()
 
     def _stop(self, place: _Place, member: Member) -> None:
-        for_ms = 1 + self._random.randrange(self._random.choice((1, 2)) * self.session_timeout_ms)
+        for_ms = 1 + self._random.randrange(self._random.choice((1, 2, 3)) * self.session_timeout_ms)
         self.world.tell(None, f"SIGSTOP of {member.identity} for {for_ms} ms")
         member.stop()
         self.world.scheduler.after(for_ms, self._go_on, member)
@@ -207,6 +229,8 @@ class MemberGroup:
         if sum(other.name == place.name for other in self._members) == 1:
             self.world.tell(None, f"a second process begins as {place.instance_id}")
             self._new_member(place).has_rival = member.has_rival = True
+            for _ in range(_COMMITS_OF_THE_FIRST):
+                member.soon(member.commit_held, 2 * self.heartbeat_ms)
 
     # --- whether all is well --------------------------------------------------------------------
 

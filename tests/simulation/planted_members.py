@@ -13,9 +13,16 @@ from executor.coordinators.groups.machine.consumer.leaving import Leaving
 from executor.coordinators.groups.machine.consumer.member import ConsumerMember
 from executor.coordinators.groups.machine.consumer.reconciliation import _Step
 from executor.coordinators.groups.machine.consumer.sessions import Sessions
+from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.machine.decision import Decision, Now
+from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
+from tests.simulation.coordinating import Coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
+
+
+def _lease_ignored() -> Sequence[Replacement]:
+    return [Replacement(Coordinating, "suspended", lambda self, replica: None)]
 
 
 def _loaded_with(change: Any) -> Sequence[Replacement]:
@@ -66,6 +73,28 @@ def _generation_reused() -> Sequence[Replacement]:
     return [Replacement(classic_groups, "loaded_group", load_one_earlier)]
 
 
+def _static_fence_missing() -> Sequence[Replacement]:
+    validate = ClassicGroup.validate_offset_commit
+
+    def take_from_instance(
+        self: ClassicGroup, member_id: str, instance_id: str | None, *rest: Any, **said: Any
+    ) -> Any:
+        holder = self.static_member_ids.get(instance_id or "")
+        return validate(self, member_id if holder is None else holder, instance_id, *rest, **said)
+
+    return [Replacement(ClassicGroup, "validate_offset_commit", take_from_instance)]
+
+
+def _late_commit_taken() -> Sequence[Replacement]:
+    def take(self: Any, *said: Any, **more: Any) -> ErrorCode:
+        return ErrorCode.none
+
+    return [
+        Replacement(ClassicGroup, "validate_offset_commit", take),
+        Replacement(ConsumerGroup, "validate_offset_commit", take),
+    ]
+
+
 def _joins_not_awaited() -> Sequence[Replacement]:
     return [
         Replacement(ClassicGroup, "all_members_joined", property(lambda self: self.awaiting_join_count > 0))
@@ -81,7 +110,18 @@ def _session_too_short() -> Sequence[Replacement]:
     return [Replacement(Sessions, "prolong", prolong_by_less)]
 
 
+def _lost_on_the_way_back() -> Sequence[Replacement]:
+    return [Replacement(Groups, "kept", lambda self, group_id: self.get(group_id))]
+
+
+def _member_tombstone_skipped() -> Sequence[Replacement]:
+    return [Replacement(ConsumerGroup, "remove_member", lambda self, member_id: None)]
+
+
 MEMBER_BUGS: Final = {
+    "lease-ignored-by-coordinator": PlantedBug(
+        "a coordinator goes on when the lease of its broker is out", _lease_ignored
+    ),
     "member-epoch-falls-on-load": PlantedBug("a load leaves members an epoch behind", _epoch_falls_on_load),
     "given-away-unrevoked": PlantedBug(
         "a partition is another's before its owner says that it has given it up", _given_away_unrevoked
@@ -90,7 +130,21 @@ MEMBER_BUGS: Final = {
     "sessions-not-begun-on-load": PlantedBug(
         "a member that dies before its coordinator does is a member for ever", _sessions_not_begun_on_load
     ),
-    "generation-reused": PlantedBug("a generation is begun again after a load", _generation_reused),
-    "joins-not-awaited": PlantedBug("a rebalance does not wait for all to join again", _joins_not_awaited),
+    "generation-reused": PlantedBug(
+        "a new coordinator begins a generation that there was", _generation_reused
+    ),
+    "static-fence-missing": PlantedBug(
+        "who has lost his instance id to another process may still commit", _static_fence_missing
+    ),
+    "late-commit-taken": PlantedBug("who is no member any more may still commit", _late_commit_taken),
+    "joins-not-awaited": PlantedBug(
+        "a rebalance does not wait for members to join again", _joins_not_awaited
+    ),
     "session-too-short": PlantedBug("a member is removed while its session lasts", _session_too_short),
+    "lost-on-the-way-back": PlantedBug(
+        "a group with offsets that goes back to the classic protocol is forgotten", _lost_on_the_way_back
+    ),
+    "member-tombstone-skipped": PlantedBug(
+        "a member that has left is there still", _member_tombstone_skipped
+    ),
 }

@@ -14,6 +14,7 @@ from executor.coordinators.transactions.machine.shard import TransactionShard
 from executor.verification import transaction_verifier
 from sparklog.storage.log_reads import LogReads
 from sparklog.storage.machine.producer_states import CompletedTransaction, ProducerStates
+from sparklog.storage.machine.verification import Verifications
 from sparklog.storage.transaction_index import TransactionIndex
 from sparklog.types import Offset
 from tests.simulation.coordinating import TRANSACTION_SEEDS
@@ -60,6 +61,10 @@ def _open_transaction_forgotten() -> Sequence[Replacement]:
 
 def _verification_fails_open() -> Sequence[Replacement]:
     return [Replacement(transaction_verifier, "_refuse", lambda batch, error_code: None)]
+
+
+def _verification_outlives_the_end() -> Sequence[Replacement]:
+    return [Replacement(Verifications, "marker_appended", lambda self, producer_id, producer_epoch: None)]
 
 
 def _markers_before_the_decision() -> Sequence[Replacement]:
@@ -199,6 +204,9 @@ TRANSACTION_LOG_BUGS: Final = {
     ),
     "verification-fails-open": _bug(
         "what a transaction's coordinator refuses is appended", _verification_fails_open
+    ),
+    "verification-outlives-the-end": _bug(
+        "a batch that was verified is appended when its transaction is over", _verification_outlives_the_end
     ),
     "markers-before-the-decision": _bug(
         "markers are sent before it is committed how a transaction ends", _markers_before_the_decision

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
+
 from executor.api.machine.delayed_produce import ACKS_ALL
 from executor.api.write_txn_markers import WriteTxnMarkersHandler
 from executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
 _MOST_BATCH_BYTES: Final = 1 << 20
+_COPIES: Final = 0.05
+"""How many markers arrive twice: by a connection that was given up, too,"""
+_LATEST_MS: Final = 2_500
+"""by so much later."""
 _LET_OTHERS_GO_FIRST: Final = 0.1
 """How often a request with more steps to come is left for another turn,"""
 _LINE_MS: Final = 300
@@ -77,6 +83,7 @@ class BrokerLinks:
         link = self._links.get(broker_id)
         if link is None:
             link = self._links[broker_id] = Link(self._broker, f"broker-{broker_id}")
+        self._copy_perhaps(broker_id, entity)
         answered = self._broker.loop.create_future()
 
         def take(response: Any) -> None:
@@ -88,6 +95,22 @@ class BrokerLinks:
         if response is None:
             raise KafkaError(ErrorCode.network_exception, f"broker {broker_id} did not answer")
         return response
+
+    def _copy_perhaps(self, broker_id: BrokerId, entity: Any) -> None:
+        """Have markers arrive once more, those of transactions that have an epoch each."""
+        broker = self._broker
+        if (
+            isinstance(entity, WriteTxnMarkersRequest)
+            and broker.world.accepts_writes
+            and all(marker.transaction_version >= 2 for marker in entity.markers)
+            and broker.scheduler.random.random() < _COPIES
+        ):
+            late_ms = broker.scheduler.random.randrange(_LATEST_MS)
+            broker.after(late_ms, self._send_copy, broker_id, entity)
+
+    def _send_copy(self, broker_id: BrokerId, entity: Any) -> None:
+        link = Link(self._broker, f"broker-{broker_id}")
+        link.request(ApiRequest.of(entity), self._timeout_ms, lambda _: link.close())
 
 
 def transaction_verifier(broker: "BrokerProcess", config: BrokerConfig) -> TransactionVerifier:

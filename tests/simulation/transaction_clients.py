@@ -51,6 +51,10 @@ _COMMITTED: Final = 0.7
 _COPIES: Final = 0.06
 _GIVEN_UP: Final = 0.2
 """How often a producer aborts when a batch was not acknowledged at once."""
+_ABANDONED: Final = 0.05
+"""How often a producer aborts without waiting for a batch that it has sent;"""
+_ABANDONED_WITHIN_MS: Final = 30
+"""and how soon, at most."""
 _KEYS: Final = 4
 _FENCED: Final = frozenset(
     {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_producer_id_mapping}
@@ -165,6 +169,10 @@ class TransactionalClient:
             timeout=timedelta(milliseconds=REQUEST_TIMEOUT_MS // 2),
             topic_data=(schema.TopicProduceData(name=topic, partition_data=(data,)),),
         )
+        if self.world.accepts_writes and self.random.random() < _ABANDONED:
+            self.client.send(topic, partition, ApiRequest.of(request))
+            await self.client.sleep(_ABANDONED_WITHIN_MS)
+            raise MustAbortError
         answered = await self._ask(
             topic,
             lambda count: partition,
