@@ -387,6 +387,21 @@ def test_job_is_known_while_it_goes_on_and_forgotten_when_it_is_over() -> None:
         verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB))
 
 
+def test_job_whose_decider_is_initialized_once_more_by_a_late_request_begins_all_the_same() -> None:
+    """A request that was given up and made again may arrive after its repetition, and fences that."""
+    cluster = Coordinated()
+    fenced: list[Step] = []
+
+    def perform(step: Step) -> object:
+        if isinstance(step, CommitDecision) and not fenced:
+            cluster.initialize(JOB.decider_id)
+            fenced.append(step)
+        return cluster.perform(step)
+
+    carry_out(Begin(JOB, "r1").steps(), perform)
+    assert verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB)) is Verdict.WRITE
+
+
 def test_job_that_fails_is_aborted_and_forgotten() -> None:
     """Readers of committed records see nothing of it, and wait for nothing of it."""
     cluster = Coordinated()
