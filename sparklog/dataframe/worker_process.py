@@ -52,13 +52,17 @@ class WorkerProcess:
             client.cluster.close()
 
     def writer_id(self, sink: SinkId, run_id: str, batch_id: int) -> str:
-        """Return a transactional id that this process has not used for this batch."""
+        """Return a transactional id that this process has not used for this batch, nor for a later one.
+
+        A task that comes late must not abort what the next batch has prepared.
+        """
         used_for, slot = self._slots.pop((sink, run_id), (batch_id, 0))
-        slot = slot if used_for == batch_id else 0
+        if batch_id > used_for:
+            used_for, slot = batch_id, 0
         if len(self._slots) >= _MOST_SINKS:  # what was used is not known any more: be another process
             self._slots.clear()
             self._name = uuid.uuid4().hex[:16]
-        self._slots[(sink, run_id)] = (batch_id, slot + 1)
+        self._slots[(sink, run_id)] = (used_for, slot + 1)
         return sink.writer_id(run_id, self._name, slot)
 
     def decider(self, config: ClientConfig, sink: SinkId, run_id: str) -> Decider | None:

@@ -1,0 +1,25 @@
+"""Which transactional ids a process uses."""
+
+from sparklog.dataframe.worker_process import WorkerProcess
+from sparklog.sink.machine.names import SinkId, SinkKind
+
+QUERY = SinkId(SinkKind.QUERY, "q")
+
+
+def test_process_uses_an_id_again_for_a_later_batch_only() -> None:
+    """The batch before is finished then; ids stay few, and nothing that is prepared is aborted."""
+    process = WorkerProcess()
+    first, second = (process.writer_id(QUERY, "r", 4) for _ in range(2))
+    assert first != second
+    assert process.writer_id(QUERY, "r", 5) == first
+    assert process.writer_id(QUERY, "r2", 5) not in (first, second)
+
+
+def test_task_of_a_batch_before_that_comes_late_has_an_id_of_its_own() -> None:
+    """It would abort what the next batch has prepared, which may be decided a moment later."""
+    process = WorkerProcess()
+    process.writer_id(QUERY, "r", 4)
+    prepared = process.writer_id(QUERY, "r", 5)
+    late = process.writer_id(QUERY, "r", 4)
+    assert process.writer_id(QUERY, "r", 5) not in (prepared, late)
+    assert late != prepared
