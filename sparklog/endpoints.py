@@ -32,3 +32,8 @@ class Endpoint:
     host: str
     port: int
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as whoever connects to it writes it."""
+        return f"{self.host}:{self.port}"

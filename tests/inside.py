@@ -9,6 +9,16 @@ from sparklog.wire.machine.authenticator import Mechanisms
 
 __all__ = ["ASKING_INSIDE", "SECRET"]
 
+
+class _Everywhere:
+    """All addresses there are."""
+
+    def __contains__(self, address: object) -> bool:
+        return True
+
+
 SECRET: Final = ApplicationSecret.new()
-ASKING_INSIDE: Final = Admission(Authentication(Mechanisms({INSIDE_MECHANISM: SECRET.verification})))
+ASKING_INSIDE: Final = Admission(
+    Authentication(Mechanisms({INSIDE_MECHANISM: SECRET.verification(_Everywhere())}))
+)
 """How a listener admits those who have the secret, and anybody else as ANONYMOUS."""

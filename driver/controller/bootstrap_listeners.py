@@ -13,6 +13,7 @@ from sparklog.config.certificate_renewal import CertificateRenewal
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import Endpoint
 from sparklog.security.inside import ApplicationSecret
+from sparklog.security.sasl.mechanism import ServerMechanism
 from sparklog.wire.admission import Admission
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
@@ -54,7 +55,7 @@ class BootstrapListeners:
         config: BrokerConfig,
         apis: Mapping[ApiKey, Api],
         secret: ApplicationSecret,
-        authentication_of: Callable[[str], Authentication],
+        authentication_of: Callable[[str, Callable[[], ServerMechanism]], Authentication],
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
         metrics: RequestMetrics,
@@ -62,7 +63,7 @@ class BootstrapListeners:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
 
         Driver and brokers speak TLS to each other by their `secret`; `authentication_of` says how those that
-        come for a listener of the brokers' are known.
+        come for a listener of the brokers' are known, and those inside, of whom it is given the exchange.
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
@@ -72,6 +73,8 @@ class BootstrapListeners:
         quotas = ConnectionQuotas(ConnectionLimits(config.max_connections), descriptors=descriptors)
         listeners: list[Listener] = []
         endpoints: list[Endpoint] = []
+        own_addresses: set[str] = set()
+        inside = secret.verification(own_addresses)
         try:
             for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
                 name = server.listener_name
@@ -85,7 +88,7 @@ class BootstrapListeners:
                         listener_name=name,
                         security_protocol=protocols[name],
                         features=features,
-                        admission=Admission(authentication_of(name)),
+                        admission=Admission(authentication_of(name, inside)),
                         settings=config.socket_settings(),
                         quotas=quotas,
                         metrics=metrics,
@@ -95,6 +98,7 @@ class BootstrapListeners:
                     raise CannotListenError(address, error) from error
                 listeners.append(listener)
                 endpoints.append(Endpoint(name, address.host, listener.port, protocols[name]))
+                own_addresses.add(endpoints[-1].address)
         except BaseException:
             for listener in listeners:
                 await listener.close()

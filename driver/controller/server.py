@@ -305,8 +305,8 @@ class ControllerServer:
                 self._config,
                 listener_table(running),
                 self.secret,
-                lambda name: listener_authentication(
-                    self._config, name, self.secret, self._credential_of, running.serves_clients
+                lambda name, inside: listener_authentication(
+                    self._config, name, inside, self._credential_of, running.serves_clients
                 ),
                 self._features,
                 descriptors,

@@ -86,6 +86,8 @@ class ClientListeners:
         former_ports = await asyncio.to_thread(read_former_ports, directory)
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
+        own_addresses: set[str] = set()
+        inside = services.secret.verification(own_addresses)
         connection_quotas = ConnectionQuotas(
             config.connection_limits, windows=config.quota_windows, descriptors=descriptors
         )
@@ -113,7 +115,7 @@ class ClientListeners:
                     features=_features(services.image),
                     admission=admission._replace(
                         authentication=listener_authentication(
-                            config, endpoint.name, services.secret, _credential_of(services.image)
+                            config, endpoint.name, inside, _credential_of(services.image)
                         )
                     ),
                     settings=config.socket_settings(),
@@ -138,6 +140,7 @@ class ClientListeners:
             raise
         await asyncio.to_thread(_note_ports, directory, former_ports, listeners)
         endpoints = config.advertised_endpoints(tuple(bound), host_name)
+        own_addresses.update(endpoint.address for endpoint in endpoints)
         return cls(listeners, endpoints, config, request_quotas, connection_quotas, authorization, renewal)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:

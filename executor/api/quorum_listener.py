@@ -54,13 +54,15 @@ class QuorumListener:
         handlers = QuorumHandlers(quorum.replica, partial(log_end, replicas.table))
         bound = next(each for each in config.listeners if each.name == config.inter_broker_listener)
         (advertised,) = config.advertised_endpoints((bound,), host_name)
+        own_addresses: set[str] = set()
+        verification = secret.verification(own_addresses)
         listener = await Listener.start(
             bound.host,
             0,
             guarded_inside(handlers.table(), OF_QUORUM),
             name=CONTROLLER_LISTENER,
             security_protocol=bound.security_protocol,
-            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: secret.verification}))),
+            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: verification}))),
             settings=config.socket_settings(),
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,
@@ -69,6 +71,7 @@ class QuorumListener:
         )
         monitoring.watch_listener(listener)
         handlers.endpoint = replace(advertised, name=CONTROLLER_LISTENER, port=listener.port)
+        own_addresses.add(handlers.endpoint.address)
         return cls(listener, handlers.endpoint)
 
     async def close(self) -> None:

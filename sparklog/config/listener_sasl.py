@@ -9,7 +9,7 @@ from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.endpoints import SecurityProtocol
-from sparklog.security.inside import INSIDE_MECHANISM, ApplicationSecret
+from sparklog.security.inside import INSIDE_MECHANISM
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
 from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
@@ -30,16 +30,16 @@ _USER: Final = "user_"
 def listener_authentication(
     config: BrokerConfig,
     listener_name: str,
-    secret: ApplicationSecret,
+    inside: Callable[[], ServerMechanism],
     credential_of: CredentialOf,
     ready: asyncio.Event | None = None,
 ) -> Authentication:
-    """Return it. Those inside are known on every listener; clients wait until it is `ready`.
+    """Return it. Those `inside` are known on every listener; clients wait until it is `ready`.
 
     Raises:
         ConfigError: a listener of SASL has no mechanism, one that is not here, or no users of PLAIN.
     """
-    begin: dict[str, Callable[[], ServerMechanism]] = {INSIDE_MECHANISM: secret.verification}
+    begin: dict[str, Callable[[], ServerMechanism]] = {INSIDE_MECHANISM: inside}
     if config.security_protocol(listener_name) not in _SASL:
         return Authentication(Mechanisms(begin))
     own = config.of_listener(listener_name)

@@ -6,8 +6,14 @@ is shown that the other one has it. What comes by such a connection comes from `
 credentials can make: users are of the type `User`.
 
 An application that is started again has another secret, so what is left of the former one is a stranger.
+
+Ports of brokers that have died are anybody's to take on their host, and the others connect there for a while.
+Whoever is there does not get the secret, but could pass what is said on to another broker, and would be taken
+for who has logged in to it. So the side that connects says, and signs, which address it has connected to, and
+the other side knows nobody by addresses that are not its own.
 """
 
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import cache
 from secrets import token_hex
@@ -29,7 +35,6 @@ INSIDE: Final = Principal("Application", "sparklog")
 """Driver and brokers. A process has it once: it is asked for by identity, so that a name that came in a
 request is never taken for it."""
 INSIDE_MECHANISM: Final = "SPARKLOG-INSIDE"
-_USER: Final = "inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +53,29 @@ class ApplicationSecret:
         """What the certificates of the inside are derived from (`tls.inside`)."""
         return bytes.fromhex(self._value)
 
-    def login(self) -> ClientMechanism:
-        """Begin an exchange as the side that connects."""
+    def login(self, address: str) -> ClientMechanism:
+        """Begin an exchange as the side that has connected to `address`, which is `host:port`."""
         return ScramLogin(
             SCRAM_SHA_256,
-            _USER,
+            address,
             self._value,
             name=INSIDE_MECHANISM,
             max_iterations=MIN_ITERATIONS,  # on event loops, for whoever has taken a broker's port
         )
 
-    def verification(self) -> ServerMechanism:
-        """Begin an exchange as the side that is connected to."""
+    def verification(self, addresses: Container[str]) -> Callable[[], ServerMechanism]:
+        """Return what begins an exchange as the side that is connected to, and has these addresses.
+
+        They may become known later; until then nobody is inside.
+        """
         credential = _credential(self._value)
-        return ScramVerification(SCRAM_SHA_256, {_USER: credential}.get, lambda name: INSIDE)
+
+        def begin() -> ServerMechanism:
+            return ScramVerification(
+                SCRAM_SHA_256, lambda name: credential if name in addresses else None, lambda name: INSIDE
+            )
+
+        return begin
 
 
 @cache

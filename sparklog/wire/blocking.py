@@ -82,7 +82,7 @@ class BlockingChannel:
             self._socket = self._encrypted(self._socket, host, tls)
         if login is not None:
             try:
-                self.authenticate(login())
+                self.authenticate(login(self.peer))
             except BaseException:
                 self.close()
                 raise

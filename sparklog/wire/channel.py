@@ -130,7 +130,7 @@ class Channel:
         channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
         if login is not None:
             try:
-                await channel.authenticate(login())
+                await channel.authenticate(login(peer))
             except BaseException:
                 channel.close()
                 raise

@@ -56,5 +56,5 @@ class ClientMechanism(Protocol):
         """
 
 
-Login: TypeAlias = Callable[[], ClientMechanism]
-"""Begins an exchange with the credentials that somebody has."""
+Login: TypeAlias = Callable[[str], ClientMechanism]
+"""Begins an exchange, by the credentials that somebody has, with who is at the address `host:port`."""

@@ -20,8 +20,8 @@ class PasswordLogin:
     user: str
     password: str = field(repr=False)
 
-    def __call__(self) -> ClientMechanism:
-        """Return a new exchange."""
+    def __call__(self, address: str) -> ClientMechanism:
+        """Return a new exchange; a user is the same at every address."""
         if self.mechanism == PLAIN:
             return PlainLogin(self.user, self.password)
         return ScramLogin(self.mechanism, self.user, self.password)

@@ -41,8 +41,8 @@ def verification() -> ServerMechanism:
     return ScramVerification(SCRAM_SHA_256, USERS.get)
 
 
-def login(password: str = "pencil") -> Callable[[], ScramLogin]:
-    return lambda: ScramLogin(SCRAM_SHA_256, "ann", password)
+def login(password: str = "pencil") -> Callable[[str], ScramLogin]:
+    return lambda address: ScramLogin(SCRAM_SHA_256, "ann", password)
 
 
 def asking(max_reauthentication_ms: int = 0, failed_delay_ms: int = 1) -> Admission:
@@ -176,7 +176,7 @@ def test_session_that_is_over_is_renewed_or_closed() -> None:
             left = await Channel.connect("127.0.0.1", listener.port, "test", login=login())
             connections = list(listener._connections)
             await until(lambda: all(each.principal is None for each in connections))
-            assert await renewed.authenticate(login()()) == 1_000
+            assert await renewed.authenticate(login()(renewed.peer)) == 1_000
             await renewed.request(heartbeat())
             with pytest.raises(KafkaError, match="closed the connection"):
                 await left.request(heartbeat())
@@ -238,7 +238,7 @@ def test_bare_tokens_of_the_oldest_handshake_are_served() -> None:
         client = RawClient(reader, writer)
         client.send(OldHandshakeRequest(mechanism=SCRAM_SHA_256))
         assert (await client.receive()).error_code is ErrorCode.none
-        scram = login(password)()
+        scram = login(password)("")
         final = scram.respond(await ask(scram.first()))
         assert final is not None
         assert scram.respond(await ask(final)) is None
