@@ -228,11 +228,11 @@ def test_client_that_resumes_a_session_is_the_same_as_before(tmp_path: Any) -> N
 
 def test_handshake_that_goes_nowhere_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever connects and says nothing, or begins and stops, costs a connection for seconds only."""
-    monkeypatch.setattr(tls_handshakes, "HANDSHAKE_TIMEOUT_S", 0.1)
 
     async def scenario() -> None:
         async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
             served = await RawClient.connect(listener, tls=client_of(AUTHORITY))
+            monkeypatch.setattr(tls_handshakes, "HANDSHAKE_TIMEOUT_S", 0.1)
             silent = await RawClient.connect(listener)
             begun = await RawClient.connect(listener)
             begun.writer.write(b"\x16\3\1\2\0\1\0\1\xfc\3\3")
