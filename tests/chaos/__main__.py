@@ -81,7 +81,7 @@ def main() -> int:
         if done >= options.count:
             print(report(notebook))
             return 0
-    status = _run(story, notebook, mode, seed, plan, options.freeze_s, with_disks=with_disks)
+    status = _run(story, notebook, mode, seed, plan, options, with_disks=with_disks)
     print(f"\n{report(notebook)}")
     return status
 
@@ -92,7 +92,12 @@ def _options() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long faults are drawn at random")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=5.0,
+        help="how long faults are drawn at random; or how long sink lasts",
+    )
     parser.add_argument("--fault", choices=list(FAULTS), help="only this one")
     parser.add_argument("--count", type=int, default=10, help="with --fault: how often in all")
     parser.add_argument("--seed", type=int, default=None, help="decides faults, victims and times")
@@ -108,7 +113,7 @@ def _run(
     mode: str,
     seed: int,
     plan: Iterator[str],
-    freeze_s: float,
+    options: argparse.Namespace,
     *,
     with_disks: bool,
 ) -> int:
@@ -119,9 +124,10 @@ def _run(
         mode,
         seed,
         with_disks=with_disks,
-        freeze_s=freeze_s,
+        freeze_s=options.freeze_s,
         broken_disk_s=BROKEN_DISK_S,
         longest_pause_s=LONGEST_PAUSE_S,
+        minutes=options.minutes,
         say=story.say,
     )
     story.say(f"starting; everything lies in {run.directory}")

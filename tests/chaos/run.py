@@ -63,9 +63,13 @@ class Run:
         freeze_s: float,
         broken_disk_s: float,
         longest_pause_s: float,
+        minutes: float = 1.0,
         say: Callable[[str], None] = print,
     ) -> None:
-        """Everything is written to `directory`; `longest_pause_s` bounds the random time before a fault."""
+        """Everything is written to `directory`; `longest_pause_s` bounds the random time before a fault.
+
+        `minutes` is how long a fault lasts that could go on for ever.
+        """
         self.session: Session | None = None
         self.timeline: Timeline | None = None
         self.mark = f"{directory.name}-{uuid.uuid4().hex[:8]}"
@@ -77,6 +81,7 @@ class Run:
         self._freeze_s = freeze_s
         self._broken_disk_s = broken_disk_s
         self._longest_pause_s = longest_pause_s
+        self._minutes = minutes
         self._say = say
         self._chance = random.Random(seed)
         self._ledger = Ledger(PARTITIONS)
@@ -96,7 +101,9 @@ class Run:
             self._bootstrap_servers = application.bootstrap_servers
             view = View(self._bootstrap_servers, TOPIC, PARTITIONS, BROKERS)
             view.create_topic()
-            self._scene = Scene(application, view, self._chance, disks, self._freeze_s, self._broken_disk_s)
+            self._scene = Scene(
+                application, view, self._chance, disks, self._freeze_s, self._broken_disk_s, self._minutes
+            )
             self._reader = stack.enter_context(
                 Reader(self._bootstrap_servers, TOPIC, PARTITIONS, self._ledger)
             )

@@ -42,6 +42,8 @@ class Scene:
     """How long a frozen process is frozen, unless somebody ends it."""
     broken_disk_s: float
     """How long a disk stays full, read-only or without power."""
+    minutes: float
+    """How long what lasts by itself is to last."""
     turns: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(BROKERS)))
     """Whose turn it is to be stopped, rolling."""
 

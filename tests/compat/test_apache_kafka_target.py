@@ -67,8 +67,7 @@ def kafka(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory)
         pytest.skip(str(error))
     with (directory / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            admin = AdminClient({"bootstrap.servers": client, "log_level": 0})
-            wait_for(lambda: _answers(admin), f"Kafka, see {directory}", START_TIMEOUT_S)
+            wait_for(lambda: _answers(client), f"Kafka, see {directory}", START_TIMEOUT_S)
             yield client
         finally:
             process.kill()
@@ -179,7 +178,8 @@ def test_target_without_transactions_of_version_2_is_refused_before_tasks_start(
     assert seen(kafka, topic) == ["a"]
 
 
-def _answers(admin: AdminClient) -> bool:
+def _answers(bootstrap_servers: str) -> bool:
     with contextlib.suppress(KafkaException):
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         return bool(admin.list_topics(timeout=ASK_S).brokers)
     return False
