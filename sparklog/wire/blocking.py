@@ -17,7 +17,7 @@ import numpy as np
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.security.tls.contexts import client_context
-from sparklog.security.tls.errors import tls_error
+from sparklog.security.tls.errors import TlsHandshakeError, tls_error
 from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.encoder import Chunk
@@ -30,6 +30,8 @@ from sparklog.wire.versions import downgrade
 __all__ = ["BlockingChannel", "ResponseTooLargeError"]
 
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
+_TLS_ALERTS = frozenset((0x15030100, 0x15030200, 0x15030300))
+"""What a listener of TLS answers plain bytes with, read as the length of a frame."""
 _COPIED_BYTES = 1 << 16
 """Up to this size a response's records are copied out of it, which costs less than leaving them there."""
 
@@ -179,6 +181,11 @@ class BlockingChannel:
         deadline = time.monotonic() + timeout_s
         try:
             (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
+            if size in _TLS_ALERTS:
+                self.close()
+                raise TlsHandshakeError(
+                    self.peer, "it speaks TLS, and this client plain text (security.protocol)"
+                )
             if not LENGTH.size <= size <= self._max_response_bytes:
                 self.close()
                 raise ResponseTooLargeError(self.peer, size, self._max_response_bytes)

@@ -35,6 +35,8 @@ from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
+_TLS_HANDSHAKE: Final = 0x1603
+"""What a TLS client sends first, read as the beginning of a frame's length."""
 _NOTED_WORK_S: Final = 0.0002
 """Shorter turns of a connection are not counted: it would cost them more than it is worth."""
 
@@ -242,7 +244,10 @@ class Connection:
         while received.end - received.start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(received.readable, received.start)
             if not self._min_frame_bytes <= size <= self._max_frame_bytes:
-                self.refuse("frame size", f"a frame of {size} bytes, of at most {self._max_frame_bytes}")
+                what = f"a frame of {size} bytes, of at most {self._max_frame_bytes}"
+                if size >> 16 == _TLS_HANDSHAKE:
+                    what = "it begins with a TLS handshake, and this listener speaks plain text"
+                self.refuse("frame size", what)
                 return
             start = received.start + LENGTH.size
             end = start + size

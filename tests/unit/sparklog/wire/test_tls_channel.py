@@ -1,6 +1,8 @@
 """Both clients over TLS: what they send and receive, and whom they refuse, by name and at once."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -145,3 +147,23 @@ def test_client_without_the_certificate_that_is_asked_for_is_refused(ask: AskAll
             assert answers == [heartbeat_response(1)]
 
     run(scenario())
+
+
+def test_plain_client_of_kafkas_listener_of_tls_is_told_so_for_good() -> None:
+    """Java answers plain bytes with an alert, whose first bytes say that 352 MB follow."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.recv(1000)
+                accepted.sendall(b"\x15\3\3\0\2\2\x50")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with (
+            BlockingChannel("127.0.0.1", server.getsockname()[1], "test") as channel,
+            pytest.raises(TlsHandshakeError, match="it speaks TLS, and this client plain text"),
+        ):
+            channel.request(heartbeat(1))
+        answering.join()

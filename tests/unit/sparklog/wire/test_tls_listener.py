@@ -134,7 +134,7 @@ def test_listener_of_tls_closes_at_once_for_what_is_no_handshake(
     assert line.startswith("test: TLS handshake of 127.0.0.1:")
 
 
-def test_plain_listener_closes_at_once_for_a_handshake() -> None:
+def test_plain_listener_closes_at_once_for_a_handshake(caplog: pytest.LogCaptureFixture) -> None:
     """Its first bytes say that a frame of 369 MB follows: not a byte of that is waited for."""
 
     async def scenario() -> None:
@@ -143,7 +143,9 @@ def test_plain_listener_closes_at_once_for_a_handshake() -> None:
                 await RawClient.connect(listener, tls=client_of(AUTHORITY))
             await until(lambda: listener.connection_count == 0)
 
-    run(scenario())
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    assert "it begins with a TLS handshake" in caplog.text
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
