@@ -61,7 +61,7 @@ class ListenerKeys:
         ConfigType.STRING,
         "PLAINTEXT:PLAINTEXT",
         "The security protocol of each listener name, as name:protocol; the names of protocols stand for"
-        " themselves. PLAINTEXT and SSL are served.",
+        " themselves.",
     )
     inter_broker_listener_name: str | None = config_key(
         "inter.broker.listener.name",

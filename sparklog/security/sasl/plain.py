@@ -18,6 +18,8 @@ __all__ = ["PLAIN", "PlainLogin", "PlainVerification"]
 
 PLAIN: Final = "PLAIN"
 _NOBODYS: Final = token_bytes(32)
+_SHOWN: Final = 100
+"""So much of a name is logged: a stranger's may be half a megabyte."""
 
 
 class PlainVerification:
@@ -46,7 +48,7 @@ class PlainVerification:
         expected = _NOBODYS if known is None else known.encode()
         if not compare_digest(password.encode(), expected):
             raise SaslError(
-                f"user {user!r}: there is no such user, or another password is his",
+                f"user {user[:_SHOWN]!r}: there is no such user, or another password is his",
                 "Authentication failed: Invalid username or password",
             )
         if authorization_id not in ("", user):

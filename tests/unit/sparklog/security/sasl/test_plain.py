@@ -42,6 +42,13 @@ def test_anybody_else_is_refused_in_kafkas_words(token: bytes, told: str) -> Non
     assert "s3cret" not in str(refusal.value) and "wrong" not in str(refusal.value)
 
 
+def test_name_of_a_stranger_is_logged_by_its_beginning() -> None:
+    """A frame before authentication may have half a megabyte, and each refusal a line."""
+    with pytest.raises(SaslError) as refusal:
+        PlainVerification(USERS).respond(b"\0" + b"x" * 400_000 + b"\0y")
+    assert len(str(refusal.value)) < 200
+
+
 def test_jaas_configuration_is_read_as_java_reads_it() -> None:
     """Quotes of both kinds, escapes, comments, and words without quotes."""
     module = login_module(
