@@ -48,6 +48,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
+    preflight.check_listeners(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]

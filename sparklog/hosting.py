@@ -45,6 +45,10 @@ class LoopbackAddressError(StartError):
     """Executors are on other hosts than the driver, and an address that they need is a loopback one."""
 
 
+class OpenNetworkError(StartError):
+    """Whoever reaches this application from other hosts could use it without saying who he is."""
+
+
 class BrokerRefusedError(StartError):
     """A broker ended for a reason that trying again would not change."""
 

@@ -17,16 +17,19 @@ from driver.spark.calls import is_stopped
 from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
+from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import (
     DynamicAllocationError,
     LoopbackAddressError,
     NoWritableDirectoryError,
+    OpenNetworkError,
     StartError,
     TooFewTaskSlotsError,
 )
 
 logger = logging.getLogger(__name__)
 
+TRUSTED_NETWORK = "sparklog.trusted.network"
 SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
@@ -159,6 +162,26 @@ def _wait_until(is_so: Callable[[], bool]) -> bool:
     return True
 
 
+def check_listeners(config: BrokerConfig) -> None:
+    """Check that whoever comes from another host has to say who he is.
+
+    Raises:
+        OpenNetworkError: He does not, and the configuration does not trust everybody.
+    """
+    if config.sparklog_trusted_network:
+        return
+    servers = config.controller_quorum_bootstrap_servers
+    bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
+    bound += [(server.listener_name, server.address.host) for server in servers]
+    for name, host in bound:
+        if config.security_protocol(name) is SecurityProtocol.PLAINTEXT and not is_loopback(host):
+            raise OpenNetworkError(
+                f"{name}://{host} is reached from other hosts, and PLAINTEXT asks nobody who he is: give it "
+                "SASL_PLAINTEXT, SSL or SASL_SSL in listener.security.protocol.map, or, in a network whose "
+                f"hosts you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
+            )
+
+
 def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:
     """Check that nothing is on loopback that executors on other hosts must reach, or be reached at.
 
@@ -166,6 +189,8 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
 
     Raises:
         LoopbackAddressError: Something is.
+        OpenNetworkError: The secret of driver and brokers would reach them on Spark's connections, which
+            nobody has to log in to.
     """
     if is_local_mode(spark_context):
         return
@@ -192,6 +217,13 @@ def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_co
     if remedies:
         raise LoopbackAddressError(
             f"executors run on other hosts ({', '.join(elsewhere)}), for which loopback is not this machine; "
-            f"{'; '.join(remedies)}. Whoever reaches these addresses can read and write everything "
-            "(docs/deploy.md)"
+            f"{'; '.join(remedies)} (docs/deploy.md)"
+        )
+    authenticates = str(spark_context.getConf().get("spark.authenticate", "false")).lower() == "true"
+    if not authenticates and not config.sparklog_trusted_network:
+        raise OpenNetworkError(
+            f"executors run on other hosts ({', '.join(elsewhere)}) and spark.authenticate is false: whoever "
+            "reaches Spark's driver could take an executor's place, with all it is told. Set "
+            "spark.authenticate=true and a spark.authenticate.secret, or, in a network whose hosts you all "
+            f"trust, set {TRUSTED_NETWORK}=true in the cluster's configuration (docs/security.md)"
         )

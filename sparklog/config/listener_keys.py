@@ -63,6 +63,14 @@ class ListenerKeys:
         "The security protocol of each listener name, as name:protocol; the names of protocols stand for"
         " themselves.",
     )
+    sparklog_trusted_network: bool = config_key(
+        "sparklog.trusted.network",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether whoever reaches the application from other hosts may use it without saying who he is. If"
+        " not, listeners of PLAINTEXT beyond loopback are refused, and executors on other hosts without"
+        " spark.authenticate. Not a key of Kafka's.",
+    )
     inter_broker_listener_name: str | None = config_key(
         "inter.broker.listener.name",
         ConfigType.STRING,

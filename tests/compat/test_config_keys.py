@@ -49,7 +49,11 @@ NOT_DOCUMENTED_BY_KAFKA = {
 StandardAuthorizer.java)."""
 STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
-OURS = {"message.max.decompressed.bytes", "sparklog.two.phase.commit.transactional.id.prefixes"}
+OURS = {
+    "message.max.decompressed.bytes",
+    "sparklog.trusted.network",
+    "sparklog.two.phase.commit.transactional.id.prefixes",
+}
 """What Kafka has not."""
 
 

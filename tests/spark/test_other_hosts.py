@@ -12,6 +12,7 @@ import pytest
 from tests.spark.applications import run_application
 
 OTHER_HOST = "elsewhere.invalid"
+SCRAM = "SCRAM-SHA-256"
 APPLICATION = """
 import json
 import sys
@@ -51,6 +52,13 @@ def test_addresses_that_executors_elsewhere_cannot_use_are_refused_and_others_ta
         {"controller.quorum.bootstrap.servers": f"{address}:0"},
         {"controller.quorum.bootstrap.servers": f"{address}:0", "listeners": "PLAINTEXT://0.0.0.0:0"},
     ]
+    trusted = {"sparklog.trusted.network": "true"}
+    asking = {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT", "sasl.enabled.mechanisms": SCRAM}
+    configs = [
+        *({**config, **trusted} for config in configs),
+        configs[2],
+        {**configs[2], **asking},
+    ]
     done = run_application(
         APPLICATION,
         tmp_path,
@@ -58,10 +66,13 @@ def test_addresses_that_executors_elsewhere_cannot_use_are_refused_and_others_ta
         SPARK_LOCAL_HOSTNAME=OTHER_HOST,
         JAVA_TOOL_OPTIONS=f"-Djdk.net.hosts.file={hosts}",
     )
-    nothing_set, loopback_listeners, reachable = (json.loads(line) for line in done.stdout.splitlines())
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    nothing_set, loopback_listeners, reachable, open_to_all, open_by_spark = told
     controller_key, listener_keys = "controller.quorum.bootstrap.servers is 127.0.0.1:0", "set listeners to"
     assert nothing_set.startswith("LoopbackAddressError") and OTHER_HOST in nothing_set
     assert controller_key in nothing_set and listener_keys in nothing_set
     assert loopback_listeners.startswith("LoopbackAddressError")
     assert controller_key not in loopback_listeners and listener_keys in loopback_listeners
     assert reachable == [address]
+    assert open_to_all.startswith("OpenNetworkError") and "PLAINTEXT://0.0.0.0" in open_to_all
+    assert open_by_spark.startswith("OpenNetworkError") and "spark.authenticate=true" in open_by_spark
