@@ -217,16 +217,18 @@ class Pipeline:
 
 def _counted(values: DataFrame) -> DataFrame:
     words = values.selectExpr("split(value, ':')[1] AS word")
-    return words.groupBy("word").applyInPandasWithState(
-        _count, "value string", "total long", "append", GroupStateTimeout.NoTimeout
+    counts = words.groupBy("word").applyInPandasWithState(
+        _count, "word string, count long", "total long", "append", GroupStateTimeout.NoTimeout
     )
+    # Rows as Python gives them can't be shuffled by Spark 4.3 (ClassCastException): these are others.
+    return counts.selectExpr("concat(word, ':', count) AS value")
 
 
 def _count(key: tuple[Any, ...], rows: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     (before,) = state.get if state.exists else (0,)
     counted = before + sum(len(each) for each in rows)
     state.update((counted,))
-    yield pd.DataFrame({"value": [f"{key[0]}:{count}" for count in range(before + 1, counted + 1)]})
+    yield pd.DataFrame({"word": key[0], "count": range(before + 1, counted + 1)})
 
 
 def _at_times_slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
