@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 
 from sparklog.errors import KafkaError as OurKafkaError
-from sparklog.security.sasl.scram import ScramLogin
+from sparklog.security.sasl.password_login import PasswordLogin
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
@@ -195,7 +194,7 @@ def test_credentials_are_told_replaced_and_removed(cluster: LocalCluster) -> Non
     host, _, port = address(cluster).rpartition(":")
 
     def may(password: str) -> bool:
-        login = partial(ScramLogin, "SCRAM-SHA-256", "bob", password)
+        login = PasswordLogin("SCRAM-SHA-256", "bob", password)
         try:
             BlockingChannel(host, int(port), "test", login=login).close()
         except OurKafkaError as error:
