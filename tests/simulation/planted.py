@@ -36,6 +36,7 @@ from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_coordinators import COORDINATOR_BUGS
 from tests.simulation.planted_members import MEMBER_BUGS
 from tests.simulation.planted_reassignments import REASSIGNMENT_BUGS
+from tests.simulation.planted_sinks import SINK_BUGS
 from tests.simulation.planted_transaction_logs import TRANSACTION_LOG_BUGS
 from tests.simulation.planted_transactions import TRANSACTION_BUGS
 from tests.simulation.voting import Voting
@@ -441,5 +442,6 @@ PLANTED = {
     **MEMBER_BUGS,
     **TRANSACTION_BUGS,
     **TRANSACTION_LOG_BUGS,
+    **SINK_BUGS,
 }
 """By name."""
