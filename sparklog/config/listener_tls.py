@@ -31,7 +31,8 @@ def listener_tls(
         return None
     settings = config.of_listener(listener_name).tls_settings()
     inside = inside_tls(secret.tls_seed)
-    if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
+    is_insides = listener_name == config.inter_broker_listener and settings.client_auth == "none"
+    if is_insides and not settings.keystore.is_given:
         return inside_listener_tls(protocol, secret)
     try:
         mapper = PrincipalMapper(settings.principal_mapping_rules)

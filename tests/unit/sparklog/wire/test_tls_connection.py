@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from sparklog.config import BrokerConfig
+from sparklog.config.definition import ConfigError
+from sparklog.config.listener_tls import listener_tls
+from sparklog.endpoints import SecurityProtocol
 from sparklog.wire import tls_handshakes
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.tls_stream import SLICE_BYTES, TlsStream
 from tests.certificates import Authority
+from tests.inside import SECRET
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
@@ -158,3 +163,11 @@ def test_handshake_that_fails_after_it_was_given_up_is_of_no_interest(
 
     run(scenario())
     assert reported == []
+
+
+@pytest.mark.parametrize("client_auth", ["requested", "required"])
+def test_brokers_listener_that_asks_for_certificates_needs_its_own(client_auth: str) -> None:
+    """The certificates of the inside ask nobody for one: whoever came would be let in all the same."""
+    keys = {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": client_auth}
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location"):
+        listener_tls(BrokerConfig.from_mapping(keys), "SSL", SecurityProtocol.SSL, SECRET)
