@@ -31,9 +31,8 @@ def listener_tls(
         return None
     settings = config.of_listener(listener_name).tls_settings()
     inside = inside_tls(secret.tls_seed)
-    is_insides = listener_name == config.inter_broker_listener and settings.client_auth == "none"
-    if is_insides and not settings.keystore.is_given:
-        return inside_listener_tls(protocol, secret)
+    if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
+        return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
     try:
         mapper = PrincipalMapper(settings.principal_mapping_rules)
         context = server_context(settings)
@@ -52,11 +51,16 @@ def listener_tls(
     return ServerTls(context, principal_of)
 
 
-def inside_listener_tls(protocol: SecurityProtocol, secret: ApplicationSecret) -> ServerTls | None:
+def inside_listener_tls(
+    protocol: SecurityProtocol, secret: ApplicationSecret, *, asks_all: bool = False
+) -> ServerTls | None:
     """Return what a listener shows that only driver and brokers come to; None if it is not encrypted.
 
-    Its certificate says that they are of the application, and not who they are.
+    Its certificate says that they are of the application, and not who they are. If it `asks_all`, nobody
+    comes in who has none of the application's.
     """
     if not protocol.is_encrypted:
         return None
-    return ServerTls(inside_tls(secret.tls_seed).server_context, lambda certificate_der: ANONYMOUS)
+    inside = inside_tls(secret.tls_seed)
+    context = inside.strict_server_context if asks_all else inside.server_context
+    return ServerTls(context, lambda certificate_der: ANONYMOUS)

@@ -71,6 +71,11 @@ class InsideTls:
         return context_of_server(self._own, [self._authority], ssl.CERT_OPTIONAL)
 
     @cached_property
+    def strict_server_context(self) -> ssl.SSLContext:
+        """The same for those that let nobody in without a certificate of the inside."""
+        return context_of_server(self._own, [self._authority], ssl.CERT_REQUIRED)
+
+    @cached_property
     def client_context(self) -> ssl.SSLContext:
         """For connections, to `INSIDE_NAME`."""
         return context_of_client(self._own, [self._authority])
