@@ -1,6 +1,6 @@
 """The seam between an application and the two sides of its cluster, which never import each other.
 
-`start` runs in the driver and belongs to `driver`; `run_brokers` runs in an executor and belongs to
+`start` runs in the driver and belongs to `driver`; `run_broker` runs in an executor and belongs to
 `executor`. Both are found as entry points of the installed distribution, so this module, which the
 two share, imports neither. What the driver tells a broker's task is a `BrokerAssignment`; what the
 task hands back when it ends is a `BrokerEnd`.
@@ -8,8 +8,8 @@ task hands back when it ends is a `BrokerEnd`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
@@ -63,8 +63,8 @@ class BrokerAssignment:
     controller_port: int
     secret: ApplicationSecret
     """What driver and brokers know each other by."""
-    configuration: Mapping[str, str]
-    """Kafka's keys and values, checked by the driver."""
+    configuration: Mapping[str, str] = field(repr=False)
+    """Kafka's keys and values, checked by the driver; there may be passwords among them."""
     directories: tuple[str, ...]
     """The broker's own directories, one in each of `log.dirs`."""
     temporary: bool
@@ -150,12 +150,15 @@ def start(
     return cluster
 
 
-def run_brokers(assignments: Iterable[BrokerAssignment]) -> Iterator[BrokerEnd]:
-    """Be the broker of each assignment (a task has one) until it leaves.
+def run_broker(
+    assignments: Sequence[BrokerAssignment], partition: int, _: Iterable[object]
+) -> Iterator[BrokerEnd]:
+    """Be the broker that a job's task of that partition is assigned to be, until it leaves.
 
-    Needs the process's main thread, where signals arrive.
+    Assignments are part of what the task runs and not rows that it is given: those PySpark writes to a file
+    first, and secrets are among them. Needs the process's main thread, where signals arrive.
     """
-    return map(_side("executor"), assignments)
+    return map(_side("executor"), assignments[partition : partition + 1])
 
 
 def _side(name: str) -> Any:

@@ -17,6 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pyspark import InheritableThread
@@ -25,7 +26,7 @@ from driver.spark.broker_jobs import BrokerJobs
 from driver.spark.calls import JVM_GONE, answered, is_stopped
 from driver.spark.slots import BrokerSlots, SlotClaims, waiting_job
 from sparklog.exponential_backoff import ExponentialBackoff
-from sparklog.hosting import BrokerAssignment, BrokerEnd, run_brokers
+from sparklog.hosting import BrokerAssignment, BrokerEnd, run_broker
 
 logger = logging.getLogger(__name__)
 
@@ -178,10 +179,10 @@ class Rack:
         if self.attempt > 1:
             description += f" (attempt {self.attempt})"
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
-        tasks = context.parallelize(self.assignments, len(self.assignments))
+        tasks = context.parallelize(range(len(self.assignments)), len(self.assignments))
         if self._slots.profile is not None:
             tasks = tasks.withResources(self._slots.profile)
-        brokers_run = tasks.barrier().mapPartitions(run_brokers)
+        brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))
         # As RDD.collect() does, but under a name of ours: its own would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
         with self._jobs.running(brokers_run._jrdd.collectAsync) as future:

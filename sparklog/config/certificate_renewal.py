@@ -70,6 +70,9 @@ class CertificateRenewal:
             except KafkaError as error:
                 logger.error("%s goes on with the certificates it has: %s", listener.name, error)
                 continue
+            except Exception:  # whatever a file may hold: nobody would look at the others any more
+                logger.exception("%s goes on with the certificates it has", listener.name)
+                continue
             assert listener.handshakes is not None and tls is not None
             listener.handshakes.tls = tls
             logger.info("%s shows the certificates that are in %s now", listener.name, ", ".join(files))
