@@ -156,7 +156,13 @@ def test_start_with_a_wrong_key_or_value_names_it(
 def test_start_at_an_address_that_is_not_the_drivers_names_the_key(spark: SparkSession) -> None:
     """The driver may be on another machine than the file was written for."""
     with pytest.raises(sparklog.StartError, match=r"controller\.quorum\.bootstrap\.servers=192\.0\.2\.1:0"):
-        sparklog.start(spark, config={"controller.quorum.bootstrap.servers": "192.0.2.1:0"})
+        sparklog.start(
+            spark,
+            config={
+                "controller.quorum.bootstrap.servers": "192.0.2.1:0",
+                "sparklog.trusted.network": "true",
+            },
+        )
 
 
 @pytest.mark.parametrize("racks", [0, -1, 1.5])

@@ -226,7 +226,7 @@ async def test_loads_of_a_broker_take_turns_and_a_short_one_serves_before_a_long
         append(brokers, topic_id, batch, partition=0)
     for partition in (1, 2):
         append(brokers, topic_id, batch, partition=partition)
-    loads = Loads(brokers, RawOffsets, load_buffer_bytes=1 << 20)
+    loads = Loads(brokers, RawOffsets, load_buffer_bytes=1 << 16)
     await brokers.commit(
         *(PartitionChangeRecord(partition_id=number, topic_id=topic_id, leader=0) for number in range(3))
     )
