@@ -14,6 +14,7 @@ __all__ = [
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "TopicRecreatedError",
+    "TopicReplacedError",
     "UnknownTopicError",
 ]
 
@@ -49,6 +50,17 @@ class UnknownTopicError(KafkaError):
 
     def __init__(self, name: str, remedy: str) -> None:
         super().__init__(ErrorCode.unknown_topic_or_partition, f"{name} does not exist; {remedy}")
+
+
+class TopicReplacedError(UnknownTopicError):
+    """A topic was deleted, and maybe made anew under its name, while something was done with it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"topic {name} that rows were written to",
+            "it was deleted while they were, whether or not there is another of that name now. Nothing was "
+            "committed; run it again, and all rows are written to the topic that is there then",
+        )
 
 
 class OffsetOutOfRangeError(KafkaError):

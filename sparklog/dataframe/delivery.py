@@ -9,11 +9,14 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.errors import TopicReplacedError
 from sparklog.client.producer import Producer
 from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import WriteOptions
@@ -136,7 +139,7 @@ class ExactlyOnce:
         attempt = _Attempt(self._options, batch)
         try:
             with _client(self._options) as client:
-                counts, oldest = self._rows.write(
+                written = self._rows.write(
                     client.cluster, attempt.unless_decided(client, rows), attempt.begin
                 )
         except BaseException as error:
@@ -146,8 +149,9 @@ class ExactlyOnce:
             raise
         return PreparedRows(
             batch,
-            counts=counts,
-            oldest_timestamps_ms=oldest,
+            counts=written.counts,
+            oldest_timestamps_ms=written.oldest_timestamps_ms,
+            topic_ids=written.topic_ids,
             transaction=attempt.transaction,
             waits_for_ever=attempt.waits_for_ever,
             unwritten_rows=attempt.unwritten_rows,
@@ -160,6 +164,7 @@ class ExactlyOnce:
 
         Raises:
             SinkError: it must not be written, or is not whole.
+            TopicReplacedError: a topic was deleted since a task wrote to it; nothing was decided.
             InvalidRowError, KafkaError: some rows could not be written; nothing was decided.
         """
         raise_refusals(messages)
@@ -167,6 +172,7 @@ class ExactlyOnce:
         sink, run_id = batch.sink, batch.run_id
         decider = decider or process.decider(config, sink, run_id)
         with _client(self._options) as client:
+            _check_topics(client.cluster, messages)
             following = client.carry_out(Commit(_sink_batch(batch, messages), decider).steps())
         if following is not None:
             process.keep_decider(config, sink, run_id, following)
@@ -251,6 +257,16 @@ def _sink_batch(batch: Batch, messages: Messages) -> SinkBatch:
         waits_for_ever=all(message.waits_for_ever for message in prepared),
         unwritten_rows=sum(message.unwritten_rows for message in prepared),
     )
+
+
+def _check_topics(cluster: ClusterClient, messages: Messages) -> None:
+    """Return if all that tasks wrote to is there: what was in a deleted topic would be missing in silence."""
+    topic_ids: dict[str, UUID | None] = {}
+    for message in records_of(messages):
+        for name, topic_id in message.topic_ids.items():
+            if topic_ids.setdefault(name, topic_id) != topic_id:
+                raise TopicReplacedError(name)
+    cluster.check_topics(topic_ids)
 
 
 @contextmanager

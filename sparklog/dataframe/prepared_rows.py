@@ -7,6 +7,7 @@ and raised on the driver when the job commits: so it fails the job, and not one 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -38,13 +39,17 @@ _INCURABLE: Final = frozenset(
 
 
 class WrittenRecords(WriterCommitMessage):
-    """How many records of each partition a task wrote, all of them acknowledged, and each topic's oldest."""
+    """What a task wrote, all of it acknowledged: as `row_writer.WrittenRows`."""
 
     def __init__(
-        self, counts: Counter[TopicPartition], oldest_timestamps_ms: Mapping[str, TimestampMs]
+        self,
+        counts: Counter[TopicPartition],
+        oldest_timestamps_ms: Mapping[str, TimestampMs],
+        topic_ids: Mapping[str, UUID | None],
     ) -> None:
         self.counts = counts
         self.oldest_timestamps_ms = oldest_timestamps_ms
+        self.topic_ids = topic_ids
 
 
 class Batch:
@@ -65,11 +70,12 @@ class PreparedRows(WrittenRecords):
         *,
         counts: Counter[TopicPartition],
         oldest_timestamps_ms: Mapping[str, TimestampMs],
+        topic_ids: Mapping[str, UUID | None],
         transaction: WriterTransaction | None = None,
         waits_for_ever: bool = True,
         unwritten_rows: int = 0,
     ) -> None:
-        super().__init__(counts, oldest_timestamps_ms)
+        super().__init__(counts, oldest_timestamps_ms, topic_ids)
         self.batch = batch
         self.transaction = transaction
         """None: the task had no rows, or found them written."""

@@ -6,6 +6,8 @@ transaction it writes, if in any, is its caller's matter.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -23,7 +25,17 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.records.encode import encode_batches
 from sparklog.types import TimestampMs, TopicPartition
 
-__all__ = ["RowWriter"]
+__all__ = ["RowWriter", "WrittenRows"]
+
+
+class WrittenRows(NamedTuple):
+    """What a task wrote."""
+
+    counts: Counter[TopicPartition]
+    oldest_timestamps_ms: Mapping[str, TimestampMs]
+    """By topic; without event times it is not in it."""
+    topic_ids: Mapping[str, UUID | None]
+    """Of each topic, from before its first row was written."""
 
 
 class RowWriter:
@@ -40,8 +52,8 @@ class RowWriter:
 
     def write(
         self, cluster: ClusterClient, rows: Iterator[pa.RecordBatch], begin: Callable[[Producer], None]
-    ) -> tuple[Counter[TopicPartition], Mapping[str, TimestampMs]]:
-        """Write all rows of a task; return how many, and each topic's oldest, when all are acknowledged.
+    ) -> WrittenRows:
+        """Write all rows of a task; return what was written when all are acknowledged.
 
         `begin` gives the producer its id, before the first row is written; without rows it isn't called.
 
@@ -50,9 +62,16 @@ class RowWriter:
             DeliveryError, KafkaError: the cluster did not take the rows.
         """
         producer = Producer(cluster, self._options.producer)
+        topic_ids: dict[str, UUID | None] = {}
+
+        def partition_count(topic: str) -> int:
+            count = producer.partition_count(topic)
+            topic_ids[topic] = cluster.topic(topic).topic_id
+            return count
+
         router = RowRouter(
             topic=self._options.topic,
-            partition_count=producer.partition_count,
+            partition_count=partition_count,
             batch_size_bytes=self._options.producer.batch_size_bytes,
             buffer_bytes=self._options.producer.buffer_bytes,
         )
@@ -68,7 +87,7 @@ class RowWriter:
         for routed in router.drain():
             self._send(producer, routed)
         producer.flush()
-        return producer.acknowledged, router.oldest_timestamps_ms
+        return WrittenRows(producer.acknowledged, router.oldest_timestamps_ms, topic_ids)
 
     def find_topic(self, cluster: ClusterClient) -> None:
         """Return if the topic of all rows is there, or is made by the brokers for being asked for.

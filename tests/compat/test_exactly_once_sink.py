@@ -21,7 +21,7 @@ from jobs.sinks.__main__ import main as sinks
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.client.coordinators import Coordinators
-from sparklog.client.errors import ApiTimeoutError
+from sparklog.client.errors import ApiTimeoutError, TopicReplacedError
 from sparklog.client.group_offsets import committed_offsets
 from sparklog.dataframe.errors import InvalidRowError
 from sparklog.dataframe.options import ReadOptions, WriteOptions
@@ -41,7 +41,7 @@ from sparklog.sink.machine.protocols import Commit, SinkBatch
 from sparklog.sink.machine.steps import EndTransactions, ListOpenTransactions
 from sparklog.types import TopicPartition
 from tests.cluster import LocalCluster
-from tests.compat.librdkafka import admin_client, create_topic
+from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.mortal import MortalProcesses
 from tests.compat.sinks import (
     READ,
@@ -262,8 +262,25 @@ def test_batch_write_is_seen_whole_or_not_at_all(cluster: LocalCluster, topic: s
         "b",
         "c",
     ]
-    groups = admin_client(cluster.bootstrap_servers).list_consumer_groups().result()
+    admin = admin_client(cluster.bootstrap_servers)  # without a name it would be gone before its answer
+    groups = admin.list_consumer_groups().result(TIMEOUT_S)
     assert not [each.group_id for each in groups.valid if "sparklog-sink.job-" in each.group_id]
+
+
+def test_topic_that_is_deleted_between_its_rows_and_their_commit_fails_the_batch(
+    cluster: LocalCluster, topic: str
+) -> None:
+    """The coordinator drops what is deleted and commits the rest: the rows would be missing in silence."""
+    query = Query(cluster.bootstrap_servers, topic)
+    prepared = query.tasks("r", 0, ["a"])
+    admin = admin_client(cluster.bootstrap_servers)
+    admin.delete_topics([topic])[topic].result(TIMEOUT_S)
+    create_topic(cluster.bootstrap_servers, topic)
+    with pytest.raises(TopicReplacedError, match="it was deleted while they were"):
+        query.commit(0, prepared)
+    query.abort(0, prepared)
+    query.commit(0, query.tasks("again", 0, ["a"]))
+    assert seen(cluster.bootstrap_servers, topic) == ["a"]
 
 
 def test_version_of_an_application_is_written_once_to_each_topic(cluster: LocalCluster, topic: str) -> None:
