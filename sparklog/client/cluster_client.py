@@ -23,12 +23,7 @@ from kio.schema.metadata.v11.response import MetadataResponse, MetadataResponseT
 
 from sparklog.client.config import ClientConfig
 from sparklog.client.connecting import connected
-from sparklog.client.errors import (
-    ApiTimeoutError,
-    ClusterStoppedError,
-    TopicReplacedError,
-    UnknownTopicError,
-)
+from sparklog.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
 from sparklog.clocks import monotonic_ms
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.exponential_backoff import ExponentialBackoff
@@ -82,13 +77,15 @@ class ClusterClient:
         """Brokers whose connection was closed for a failure, and that have not been connected to since."""
         self._random = random.Random()
 
-    def metadata(self) -> MetadataResponse:
-        """Return all that a broker tells of the cluster, asking one anew; addresses are known from now on.
+    def metadata(self, names: tuple[str, ...] | None = None) -> MetadataResponse:
+        """Return what a broker tells of the cluster, asking one anew; addresses are known from now on.
+
+        Of all topics, or of those of these `names`.
 
         Raises:
             ApiTimeoutError: no broker answered within `api_timeout_ms`.
         """
-        return self.retry("asking for the metadata", lambda: self._ask_any_broker(None, create=False))
+        return self.retry("asking for the metadata", lambda: self._ask_any_broker(names, create=False))
 
     def find_brokers(self) -> None:
         """Ask a broker anew where all of them are: one that was started again may be somewhere else.
@@ -137,29 +134,6 @@ class ClusterClient:
         return self.retry(
             f"finding topic {name}", ask, timeout_ms=wait_ms if create else None, unknown_topic_ms=wait_ms
         )
-
-    def check_topics(self, topic_ids: Mapping[str, UUID | None]) -> None:
-        """Return if topics are still those of these ids, asking a broker anew.
-
-        A broker that has not heard of a new topic yet is asked again. An id is None where the cluster has
-        none to tell.
-
-        Raises:
-            TopicReplacedError: one was deleted, and stayed so for `unknown_topic_timeout_ms`.
-            ApiTimeoutError: no broker answered within `api_timeout_ms`.
-        """
-
-        def ask() -> None:
-            response = self._ask_any_broker(tuple(topic_ids), create=False)
-            found = {
-                topic.name: topic.topic_id for topic in response.topics if topic.error_code is ErrorCode.none
-            }
-            for name, topic_id in topic_ids.items():
-                if name not in found or found[name] != topic_id:
-                    raise TopicReplacedError(name)
-
-        if topic_ids:
-            self.retry("looking for the topics that were written to", ask)
 
     def leader(self, topic_partition: TopicPartition, *, learned_after_ms: int | None = None) -> Leader:
         """Return who leads a partition, asking a broker when that is not known or was forgotten.

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import TopicReplacedError
 from sparklog.client.producer import Producer
+from sparklog.client.topic_ids import check_topic_ids
 from sparklog.dataframe.errors import told_in_one_line
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.prepared_rows import (
@@ -266,7 +267,7 @@ def _check_topics(cluster: ClusterClient, messages: Messages) -> None:
         for name, topic_id in message.topic_ids.items():
             if topic_ids.setdefault(name, topic_id) != topic_id:
                 raise TopicReplacedError(name)
-    cluster.check_topics(topic_ids)
+    check_topic_ids(cluster, topic_ids)
 
 
 @contextmanager

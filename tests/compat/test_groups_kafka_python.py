@@ -1,12 +1,15 @@
 """kafka-python 3 in groups, and its command line for groups: somebody else's code takes the place of ours."""
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.base import MemberState
 from kafka.structs import OffsetAndMetadata
 
 from tests.cluster import LocalCluster, wait_for
@@ -14,6 +17,7 @@ from tests.compat.librdkafka import create_topic, produce
 from tests.compat.test_kafka_python import command_line
 
 NewName = Callable[[str], str]
+HEARTBEAT_MS: Final = 300
 
 
 def member(cluster: LocalCluster, group: str, topic: str, **config: Any) -> KafkaConsumer:
@@ -24,7 +28,7 @@ def member(cluster: LocalCluster, group: str, topic: str, **config: Any) -> Kafk
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         session_timeout_ms=30_000,  # who leaves says so: nobody here is waited for
-        heartbeat_interval_ms=300,
+        heartbeat_interval_ms=HEARTBEAT_MS,
         **config,
     )
     # As a leader it may assign nothing, and leave it at that, if it has not heard of the topic yet.
@@ -46,15 +50,40 @@ def values(consumer: KafkaConsumer, count: int) -> list[int]:
     return found
 
 
-def share(*consumers: KafkaConsumer) -> bool:
-    """Let all poll side by side; return whether each has one partition.
+def share(*consumers: KafkaConsumer) -> None:
+    """Return when each has a partition, and no heartbeat of some tells of another generation.
 
-    In turn they may rebalance for ever: kafka-python 3.0.12 joins again if a join was answered between two
-    calls of `poll`, and each waits for the other's.
+    They poll side by side, and long: kafka-python 3.0.12 joins again if a join is answered between two calls
+    of `poll`, so two that are polled in turn, or in short pieces, may rebalance for ever.
     """
+    ends = threading.Event()
+
+    def poll(consumer: KafkaConsumer) -> None:
+        while not ends.is_set():
+            consumer.poll(timeout_ms=1_500)
+
+    settled: list[tuple[int | None, float]] = [(None, 0.0)]
+
+    def have_settled() -> bool:
+        groups = [consumer.group_metadata() for consumer in consumers]
+        is_shared = (
+            all(len(consumer.assignment()) == 1 for consumer in consumers)
+            and len({group.generation_id for group in groups}) == 1
+            and all(group.state == MemberState.STABLE for group in groups)
+        )
+        generation_id = groups[0].generation_id if is_shared else None
+        if generation_id != settled[0][0]:
+            settled[0] = generation_id, time.monotonic()
+        return is_shared and time.monotonic() - settled[0][1] > 3 * HEARTBEAT_MS / 1000
+
     with ThreadPoolExecutor(len(consumers)) as threads:
-        list(threads.map(lambda consumer: consumer.poll(timeout_ms=500), consumers))
-    return all(len(consumer.assignment()) == 1 for consumer in consumers)
+        polling = [threads.submit(poll, consumer) for consumer in consumers]
+        try:
+            wait_for(have_settled, "a partition each")
+        finally:
+            ends.set()
+    for each in polling:
+        each.result()
 
 
 @pytest.fixture
@@ -75,7 +104,7 @@ def test_kafka_python_shares_commits_and_goes_on_where_it_was(cluster: LocalClus
     first.commit()
     second = member(cluster, group, topic)
 
-    wait_for(lambda: share(first, second), "a partition each")
+    share(first, second)
     first.close()
     second.close()
     produce(cluster.bootstrap_servers, topic, [{"partition": 0, "value": b"20"}])
@@ -91,13 +120,14 @@ def test_kafka_python_static_member_that_restarts_has_its_place_and_the_generati
     """Consumers that are deployed anew one by one never stop the others (KIP-345)."""
     group = f"{topic}-group"
     stays = member(cluster, group, topic, group_instance_id="stays")
+    assert sorted(values(stays, 20)) == list(range(20))  # it leads: who restarts then deals out nothing
     restarts = member(cluster, group, topic, group_instance_id="restarts")
 
-    wait_for(lambda: share(stays, restarts), "a partition each")
+    share(stays, restarts)
     had, generation_id = restarts.assignment(), stays.group_metadata().generation_id
     restarts.close()
     restarts = member(cluster, group, topic, group_instance_id="restarts")
-    wait_for(lambda: share(stays, restarts), "a partition each again")
+    share(stays, restarts)
     assert restarts.assignment() == had
     assert restarts.group_metadata().generation_id == stays.group_metadata().generation_id == generation_id
     restarts.close()
