@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check serve bench bench-cleaning bench-failover simulate chaos package lock clean \
+.PHONY: help demo test pytest check serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
 	quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -68,6 +68,13 @@ chaos: quick-start  ## break a running cluster for MINUTES=n, or FAULT=name COUN
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m tests.chaos --minutes $(MINUTES) \
 		$(if $(FAULT),--fault $(FAULT) --count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
+fuzz: $(VENV)/.fuzz  ## mutate what strangers may send for MINUTES=n; TARGET=name: one surface alone
+	@exec $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(TARGET),--target $(TARGET))
+
+$(VENV)/.fuzz: $(READY) requirements-fuzz.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.txt
+	@touch $@
+
 package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/
 	@rm -rf build/environment && mkdir -p dist
 	$(BIN)/python -m hatchling build --target wheel --directory dist
@@ -80,6 +87,8 @@ lock: $(READY)  ## write the locked requirements anew from pyproject.toml
 		--python-version 3.11 --extra spark --extra demo --group dev --output-file requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --group java --output-file requirements-java.txt
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --group fuzz --output-file requirements-fuzz.txt
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,12 @@ class Certified(NamedTuple):
     @property
     def certificate_pem(self) -> str:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def damaged(self, old: bytes, new: bytes) -> str:
+        """Return the certificate as PEM with other bytes in it, which its signature does not fit any more."""
+        content = self.certificate.public_bytes(serialization.Encoding.DER)
+        assert content.count(old) == 1 and len(old) == len(new)
+        return ssl.DER_cert_to_PEM_cert(content.replace(old, new))
 
     @property
     def issuer_pem(self) -> str:

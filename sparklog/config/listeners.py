@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from sparklog.config.definition import ConfigError
 from sparklog.endpoints import Endpoint, SecurityProtocol
 
+_MAX_PORT: Final = 65535
 _BUILT_IN_PROTOCOLS: Final[Mapping[str, SecurityProtocol]] = {
     protocol.name: protocol for protocol in SecurityProtocol
 }
@@ -160,7 +161,8 @@ def advertised_endpoints(
 
 def _split_address(key: str, value: str, address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
-    if not separator or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+    is_port = port.isascii() and port.isdecimal() and len(port) <= len(str(_MAX_PORT))
+    if not separator or not is_port or int(port) > _MAX_PORT:
         raise ConfigError(key, value, "expected a port from 0 to 65535 after the last colon")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -172,4 +174,6 @@ def _split_address(key: str, value: str, address: str) -> tuple[str, int]:
         raise ConfigError(
             key, value, "a host name has parts of 1 to 63 characters between its dots"
         ) from None
+    if not host.isprintable():
+        raise ConfigError(key, value, "a host name has no characters that are not shown")
     return host, int(port)

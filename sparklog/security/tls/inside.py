@@ -50,11 +50,11 @@ class InsideTls:
     def is_insiders(self, certificate_der: bytes) -> bool:
         """Whether a certificate was made by a process of this application."""
         from cryptography import x509
-        from cryptography.exceptions import InvalidSignature
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
         try:
             x509.load_der_x509_certificate(certificate_der).verify_directly_issued_by(self._authority)
-        except (ValueError, TypeError, InvalidSignature):
+        except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion):
             return False
         return True
 

@@ -139,7 +139,7 @@ def _certificates(text: str, key: str) -> "tuple[x509.Certificate, ...]":
     for match in _CERTIFICATE.finditer(text.replace("\\n", "\n")):
         try:
             found.append(x509.load_pem_x509_certificate(match[0].encode()))
-        except ValueError as error:
+        except (ValueError, x509.InvalidVersion) as error:
             raise TlsConfigError(key, f"certificate {len(found) + 1} cannot be read: {error}") from error
     if not found:
         raise TlsConfigError(key, "there is no certificate (-----BEGIN CERTIFICATE-----) in it")
@@ -204,9 +204,7 @@ def _matching(private_key: Any, certificates: "tuple[x509.Certificate, ...]", ke
 
     encoding, spki = serialization.Encoding, serialization.PublicFormat.SubjectPublicKeyInfo
     own = private_key.public_key().public_bytes(encoding.DER, spki)
-    leaf = next(
-        (each for each in certificates if each.public_key().public_bytes(encoding.DER, spki) == own), None
-    )
+    leaf = next((each for each in certificates if _public_key(each, key) == own), None)
     if leaf is None:
         raise TlsConfigError(key, "none of the certificates is that of the private key")
     chain, left = [leaf], [each for each in certificates if each is not leaf]
@@ -219,6 +217,18 @@ def _matching(private_key: Any, certificates: "tuple[x509.Certificate, ...]", ke
         encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return KeyMaterial(key_pem, tuple(chain))
+
+
+def _public_key(certificate: "x509.Certificate", key: str) -> bytes:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    try:
+        return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise TlsConfigError(
+            key, f"the public key of a certificate cannot be read: {_one_line(error)}"
+        ) from error
 
 
 def _one_line(error: Exception) -> str:

@@ -49,3 +49,9 @@ def test_listener_of_users_shows_the_insides_certificate_to_insiders_alone() -> 
         handshake(context, user, INSIDE_NAME)
     assert not inside.is_insiders(server.certificate.public_bytes(Encoding.DER))
     assert not inside.is_insiders(b"nonsense")
+
+
+def test_certificate_of_a_version_that_there_is_not_is_no_insiders() -> None:
+    """Whatever a stranger shows, he is a stranger; it must not be an error that nobody expects."""
+    damaged = Authority().certify().damaged(bytes.fromhex("a003020102"), bytes.fromhex("a003020125"))
+    assert not InsideTls(SEED).is_insiders(ssl.PEM_cert_to_DER_cert(damaged))

@@ -13,6 +13,10 @@ from tests.certificates import Authority
 AUTHORITY = Authority()
 SERVER = AUTHORITY.certify(is_rsa=True)
 OTHER = AUTHORITY.certify()
+P_256 = bytes.fromhex("06082a8648ce3d030107")
+UNKNOWN_CURVE = OTHER.damaged(P_256, bytes.fromhex("06082a8448ce3d030107"))
+NO_POINT = OTHER.damaged(P_256 + bytes.fromhex("03420004"), P_256 + bytes.fromhex("03420005"))
+UNKNOWN_VERSION = OTHER.damaged(bytes.fromhex("a003020102"), bytes.fromhex("a00302016a"))
 KEY_OF_AN_UNKNOWN_CURVE = """-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqBHM9VAYItBG0wawIBAQQgCzaDKujaK3N4WFp+
 r+B9Me40UO7ggGeJAlxSZIhl4WyhRANCAASDYTU7FbLeoDG7rbG7yH7GNt6uKYeX
@@ -123,6 +127,18 @@ def test_trust_store_of_each_form_is_trusted(kind: str, tmp_path: Path) -> None:
         (
             {"type": "PEM", "key": KEY_OF_AN_UNKNOWN_CURVE, "certificates": SERVER.certificate_pem},
             "ssl.keystore.key: it cannot be read: Curve 1.2.156.10197.1.301 is not supported",
+        ),
+        (
+            {"type": "PEM", "key": SERVER.key_pem, "certificates": UNKNOWN_CURVE},
+            "certificate.chain: the public key of a certificate cannot be read: Curve .* is not supported",
+        ),
+        (
+            {"type": "PEM", "key": SERVER.key_pem, "certificates": NO_POINT},
+            "certificate.chain: the public key of a certificate cannot be read: Invalid key",
+        ),
+        (
+            {"type": "PEM", "key": SERVER.key_pem, "certificates": UNKNOWN_VERSION},
+            "certificate.chain: certificate 1 cannot be read: 106 is not a valid X509 version",
         ),
         ({"type": "PEM", "key": "nonsense", "certificates": SERVER.certificate_pem}, "found 0"),
         ({"type": "PEM", "key": SERVER.key_pem, "certificates": "nonsense"}, "there is no certificate"),

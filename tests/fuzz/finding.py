@@ -1,0 +1,13 @@
+"""What an input is that production does not stand as it should."""
+
+__all__ = ["Finding", "expect"]
+
+
+class Finding(Exception):  # noqa: N818 - it is what is looked for
+    """An oracle of a target says no."""
+
+
+def expect(holds: object, what: str) -> None:
+    """Say what is wrong, if it is."""
+    if not holds:
+        raise Finding(what)
