@@ -1,16 +1,18 @@
-"""Code that blocks, in simulated time: production's blocking clients as they are, each on its own thread.
+"""Code that blocks, in simulated time: production's blocking clients as they are, each on its own stack.
 
-No two threads ever run at once: whoever lets one go on waits until it blocks again, so that a seed still
-decides everything. What blocks is what `simulated_io` puts in the place of sockets, clocks and `select`.
+No two ever run at once: whoever lets one go on waits until it blocks again, so that a seed still decides
+everything. They are greenlets, as threads would wait for the operating system at every turn. What blocks is
+what `simulated_io` puts in the place of sockets, clocks and `select`.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, Final, Self
 from uuid import UUID
 from weakref import WeakValueDictionary
+
+from greenlet import getcurrent, greenlet
 
 from sparklog.client import cluster_client, connecting, fetching, producer
 from sparklog.errors import ErrorCode, KafkaError
@@ -28,40 +30,36 @@ class ProcessEndedError(BaseException):
     """The process that this ran in is no more: nothing of it goes on."""
 
 
-class BlockingTask(threading.Thread):
+class BlockingTask(greenlet):
     """One thing that a process does."""
 
     def __init__(self, process: "BlockingProcess", function: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.process: Final = process
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_over = False
         self._function = function
-        self._turn = threading.Semaphore(0)
-        self._blocked = threading.Semaphore(0)
         self._awaited: Collection[SimulatedChannel] = ()
         self._waits = 0
 
     def run(self) -> None:
-        """Do it, on the thread."""
-        self._turn.acquire()
+        """Do it, on the stack of its own."""
         try:
             self.result = self._function()
         except BaseException as error:
             self.error = error
         self.is_over = True
-        self._blocked.release()
 
     def go_on(self) -> None:
         """Return when it blocks, or is over."""
         self._waits += 1
         self._awaited = ()
-        self._turn.release()
-        self._blocked.acquire()
+        self.parent = getcurrent()
+        self.switch()
 
     def wait(self, for_ms: int | None, channels: "Collection[SimulatedChannel]" = ()) -> None:
-        """Block, on the thread, until something has come over one of the channels or the time is up.
+        """Block, on its own stack, until something has come over one of the channels or the time is up.
 
         Raises:
             ProcessEndedError: there is nobody any more who waits.
@@ -70,8 +68,7 @@ class BlockingTask(threading.Thread):
         self._awaited = channels
         if for_ms is not None:
             self.process.after(max(for_ms, 0), self._time_is_up, self._waits)
-        self._blocked.release()
-        self._turn.acquire()
+        self.parent.switch()
         self.check()
 
     def check(self) -> None:
@@ -94,7 +91,7 @@ class BlockingTask(threading.Thread):
 
 
 class BlockingProcess(Process):
-    """A process with one thread, which does one thing at a time; connections stay from one to the next."""
+    """A process that does one thing at a time; connections stay from one to the next."""
 
     def __init__(self, world: Any, host: str) -> None:
         super().__init__(world.network, host)
@@ -117,11 +114,10 @@ class BlockingProcess(Process):
         assert self.is_idle, "one thing at a time"
         self._done = done
         self.task = BlockingTask(self, function)
-        self.task.start()
         self.go_on_with(self.task)
 
     def go_on_with(self, task: BlockingTask) -> None:
-        """Let the thread run until it blocks."""
+        """Let it run until it blocks."""
         task.go_on()
         if not task.is_over or self.task is not task:
             return
@@ -140,7 +136,7 @@ class BlockingProcess(Process):
     def end(self, *, silently: bool) -> None:
         super().end(silently=silently)
         task, self.task = self.task, None
-        if task is not None and task is not threading.current_thread():
+        if task is not None and task is not getcurrent():
             task.go_on()
             assert task.is_over, "nothing goes on in a process that is no more"
         if self.on_end is not None:
@@ -155,7 +151,7 @@ class BlockingProcess(Process):
 
 def current_task() -> BlockingTask:
     """Return what runs now."""
-    task = threading.current_thread()
+    task = getcurrent()
     assert isinstance(task, BlockingTask), "only what blocks asks for the time"
     return task
 

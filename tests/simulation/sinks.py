@@ -82,7 +82,7 @@ class Sinks:
         Operator(self, sink, self.options(TOPICS[0]), then)
 
     def close(self) -> None:
-        """End all processes, and so their threads."""
+        """End all processes, and so what they do."""
         for process in list(self.processes):
             process.end()
 
