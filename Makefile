@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test pytest check serve bench bench-cleaning bench-failover simulate chaos fuzz package lock clean \
-	quick-start
+	quick-start collected
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -39,8 +39,13 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 test:  ## lint, format, types, layers, and every test
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-pytest: quick-start
+pytest: quick-start collected
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
+
+# Each process of the tests loads all of them. In a new clone what pytest makes of their assertions is made once for
+# all of these, beside what makes quick starts; also where the environment has Python keep nothing.
+collected: $(READY)
+	@[[ -d .pytest_cache ]] || env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers
 	$(BIN)/ruff check .
