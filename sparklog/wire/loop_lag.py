@@ -177,7 +177,7 @@ class LoopWatch:
         began_s = self._selector.turn_began_s
         if self._selector.waits or self._beats[-1].at_s - began_s < BEAT_S:
             return
-        doing = _doing(sys._current_frames().get(self._loop_thread))
+        doing = _doing(_frame_of(self._loop_thread))
         if doing is not None and self._selector.turn_began_s == began_s and not self._selector.waits:
             self._seen[began_s] = doing
 
@@ -208,6 +208,22 @@ class LoopWatch:
             min(ms, _ms(last.collecting_s - first.collecting_s)),
             self._seen.get(turn.began_s),
         )
+
+
+def _frame_of(thread_id: int) -> FrameType | None:
+    """Return what a thread is at, None if it has ended.
+
+    No garbage is collected meanwhile. Python before 3.11.9 would collect it in the midst, under a lock that
+    every thread takes which begins or ends: if the collection lets one of them run (it calls `gc.callbacks`
+    and finalizers), the process stands still for ever (https://github.com/python/cpython/issues/106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _ms(seconds: float) -> int:

@@ -1,6 +1,11 @@
 """The watch over an event loop, on a real loop and a real thread."""
 
+import _thread
 import asyncio
+import gc
+import subprocess
+import sys
+import threading
 import time
 from functools import partial
 
@@ -11,6 +16,7 @@ from sparklog.wire.machine.stalls import longest_stall
 
 DEADLINE_S = 30.0
 STALL_S = 0.3
+STARTED_THREADS = 300
 
 
 class Slow:
@@ -70,3 +76,30 @@ def test_loop_that_fails_raises_what_its_coroutine_raised() -> None:
     failing = partial(asyncio.wait_for, asyncio.Event().wait(), 0)
     with pytest.raises(TimeoutError):
         run_watched(failing(), "broker 7")
+
+
+def start_threads_until_looked_at_often() -> None:
+    """Keep a loop with starting threads, where whoever looks at it collects garbage again and again."""
+
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        if threading.current_thread().name == "sparklog loop watch":
+            time.sleep(0.001)
+
+    def start_threads() -> None:
+        for _ in range(STARTED_THREADS):
+            _thread.start_new_thread(int, ())
+            time.sleep(0.001)
+
+    async def main() -> None:
+        gc.callbacks.append(let_others_run)
+        gc.set_threshold(1)
+        start_threads()
+
+    run_watched(main(), "broker 7")
+
+
+def test_loop_that_is_looked_at_while_threads_start_goes_on() -> None:
+    """A broker stood still for ever, with its connections open, because it was looked at when it was slow."""
+    here = f"{__name__}.{start_threads_until_looked_at_often.__name__}"
+    code = f"import {__name__}; {here}()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)
