@@ -104,36 +104,33 @@ class Channel:
         """Return a connected channel; `request_timeout_ms` is the default of its requests.
 
         `receive_buffer_bytes` is for SO_RCVBUF, which is the system's to size if not given. With `tls` it is
-        encrypted; with a `login` both sides have proved who they are before this returns.
+        encrypted; with a `login` both sides have proved who they are before this returns. All of that takes
+        `connect_timeout_ms` at most: the kernel accepts for a process that stands still.
 
         Raises:
-            KafkaError: network_exception, when it is refused or takes longer than `connect_timeout_ms`, or
-                the two sides do not trust each other (TlsHandshakeError); what `authenticate` raises.
+            KafkaError: network_exception, when it is refused or takes longer than it may, or the two sides do
+                not trust each other (TlsHandshakeError); what `authenticate` raises.
         """
         peer = f"{host}:{port}"
         connected: socket.socket | None = None
-        stream: TlsStream | None = None
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                connected = await _connect_to_first(host, port, receive_buffer_bytes)
-                if tls is not None:
-                    stream = await _handshake(connected, tls, host, peer)
+                try:
+                    connected = await _connect_to_first(host, port, receive_buffer_bytes)
+                    stream = None if tls is None else await _handshake(connected, tls, host, peer)
+                except (OSError, ValueError) as error:  # the latter: no host name can be so
+                    raise KafkaError(
+                        ErrorCode.network_exception, f"cannot connect to {peer}: {error}"
+                    ) from error
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
+                if login is not None:
+                    await channel._authenticate_or_close(login(peer))
         except TimeoutError:
+            did_not = "accept" if connected is None else "answer"
             raise KafkaError(
-                ErrorCode.network_exception, f"{host}:{port} did not accept within {connect_timeout_ms} ms"
+                ErrorCode.network_exception, f"{peer} did not {did_not} within {connect_timeout_ms} ms"
             ) from None
-        except (OSError, ValueError) as error:  # the latter: no host name can be so
-            raise KafkaError(
-                ErrorCode.network_exception, f"cannot connect to {host}:{port}: {error}"
-            ) from error
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
-        if login is not None:
-            try:
-                await channel.authenticate(login(peer))
-            except BaseException:
-                channel.close()
-                raise
         return channel
 
     def request(self, entity: Any, timeout_ms: int | None = None) -> asyncio.Future[Any]:
@@ -183,6 +180,13 @@ class Channel:
                 entity = steps.send(response)
             except StopIteration as last:
                 return int(last.value)
+
+    async def _authenticate_or_close(self, mechanism: ClientMechanism) -> None:
+        try:
+            await self.authenticate(mechanism)
+        except BaseException:
+            self.close()
+            raise
 
     async def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
         """Ask for ApiVersions; return what both sides know, which `request` respects from now on.

@@ -19,6 +19,7 @@ from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.channel import Channel
 from sparklog.wire.requests import Api, Deferred, Request
+from tests.inside import SECRET
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     BytesRegion,
@@ -185,6 +186,28 @@ def test_silent_server_is_a_timeout(ask: Ask) -> None:
             with pytest.raises(KafkaError) as caught:
                 await ask("127.0.0.1", port, heartbeat(), timeout_ms=200)
             assert caught.value.error_code is ErrorCode.request_timed_out
+
+    run(scenario())
+
+
+def test_process_that_stands_still_is_given_up_in_the_time_there_is_to_connect() -> None:
+    """The kernel accepts for it, and a follower that waited for its login would wait as for an answer."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as standing_still:
+            with pytest.raises(KafkaError, match="did not answer within 100 ms") as caught:
+                await Channel.connect(
+                    *standing_still.getsockname(),
+                    "test",
+                    connect_timeout_ms=100,
+                    request_timeout_ms=DEADLINE_MS,
+                    login=SECRET.login,
+                )
+            assert caught.value.error_code is ErrorCode.network_exception
+            accepted, _ = standing_still.accept()
+            with accepted:
+                while await asyncio.to_thread(accepted.recv, 4096):
+                    pass  # it is told that nobody waits any more
 
     run(scenario())
 
