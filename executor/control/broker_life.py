@@ -207,7 +207,8 @@ class BrokerLife:
 
     async def _pause(self, pause_ms: int) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), pause_ms / 1000)
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._wake.wait()
 
     async def _ask(self, lifecycle: BrokerLifecycle, link: ControllerLink, request: Any) -> None:
         response = None

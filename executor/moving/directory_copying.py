@@ -245,7 +245,8 @@ class DirectoryCopying:
         self._woken.clear()
         if not self._is_over:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
 
     async def _beside_loop(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._services.executor, work)

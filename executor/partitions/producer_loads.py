@@ -94,7 +94,8 @@ class ProducerLoads(RoleListener[Replica]):
             if not replica.log.is_checkpointed_too_high:
                 break
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _RETRY_S)
+                async with asyncio.timeout(_RETRY_S):
+                    await self._stopping.wait()
         if self._is_wanted(replica, loading):
             replica.producers_loaded(loading, producers)
             self._on_loaded(replica)
