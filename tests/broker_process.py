@@ -8,6 +8,7 @@ started it, so that a test run that is killed leaves nothing running.
 """
 
 import asyncio
+import faulthandler
 import logging
 import multiprocessing
 import os
@@ -24,8 +25,10 @@ from sparklog.config import BrokerConfig
 from sparklog.wire.loop_lag import run_watched
 from tests.hindrance import hinder
 
-__all__ = ["BrokerProcess", "prepare"]
+__all__ = ["TELL_STACKS", "BrokerProcess", "prepare"]
 
+TELL_STACKS: Final = signal.SIGUSR1
+"""Has a broker write to its log what each of its threads is at, also when none of them gets on."""
 PARENT_POLL_S: Final = 0.5
 REPOSITORY: Final = Path(__file__).parents[1]
 
@@ -83,6 +86,7 @@ def _run(arguments: dict[str, Any], log: Path, descriptor_limit: int | None) -> 
     with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
         for descriptor, source in enumerate((nothing, output, output)):
             os.dup2(source.fileno(), descriptor)
+    faulthandler.register(TELL_STACKS)
     if descriptor_limit is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor_limit, descriptor_limit))
     logging.basicConfig(

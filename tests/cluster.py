@@ -6,11 +6,12 @@
         cluster.restart(1)     # the same directory, another process
         cluster.restart_controller()     # another driver, with an empty disk
 
-What it starts it also ends: brokers leave when asked, are killed when they do not, and leave by
-themselves when the test run dies. When a broker does not come up, the error shows what it logged.
+What it starts it also ends: brokers leave when asked, are killed when they do not, which is an error,
+and leave by themselves when the test run dies. Errors show what brokers have logged and what they are at.
 """
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -28,10 +29,11 @@ from sparklog.config import BrokerConfig
 from sparklog.metadata.image import MetadataImage
 from sparklog.security.inside import ApplicationSecret
 from sparklog.types import BrokerEpoch, BrokerId
-from tests.broker_process import BrokerProcess
+from tests.broker_process import TELL_STACKS, BrokerProcess
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+STACKS_TIMEOUT_S = 1.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 60
 
@@ -100,6 +102,8 @@ class LocalCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            error.add_note(self.logs_with_stacks())
         self.stop()
 
     def _new_controller(self) -> ControllerServer:
@@ -196,7 +200,7 @@ class LocalCluster:
             return self._processes[broker_id].wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise ClusterError(
-                f"broker {broker_id} still runs after {timeout_s} s\n{self.log_tail(broker_id)}"
+                f"broker {broker_id} still runs after {timeout_s} s\n{self.log_with_stacks(broker_id)}"
             ) from None
 
     def stop_broker(self, broker_id: BrokerId) -> int:
@@ -205,22 +209,30 @@ class LocalCluster:
         return self.wait_for_exit(broker_id)
 
     def stop(self) -> None:
-        """End everything and remove the temporary directory; safe to call twice."""
+        """End everything and remove the temporary directory; safe to call twice.
+
+        Raises:
+            ClusterError: a broker had to be killed.
+        """
         self.running.pop(self, None)
+        killed: list[str] = []
         with contextlib.suppress(RuntimeError):
             self.controller.shut_down_brokers()
         for process in self._processes.values():
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        for process in self._processes.values():
+        for broker_id, process in self._processes.items():
             try:
                 process.wait(max(deadline - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
+                killed.append(self.log_with_stacks(broker_id))
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         self.controller.stop()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+        if killed:
+            raise ClusterError("\n".join([f"not ended within {STOP_TIMEOUT_S} s of SIGTERM", *killed]))
 
     def is_running(self, broker_id: BrokerId) -> bool:
         """Whether the broker's process is there."""
@@ -288,6 +300,25 @@ class LocalCluster:
             return ""
         lines = path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"--- broker {broker_id} ---", *lines])
+
+    def logs_with_stacks(self) -> str:
+        """Return `log_with_stacks` of all brokers."""
+        return "\n".join(map(self.log_with_stacks, self.broker_ids))
+
+    def log_with_stacks(self, broker_id: BrokerId) -> str:
+        """Return the end of what the broker logged, and behind it what each of its threads is at."""
+        tail = self.log_tail(broker_id)
+        if not self.is_running(broker_id):
+            return tail
+        with self.log_path(broker_id).open(errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            self.signal(broker_id, TELL_STACKS)
+            stacks = ""
+            deadline = time.monotonic() + STACKS_TIMEOUT_S
+            while (more := log.read()) or (not stacks and time.monotonic() < deadline):
+                stacks += more
+                time.sleep(POLL_S)
+        return "\n".join([tail, f"--- stacks of broker {broker_id} ---", stacks or "none: it is stopped"])
 
     def wait_until_unfenced(self, *broker_ids: BrokerId) -> None:
         """Return when the present processes of these brokers serve, and tell clients of all of them.

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 import pytest
@@ -39,6 +39,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FETCHING_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(JAVA_TEST_TIMEOUT_S + FETCH_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test that failed what its brokers have logged, and what they are at."""
+    report = yield
+    if report.failed:
+        for argument in getattr(item, "funcargs", {}).values():
+            if isinstance(argument, LocalCluster) and argument in LocalCluster.running:
+                report.sections.append(("Brokers", argument.logs_with_stacks()))
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
