@@ -25,6 +25,7 @@ CredentialOf = Callable[[str, str], ScramCredential | None]
 
 _SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 _USER: Final = "user_"
+_MODULE: Final = "PlainLoginModule"
 
 
 def listener_authentication(
@@ -90,9 +91,13 @@ def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
             'user_<name>="<password>";',
         )
     try:
-        options = login_module(config.sasl_jaas_config.value).options
+        module = login_module(config.sasl_jaas_config.value)
     except JaasError as error:
         raise ConfigError(key, None, str(error)) from None
+    if module.name.rpartition(".")[2] != _MODULE:
+        raise ConfigError(key, None, f"it names another login module than {_MODULE}")
     return {
-        name.removeprefix(_USER): password for name, password in options.items() if name.startswith(_USER)
+        name.removeprefix(_USER): password
+        for name, password in module.options.items()
+        if name.startswith(_USER)
     }

@@ -39,7 +39,7 @@ ReadableBuffer: TypeAlias = bytes | memoryview
 
 Walker: TypeAlias = Callable[[bytes | bytearray | memoryview, int, int], int]
 """(buffer, position, allowance in bytes) -> the position after the entity, or its complement (`~end`) if it
-has unknown tags."""
+has what kio does not read: unknown tags, a null that is not -1."""
 
 UNLIMITED: Final = 1 << 62
 """The allowance for what this cluster wrote itself."""
@@ -285,6 +285,9 @@ class _WalkerSource:
             self._emit(depth, "if n < 128:")
             self._entity(field.entity_type, depth + 1, path)
             self._step(depth + 1)
+            # Null is whatever is below 0, to Java; to kio it is -1 alone, so it must not see another.
+            self._emit(depth, "elif n != 255:")
+            self._emit(depth + 1, "unknown = True")
         else:
             self._item(layout, field, field.nullable, depth, path)
 

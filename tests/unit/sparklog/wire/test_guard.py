@@ -178,6 +178,15 @@ def test_decode_of_a_nullable_struct_beside_an_unknown_tagged_field_keeps_it() -
     assert decode_entity(DescribeTopicPartitionsRequest, encoded) == (request, len(encoded))
 
 
+@pytest.mark.parametrize("marker", [0x80, 0xDB, 0xFE])
+def test_null_that_is_another_number_below_zero_is_null(marker: int) -> None:
+    """To Java it is. kio takes the bytes behind it for the struct: the two would end at different places."""
+    cursor = b"\x02t\0\0\0\x07\0"
+    frame = b"\x01\0\0\0\x05" + bytes([marker]) + b"\0" + cursor
+    request, end = decode_entity(DescribeTopicPartitionsRequest, frame)
+    assert (request.cursor, end) == (None, 7)
+
+
 def test_guard_of_a_flexible_request_header_reads_the_client_id_as_an_int16_string() -> None:
     """RequestHeader v2 is flexible except for this field (KIP-511)."""
     header = RequestHeader(request_api_key=3, request_api_version=12, correlation_id=7, client_id="a client")
