@@ -43,32 +43,36 @@ class NoMatchingRuleError(Exception):
 
 def distinguished_name(certificate: "x509.Certificate") -> str:
     """Return the subject's name as Java writes it: the most specific part first."""
-    return ",".join(
-        "+".join(sorted(_attribute(each) for each in part)) if len(part) > 1 else _attribute(next(iter(part)))
-        for part in reversed(certificate.subject.rdns)
-    )
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(certificate.subject.rdns))
 
 
 def _attribute(attribute: "x509.NameAttribute[str | bytes]") -> str:
     keyword = _KEYWORDS.get(attribute.oid.dotted_string)
-    if keyword is None or isinstance(attribute.value, bytes):
-        return f"{keyword or attribute.oid.dotted_string}=#{_der(attribute).hex()}"
-    return f"{keyword}={_escaped(attribute.value)}"
+    tag, content = _content(attribute)
+    if keyword is None or tag not in _TEXTS:
+        return f"{keyword or attribute.oid.dotted_string}=#{_der(tag, content).hex()}"
+    return f"{keyword}={_escaped(content.decode(errors='replace'))}"
 
 
-def _der(attribute: "x509.NameAttribute[str | bytes]") -> bytes:
-    """Return the value as it stands in the certificate: its type, its length, its bytes."""
+def _content(attribute: "x509.NameAttribute[str | bytes]") -> tuple[int, bytes]:
+    """Return the value as it stands in the certificate: its type, and its bytes."""
     value = attribute.value
     tag = int(attribute._type.value)
-    encoded = value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
-    length = len(encoded)
+    return tag, value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
+
+
+def _der(tag: int, content: bytes) -> bytes:
+    length = len(content)
     if length < 128:
-        return bytes((tag, length)) + encoded
+        return bytes((tag, length)) + content
     size = (length.bit_length() + 7) // 8
-    return bytes((tag, 128 | size)) + length.to_bytes(size, "big") + encoded
+    return bytes((tag, 128 | size)) + length.to_bytes(size, "big") + content
 
 
 _ENCODINGS: Final = {30: "utf-16-be", 28: "utf-32-be"}
+_TEXTS: Final = frozenset({12, 19, 20, 22, 27, 30})
+"""The types of which Java shows the text: UTF8String, PrintableString, T61String, IA5String, GeneralString and
+BMPString, whose two bytes a character it takes for UTF-8, too. The others are shown as their bytes."""
 
 
 def _escaped(value: str) -> str:
@@ -76,7 +80,7 @@ def _escaped(value: str) -> str:
     leading = len(escaped) - len(escaped.lstrip(" "))
     kept = escaped.strip(" ")
     trailing = len(escaped) - leading - len(kept) if kept else 0
-    return "\\ " * leading + kept + "\\ " * trailing
+    return "\\ " * leading + kept.replace("\0", "\\00") + "\\ " * trailing
 
 
 class _Rule:

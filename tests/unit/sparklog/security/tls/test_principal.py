@@ -4,6 +4,7 @@ from typing import Final
 
 import pytest
 from cryptography import x509
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from sparklog.security.tls.errors import TlsConfigError
@@ -75,3 +76,28 @@ def test_name_is_written_as_java_writes_it(attributes: list[tuple[str, str]], ex
     """Who moves here has ACLs for the names that X500Principal.getName() made of his certificates."""
     name = x509.Name([x509.NameAttribute(getattr(NameOID, kind), value) for kind, value in attributes])
     assert distinguished_name(AUTHORITY.certify(name).certificate) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("ann", _ASN1Type.IA5String, "CN=ann+OU=shop"),
+        ("1", _ASN1Type.NumericString, "CN=#120131+OU=shop"),
+        ("ann", _ASN1Type.VisibleString, "CN=#1a03616e6e+OU=shop"),
+        ("a", _ASN1Type.UniversalString, "CN=#1c0400000061+OU=shop"),
+        ("an", _ASN1Type.BMPString, "CN=\\00a\\00n+OU=shop"),
+        ("a\0,b", _ASN1Type.UTF8String, "CN=a\\00\\,b+OU=shop"),
+        ("ann of the shop", _ASN1Type.UTF8String, "OU=shop+CN=ann of the shop"),
+    ],
+)
+def test_part_of_several_attributes_and_rarer_types_is_written_as_java_writes_it(
+    value: str, kind: _ASN1Type, expected: str
+) -> None:
+    """Attributes of one part stand in the certificate's order, which DER has decided, not in the alphabet's."""
+    part = x509.RelativeDistinguishedName(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, value, kind, _validate=False),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "shop"),
+        ]
+    )
+    assert distinguished_name(AUTHORITY.certify(x509.Name([part])).certificate) == expected
