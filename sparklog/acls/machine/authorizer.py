@@ -29,7 +29,7 @@ from sparklog.acls.acl import (
     Principal,
 )
 
-__all__ = ["MAX_DECISIONS", "Authorizer", "AuthorizerSettings", "Decisions", "Rule"]
+__all__ = ["MAX_DECISIONS", "MAX_KEPT_NAME", "Authorizer", "AuthorizerSettings", "Decisions", "Rule"]
 
 _ALL: Final = AclOperation.ALL
 _DENY: Final = AclPermissionType.DENY
@@ -49,6 +49,8 @@ _ANY_NAME: Final = "hardcode"
 """What Kafka asks about first when the name does not matter."""
 MAX_DECISIONS: Final = 65_536
 """How many are kept; names are for anybody to choose."""
+MAX_KEPT_NAME: Final = 249
+"""No topic has a longer name. Of what is asked about longer ones, which may fill a request, nothing is kept."""
 
 _Question = tuple[AclOperation, AclResourceType, str]
 
@@ -226,8 +228,10 @@ class Decisions:
         try:
             return self._made[question]
         except KeyError:
-            self._authorizer.keep_one_more()
-            rule = self._made[question] = self._authorizer.rule(self.principal, self.host, *question)
+            rule = self._authorizer.rule(self.principal, self.host, *question)
+            if len(resource_name) <= MAX_KEPT_NAME:
+                self._authorizer.keep_one_more()
+                self._made[question] = rule
             return rule
 
     def forget(self) -> None:

@@ -1,9 +1,17 @@
 """The rules of StandardAuthorizer; `tests/compat/test_authorizer.py` compares them with Kafka's own."""
 
+import tracemalloc
+
 import pytest
 
 from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType, Principal
-from sparklog.acls.machine.authorizer import MAX_DECISIONS, Authorizer, AuthorizerSettings, Rule
+from sparklog.acls.machine.authorizer import (
+    MAX_DECISIONS,
+    MAX_KEPT_NAME,
+    Authorizer,
+    AuthorizerSettings,
+    Rule,
+)
 
 ANN = Principal("User", "ann")
 BOB = Principal("User", "bob")
@@ -148,3 +156,19 @@ def test_authorizer_that_has_forgotten_decides_the_same() -> None:
     told = [decisions.allows(READ, TOPIC, f"t{number}") for number in range(MAX_DECISIONS + 100)]
     assert told == [number == 77 for number in range(MAX_DECISIONS + 100)]
     assert decisions.allows(READ, TOPIC, "t77")
+
+
+def test_decisions_about_names_that_are_too_long_are_made_and_not_kept() -> None:
+    """A name may fill a request of 100 MiB: kept, some of them would be all of a broker's memory."""
+    decisions = Authorizer([acl("a", prefixed=True)], AuthorizerSettings()).decisions(ANN, HOST)
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            name = chr(ord("a") + number % 2) * (1 << 20)
+            assert decisions.allows(READ, TOPIC, f"{name}{number}") == (number % 2 == 0)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 8 << 20
+    longest = "a" * MAX_KEPT_NAME
+    assert decisions.rule(READ, TOPIC, longest) is decisions.rule(READ, TOPIC, longest)
