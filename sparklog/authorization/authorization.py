@@ -14,7 +14,7 @@ from typing import Any, Final
 from sparklog.acls.access import Access
 from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.acls.host import host_of
-from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings, Decisions
+from sparklog.acls.machine.authorizer import MAX_KEPT_NAME, Authorizer, AuthorizerSettings, Decisions
 from sparklog.authorization.guards.guard import Guard
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.wire.apis import ApiKey
@@ -79,6 +79,16 @@ class Authorization:
             f"{decisions.principal} at {decisions.host}",
             f"{operation.name} {resource_type.name}",
             f"Principal = {decisions.principal} is Denied operation = {operation.name} from host = "
-            f"{decisions.host} on resource = {resource_type.name}:LITERAL:{resource_name} for request = "
-            f"{api_name(ApiKey(api_key))} based on rule {rule}",
+            f"{decisions.host} on resource = {resource_type.name}:LITERAL:{_shown(resource_name)} for request "
+            f"= {api_name(ApiKey(api_key))} based on rule {rule}",
         )
+
+
+def _shown(name: str) -> str:
+    """Return a name that a stranger has chosen, as a part of one line, of which he forges no other.
+
+    >>> _shown("orders"), _shown("orders\\nPrincipal = User:ann")
+    ('orders', "'orders\\\\nPrincipal = User:ann'")
+    """
+    shown = name if len(name) <= MAX_KEPT_NAME else f"{name[:MAX_KEPT_NAME]}..."
+    return shown if shown.isprintable() else repr(shown)

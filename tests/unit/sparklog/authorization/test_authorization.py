@@ -96,3 +96,26 @@ def test_denials_are_logged_once_a_minute_with_whose_and_what(caplog: pytest.Log
     )
     assert said[:2] == [line.format("ann"), line.format("bob")]
     assert "the last of 99 more from User:ann at 0:0:0:0:0:0:0:1" in said[2]
+
+
+def test_denial_of_a_name_of_many_lines_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A name may be of 100 MiB, and of lines that say what never was."""
+    forged = "t\nPrincipal = User:ann is Allowed" + 1_000_000 * "x"
+
+    async def scenario() -> None:
+        authorization = Authorization(
+            AuthorizerSettings(),
+            {ApiKey.FETCH: lambda access, *_: access.allows(AclOperation.READ, AclResourceType.TOPIC, forged)},
+            lambda: EMPTY_IMAGE,
+            asyncio.get_running_loop(),
+        )
+        for _ in range(2):
+            assert not authorization.admit(request_of("bob"), lambda _: None)
+        authorization.close()
+
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        asyncio.run(scenario())
+    said = [record.getMessage() for record in caplog.records if record.name == AUDIT_LOGGER]
+    assert len(said) == 2
+    assert all("\n" not in line and len(line) < 1_000 for line in said)
+    assert "TOPIC:LITERAL:'t\\nPrincipal = User:ann is Allowedxxx" in said[0]
