@@ -79,8 +79,8 @@ class Authorization:
             f"{decisions.principal} at {decisions.host}",
             f"{operation.name} {resource_type.name}",
             f"Principal = {decisions.principal} is Denied operation = {operation.name} from host = "
-            f"{decisions.host} on resource = {resource_type.name}:LITERAL:{_shown(resource_name)} for request "
-            f"= {api_name(ApiKey(api_key))} based on rule {rule}",
+            f"{decisions.host} on resource = {resource_type.name}:LITERAL:{_shown(resource_name)} "
+            f"for request = {api_name(ApiKey(api_key))} based on rule {rule}",
         )
 
 

@@ -50,7 +50,7 @@ _ANY_NAME: Final = "hardcode"
 MAX_DECISIONS: Final = 65_536
 """How many are kept; names are for anybody to choose."""
 MAX_KEPT_NAME: Final = 249
-"""No topic has a longer name. Of what is asked about longer ones, which may fill a request, nothing is kept."""
+"""No topic has a longer name. Of longer ones, which may fill a request, nothing is kept."""
 
 _Question = tuple[AclOperation, AclResourceType, str]
 

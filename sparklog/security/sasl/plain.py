@@ -34,7 +34,7 @@ class PlainVerification:
     def respond(self, token: bytes) -> bytes:
         """See `ServerMechanism`."""
         try:
-            parts = token.decode().split("\0")
+            parts = token.decode().split("\0", 3)
         except UnicodeDecodeError as error:
             raise _refused("a message that is no text") from error
         if len(parts) != 3:

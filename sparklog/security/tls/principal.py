@@ -71,8 +71,8 @@ def _der(tag: int, content: bytes) -> bytes:
 
 _ENCODINGS: Final = {30: "utf-16-be", 28: "utf-32-be"}
 _TEXTS: Final = frozenset({12, 19, 20, 22, 27, 30})
-"""The types of which Java shows the text: UTF8String, PrintableString, T61String, IA5String, GeneralString and
-BMPString, whose two bytes a character it takes for UTF-8, too. The others are shown as their bytes."""
+"""The types of which Java shows the text: UTF8String, PrintableString, T61String, IA5String, GeneralString
+and BMPString, whose two bytes a character it takes for UTF-8, too. The others are shown as their bytes."""
 
 
 def _escaped(value: str) -> str:

@@ -105,7 +105,11 @@ def test_denial_of_a_name_of_many_lines_is_one_short_line(caplog: pytest.LogCapt
     async def scenario() -> None:
         authorization = Authorization(
             AuthorizerSettings(),
-            {ApiKey.FETCH: lambda access, *_: access.allows(AclOperation.READ, AclResourceType.TOPIC, forged)},
+            {
+                ApiKey.FETCH: lambda access, *_: access.allows(
+                    AclOperation.READ, AclResourceType.TOPIC, forged
+                )
+            },
             lambda: EMPTY_IMAGE,
             asyncio.get_running_loop(),
         )

@@ -26,6 +26,7 @@ def test_right_password_is_its_users() -> None:
         (b"\0eve\0", "Authentication failed: password not specified"),
         (b"\0\0s3cret", "Authentication failed: username not specified"),
         (b"ann", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"\0" * 9, "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (
             b"eve\0ann\0s3cret",
             "Authentication failed: Client requested an authorization id that is different from username",

@@ -93,7 +93,7 @@ def test_name_is_written_as_java_writes_it(attributes: list[tuple[str, str]], ex
 def test_part_of_several_attributes_and_rarer_types_is_written_as_java_writes_it(
     value: str, kind: _ASN1Type, expected: str
 ) -> None:
-    """Attributes of one part stand in the certificate's order, which DER has decided, not in the alphabet's."""
+    """Attributes of one part stand in the certificate's order, as DER has it, and not in the alphabet's."""
     part = x509.RelativeDistinguishedName(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, value, kind, _validate=False),
