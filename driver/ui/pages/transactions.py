@@ -7,6 +7,7 @@ from driver.ui.machine.transactions import ProducerRow, TransactionRemark, Trans
 from driver.ui.pages.figures import clock_time, count, duration
 from driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
 from driver.ui.pages.tables import Cell, named, pages_of, paging, plain, right, rows_of_page, section, table
+from sparklog.sink.machine.names import SinkId, sink_of
 from sparklog.types import TopicPartition
 
 __all__ = ["producers_page", "transactions_page"]
@@ -19,6 +20,7 @@ _COLOURS = {
     TransactionRemark.LONG: "text-bg-warning",
 }
 _TOOL: Final = "kafka-transactions.sh --bootstrap-server"
+_SINKS: Final = "python -m jobs.sinks"
 
 
 def transactions_page(
@@ -37,6 +39,7 @@ def transactions_page(
         "Transactional id", "State", "", "Open for", "Time-out", "Producer id", "Epoch", "Coordinator",
         "Partitions without a marker",
     )  # fmt: skip
+    shown = rows_of_page(transactions, page)
     which = (
         ""
         if open_for_ms is None
@@ -53,11 +56,11 @@ def transactions_page(
             steps,
             table(
                 columns,
-                [_transaction(each) for each in rows_of_page(transactions, page)],
+                [_transaction(each) for each in shown],
                 empty="No transaction is open.",
             ),
             steps,
-            section("What ends them", _ends(bootstrap_servers), id_="sl-ends"),
+            section("What ends them", _ends(shown, bootstrap_servers), id_="sl-ends"),
         ]
     )
 
@@ -152,17 +155,19 @@ def _badge(text: str, colour: str) -> Html:
     return element("span", text, class_=f"badge {colour}")
 
 
-def _ends(bootstrap_servers: str) -> Html:
+def _ends(shown: Sequence[TransactionStatus], bootstrap_servers: str) -> Html:
     command = f"{_TOOL} {bootstrap_servers} forceTerminateTransaction --transactionalId ID"
+    sinks = dict.fromkeys(sink for each in shown if (sink := _sink(each.transactional_id)) is not None)
     return joined(
         [
             element(
                 "p",
                 "Its producer commits or aborts a transaction; the next producer of its transactional id "
                 "aborts it, and so does its coordinator when its time-out is over. One that waits for a "
-                "decision has no time-out: the query that left it ends it when it runs again. If it never "
-                "will, this aborts it:",
+                "decision has no time-out: the query that left it ends it when it runs again.",
             ),
+            *_settles(list(sinks), bootstrap_servers),
+            element("p", "Any other whose producer never comes back is aborted by this:"),
             element("pre", command),
             element(
                 "p",
@@ -171,6 +176,30 @@ def _ends(bootstrap_servers: str) -> Html:
             ),
         ]
     )
+
+
+def _settles(sinks: Sequence[str], bootstrap_servers: str) -> list[Html]:
+    """Return how to end what tasks have prepared: rows that were decided must not be aborted one by one."""
+    if not sinks:
+        return []
+    lines = [f"{_SINKS} {bootstrap_servers} --end {sink}" for sink in sinks]
+    return [
+        element(
+            "p",
+            "Of a query or job that writes exactly once and never runs again this commits what was decided, "
+            "and aborts the rest. Ended in another way, rows that count may be lost:",
+        ),
+        element("pre", "\n".join(lines)),
+    ]
+
+
+def _sink(transactional_id: str) -> str | None:
+    """Return whose an id is, if it is made as a sink's are: it becomes part of a command."""
+    text = sink_of(transactional_id)
+    try:
+        return None if text is None else SinkId.parse(text).text
+    except ValueError:
+        return None
 
 
 def _aborts(topic_partition: TopicPartition, hanging: Sequence[ProducerRow], bootstrap_servers: str) -> Html:

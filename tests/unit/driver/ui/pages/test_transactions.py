@@ -1,8 +1,11 @@
 """Pages of transactions and producers: names are text, and what ends something can be copied."""
 
+from dataclasses import replace
+
 from driver.ui.machine.transactions import ProducerRow, TransactionRemark, TransactionStatus
 from driver.ui.pages.html import UI_ROOT_MARK
 from driver.ui.pages.transactions import producers_page, transactions_page
+from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.types import TopicPartition
 from tests.unit.driver.ui.pages.statuses import EVIL
 
@@ -48,6 +51,23 @@ def test_transaction_says_what_it_waits_for_and_leads_to_its_partitions() -> Non
         f'<a href="{UI_ROOT_MARK}/log/producers/?name=orders&amp;partition=9">orders-9</a> and 2 more' in page
     )
     assert f"--bootstrap-server {SERVERS} forceTerminateTransaction" in page
+
+
+def test_transactions_of_a_sink_come_with_the_command_that_keeps_what_was_decided() -> None:
+    """Kafka's tool would abort rows that a decision names, and that were told as written."""
+    sinks = [SinkId(SinkKind.QUERY, "q1"), SinkId(SinkKind.APPLICATION, "b.eu", "orders")]
+    names = [sink.writer_id("run", f"process-{number}", 0) for sink in sinks for number in range(2)]
+    open_ones = [replace(transaction(1), transactional_id=name) for name in names]
+    page = transactions_page(None, open_ones, 1, open_for_ms=None, bootstrap_servers=SERVERS)
+    commands = [f"python -m jobs.sinks {SERVERS} --end {sink.text}" for sink in sinks]
+    assert f"<pre>{commands[0]}\n{commands[1]}</pre>" in page
+
+
+def test_id_that_is_only_like_a_sinks_is_in_no_command() -> None:
+    """Anybody may choose a transactional id, and somebody else copies what the page says into a shell."""
+    stranger = replace(transaction(1), transactional_id="sparklog-sink.query-$(reboot).x.y.0")
+    page = transactions_page(None, [stranger], 1, open_for_ms=None, bootstrap_servers=SERVERS)
+    assert "jobs.sinks" not in page
 
 
 def test_transactions_that_are_left_out_are_told() -> None:
