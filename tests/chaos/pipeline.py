@@ -21,26 +21,35 @@ import os
 import random
 import select
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from jobs.class_archive.archive import SHORT_LIVED
+from tests.chaos.hosts import session_of_hosts
+from tests.chaos.slow_tasks import SPECULATION, at_times_slowly
 from tests.chaos.stops import PLACE, StoppingDataSource
 
 QUERIES: Final = ("counted", "copied")
+NOTHING: Final = "nothing"
+"""Said of a query that has done no batch since its application was started."""
 LEAST_OFTEN_S: Final = 0.2
 SPECULATIVE: Final = 0.4
 """How often an application runs slow tasks a second time."""
-SLOW_TASK_S: Final = 2.0
+PROPERTIES: Final = {
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+    # The master gives up an application whose executors are killed too often.
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.task.maxFailures": "4",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
 NEVER_SAID: Final = (
     "would be written a second time",
     "was superseded by run",
@@ -87,7 +96,12 @@ def main() -> None:
     chance = random.Random(f"{seed}/{number}")
     is_speculative = chance.random() < SPECULATIVE
     print(f"pipeline, start {number}, speculative: {is_speculative}", flush=True)
-    with _session(chance.randint(1, 2), place, is_speculative=is_speculative) as spark:
+    # A second attempt needs a host that has none.
+    hosts = 2 if is_speculative else chance.randint(1, 2)
+    properties = {**PROPERTIES, "spark.local.dir": str(place / "scratch")}
+    if is_speculative:
+        properties |= SPECULATION
+    with session_of_hosts(hosts, "pipeline", place / "executors", properties) as spark:
         sink_format = "sparklog"
         if is_to_stop:
             spark.dataSource.register(StoppingDataSource)
@@ -98,37 +112,6 @@ def main() -> None:
         while not _is_told_to_end():
             pipeline.go_on()
         pipeline.stop()
-
-
-@contextlib.contextmanager
-def _session(executors: int, place: Path, *, is_speculative: bool) -> Iterator[SparkSession]:
-    master = f"local-cluster[{executors},1,512]"
-    properties = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": SHORT_LIVED,
-        "spark.executor.extraJavaOptions": SHORT_LIVED,
-        "spark.executor.memory": "512m",
-        "spark.deploy.maxExecutorRetries": "-1",
-        "spark.task.maxFailures": "4",
-        "spark.ui.enabled": "false",
-        "spark.local.dir": str(place / "scratch"),
-        "spark.log.level": "ERROR",
-        # A task that is one and a half times as slow as the others, of whom there may be one.
-        "spark.speculation": str(is_speculative).lower(),
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.minTaskRuntime": "500ms",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.task.duration.threshold": "1s",
-    }
-    builder = SparkSession.builder.master(master).appName("pipeline")
-    for key, value in properties.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 class Pipeline:
@@ -170,7 +153,7 @@ class Pipeline:
             if last is not None:
                 self._last[name] = f"batch {last['batchId']} of run {last['runId']}"
         unfinished = self._place / "progress.new"
-        unfinished.write_text("\n".join(self._last.get(name, "nothing") for name in QUERIES))
+        unfinished.write_text("\n".join(self._last.get(name, NOTHING) for name in QUERIES))
         unfinished.replace(self._place / "progress")
 
     def stop(self) -> None:
@@ -200,9 +183,10 @@ class Pipeline:
         records = self._spark.readStream.format("sparklog").options(**options).load()
         values = records.selectExpr("CAST(value AS STRING) AS value")
         rows = _counted(values) if name == "counted" else values
-        if self._is_speculative:
-            rows = rows.mapInArrow(_at_times_slowly, rows.schema)
         shuffled = rows.repartition(settings.tasks) if settings.tasks else rows.repartition("value")
+        if self._is_speculative:  # in the tasks that write
+            place = self._place
+            shuffled = shuffled.mapInArrow(lambda each: at_times_slowly(each, place), shuffled.schema)
         written = (
             shuffled.selectExpr(f"'{name}' AS key", "value")
             .writeStream.format(self._format)
@@ -229,15 +213,6 @@ def _count(key: tuple[Any, ...], rows: Iterator[pd.DataFrame], state: GroupState
     counted = before + sum(len(each) for each in rows)
     state.update((counted,))
     yield pd.DataFrame({"word": key[0], "count": range(before + 1, counted + 1)})
-
-
-def _at_times_slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Have one task of a few be slow, once: its speculative attempt is not."""
-    task = TaskContext.get()
-    assert task is not None
-    if task.partitionId() == 0 and task.attemptNumber() == 0 and random.random() < 0.3:
-        time.sleep(SLOW_TASK_S)
-    yield from batches
 
 
 def _is_told_to_end() -> bool:

@@ -45,8 +45,9 @@ from tests.chaos.exactly_once import (
     read_committed,
     wait_for_records,
 )
-from tests.chaos.pipeline import QUERIES
+from tests.chaos.pipeline import NOTHING, QUERIES
 from tests.chaos.scene import Scene, Struck
+from tests.chaos.slow_tasks import ran_twice
 from tests.chaos.stops import ONLY_FIRST, STOPS, arm, is_armed
 
 RECORDS_A_SECOND: Final = 100
@@ -87,7 +88,8 @@ def pipe_under_kills(scene: Scene) -> Struck:
         rows = piping.finish()
     told = ", ".join(f"{count} x {name}" for name, count in sorted(kills.items()))
     return Struck(
-        f"{kills.total()} kills under a pipeline ({told}): {rows:,} rows, 0 lost, 0 twice",
+        f"{kills.total()} kills under a pipeline ({told}), {piping.started()} starts, "
+        f"{ran_twice(piping.place)} tasks run twice at a time: {rows:,} rows, 0 lost, 0 twice",
         frozenset(hit),
         False,
         over_s,
@@ -157,7 +159,10 @@ class Piping:
             ExactlyOnceError: none does; or the pipeline says what must never be said.
         """
         before = self._progress()
-        self.wait_for(lambda: before != self._progress())
+        # Who was just started has done nothing yet.
+        self.wait_for(
+            lambda: any(now not in (was, NOTHING) for was, now in zip(before, self._progress(), strict=True))
+        )
 
     def wait_for(self, has_come: Callable[[], bool]) -> None:
         """Wait until something has come to be.
@@ -209,6 +214,10 @@ class Piping:
                 written = json.loads((self.place / f"checkpoint-{query}" / "metadata").read_text())
                 yield SinkId(SinkKind.QUERY, written["id"])
 
+    def started(self) -> int:
+        """Return how often the pipeline was started."""
+        return len((self.place / "starts").read_text().splitlines())
+
     def driver(self) -> psutil.Process:
         """Return the pipeline's own process, which has started a JVM."""
         return psutil.Process(self.workers.processes[0].pid)
@@ -217,7 +226,7 @@ class Piping:
         try:
             return (self.place / "progress").read_text().split("\n")
         except FileNotFoundError:
-            return ["nothing"] * len(QUERIES)
+            return [NOTHING] * len(QUERIES)
 
 
 class Feeder:
@@ -280,18 +289,26 @@ def wanted_rows(values: Sequence[bytes]) -> Counter[tuple[bytes, bytes]]:
     return Counter([*((b"counted", value) for value in counted), *((b"copied", value) for value in values)])
 
 
+def complaint_of(found: Counter[tuple[bytes, bytes]], wanted: Counter[tuple[bytes, bytes]]) -> str | None:
+    """Return what is wrong with the rows that were found; None if nothing is."""
+    lost, surplus = wanted - found, found - wanted
+    if not lost and not surplus:
+        return None
+    return (
+        f"{found.total()} rows and not {wanted.total()}: {lost.total()} are missing, such as "
+        f"{sorted(lost)[:TELLING]}, {surplus.total()} too many, such as {sorted(surplus)[:TELLING]}"
+    )
+
+
 def _compare(bootstrap_servers: str, target: str, wanted: Counter[tuple[bytes, bytes]]) -> None:
     found = Counter(
         (message.key() or b"", message.value() or b"")
         for messages in read_committed(bootstrap_servers, target, patience_s=SURPLUS_S)
         for message in messages
     )
-    lost, surplus = wanted - found, found - wanted
-    if lost or surplus:
-        raise ExactlyOnceError(
-            f"{target} has {found.total()} rows and not {wanted.total()}: {lost.total()} are missing, such "
-            f"as {sorted(lost)[:TELLING]}, {surplus.total()} too many, such as {sorted(surplus)[:TELLING]}"
-        )
+    complaint = complaint_of(found, wanted)
+    if complaint is not None:
+        raise ExactlyOnceError(f"{target} has {complaint}")
 
 
 # What may be killed. Each returns the brokers that it hit, or None where there was nothing to kill.
