@@ -147,7 +147,7 @@ def query(operation: str, name: str, unit: str, bar: str) -> Case:
 
 
 def guarantees(operation: str, rows: int, record_bytes: int, named: Sequence[tuple[str, str, str]]) -> Case:
-    """Write under each guarantee in turn: this project's sink does, on either cluster."""
+    """Write, or read, under each guarantee in turn: this project's format does, on either cluster."""
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
@@ -215,6 +215,16 @@ def cases() -> dict[str, Case]:
             (f"DataFrame write {record_bytes} B, atomic", "rows/s", ""),
             (f"DataFrame write {record_bytes} B, not atomic", "rows/s", ""),
             (f"DataFrame write {record_bytes} B, atomic to not atomic", "x", "ours >= 0.95"),
+        ],
+    )
+    named["read-isolation"] = guarantees(
+        "read-isolation",
+        records // 2,
+        record_bytes,
+        [
+            (f"DataFrame read {record_bytes} B, read_committed", "rows/s", ""),
+            (f"DataFrame read {record_bytes} B, read_uncommitted", "rows/s", ""),
+            (f"DataFrame read {record_bytes} B, read_committed to read_uncommitted", "x", ""),
         ],
     )
     named |= groups.CASES

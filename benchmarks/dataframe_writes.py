@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["batch", "batch_atomicity", "batch_ms", "rows_per_s", "small_batches", "stream"]
+__all__ = ["batch", "batch_atomicity", "batch_ms", "isolation", "rows_per_s", "small_batches", "stream"]
 
 GUARANTEES = ("exactlyOnce", "atLeastOnce")
+ISOLATIONS = ("read_committed", "read_uncommitted")
 STREAM_BATCHES = 3
 STREAM_TASKS = 2
 SMALL_BATCH_ROWS = 1_000
@@ -65,6 +66,25 @@ def batch_atomicity(spark: SparkSession, servers: Mapping[str, str], rows: int, 
         for guarantee in GUARANTEES:
             writer = frame.write.format("sparklog").options(**servers, topic=topic).mode("append")
             rates.append(rows_per_s(rows, writer.option("deliveryGuarantee", guarantee).save))
+        return (*rates, rates[0] / rates[1])
+
+    return measured
+
+
+def isolation(spark: SparkSession, servers: Mapping[str, str], rows: int, record_bytes: int) -> Figures:
+    """Rows a second of a batch read of what was written exactly once, of either isolation, and the ratio."""
+    frame = _persisted(_values(spark, rows, record_bytes))
+    written: set[str] = set()
+
+    def measured(topic: str) -> Sequence[float]:
+        if topic not in written:
+            frame.write.format("sparklog").options(**servers, topic=topic).mode("append").save()
+            written.add(topic)
+        rates = []
+        for level in ISOLATIONS:
+            options = {**servers, "subscribe": topic, "kafka.isolation.level": level}
+            read = spark.read.format("sparklog").options(**options).load()
+            rates.append(rows_per_s(rows, read.write.format("noop").mode("overwrite").save))
         return (*rates, rates[0] / rates[1])
 
     return measured

@@ -29,7 +29,7 @@ FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """As docs/dataframes.md recommends; the connector has no Arrow, and gets them too."""
 READS = ("read", "stream", "small-batch", "noticed", "idle")
-WRITES = ("write", "sink-stream", "sink-small-batch", "sink-batch-atomic")
+WRITES = ("write", "sink-stream", "sink-small-batch", "sink-batch-atomic", "read-isolation")
 END_TIMEOUT_S = 60.0
 ANSWER = "figures "
 """Before the figures: Spark's own programs print to standard output too."""
@@ -231,6 +231,8 @@ def _figures(spark: SparkSession, arguments: argparse.Namespace) -> Callable[[st
             return dataframe_writes.small_batches(spark, servers)
         case "sink-batch-atomic":
             return dataframe_writes.batch_atomicity(spark, servers, rows, record_bytes)
+        case "read-isolation":
+            return dataframe_writes.isolation(spark, servers, rows, record_bytes)
         case _:
             return dataframe_writes.batch(spark, source, servers, rows, record_bytes)
     return lambda _: [run()]
