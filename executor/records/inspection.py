@@ -10,7 +10,7 @@ import numpy as np
 from sparklog.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.records.batch import NO_TIMESTAMP, BatchHeader
 from sparklog.records.decode import OpenedBatch, locate_records
-from sparklog.records.fields import record_starts
+from sparklog.records.fields import locate_headers, record_starts
 from sparklog.records.varints import MalformedRecordsError
 from sparklog.types import TimestampMs
 
@@ -31,15 +31,17 @@ def inspect_records(
     timestamp passes.
 
     Raises:
-        KafkaError: INVALID_RECORD (a null key where `require_keys`, records that do not fill the batch, or
-            whose offsets are not 0 to count - 1), INVALID_TIMESTAMP.
+        KafkaError: INVALID_RECORD (a null key where `require_keys`, records that do not fill the batch, whose
+            headers do not fill them, or whose offsets are not 0 to count - 1), INVALID_TIMESTAMP.
     """
     try:
         starts = record_starts(payload, 0, len(payload), header.record_count)
         located = locate_records([OpenedBatch(header, payload, 0, len(payload), starts)])
+        fields = located.fields
+        if fields.header_counts.any():
+            locate_headers(located.data, fields.header_counts, fields.header_positions, fields.ends)
     except MalformedRecordsError as error:
         raise KafkaError(ErrorCode.invalid_record, f"batch is malformed: {error}") from error
-    fields = located.fields
     if (fields.offset_deltas != np.arange(header.record_count)).any():
         raise KafkaError(ErrorCode.invalid_record, "offsets inside the batch are not 0, 1, 2, ...")
     if require_keys and (fields.key_lengths < 0).any():

@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.listener_tls import listener_tls
 from sparklog.errors import KafkaError
 from sparklog.security.inside import ApplicationSecret
+from sparklog.security.tls.stores import file_version
 from sparklog.wire.listener import Listener
 
 __all__ = ["CertificateRenewal"]
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 @dataclass
 class _Watched:
     config: BrokerConfig
-    seen: Mapping[str, tuple[int, int, int]]
+    seen: Mapping[str, tuple[int, int, int] | None]
 
 
 class CertificateRenewal:
@@ -78,14 +78,11 @@ class CertificateRenewal:
             logger.info("%s shows the certificates that are in %s now", listener.name, ", ".join(files))
 
 
-def _files(config: BrokerConfig) -> dict[str, tuple[int, int, int]]:
+def _files(config: BrokerConfig) -> dict[str, tuple[int, int, int] | None]:
     """Return what tells each file of a listener from its next version. Blocks."""
-    files = {}
-    for path in (config.ssl_keystore_location, config.ssl_truststore_location):
-        if path:
-            try:
-                status = Path(path).stat()
-                files[path] = (status.st_ino, status.st_ctime_ns, status.st_size)
-            except OSError:
-                files[path] = (0, 0, 0)
-    return files
+    settings = config.tls_settings()
+    return {
+        store.location: file_version(store)
+        for store in (settings.keystore, settings.truststore)
+        if store.location
+    }

@@ -37,7 +37,7 @@ _REQUESTS_PER_TURN: Final = 64
 _FLUSH_ABOVE_BYTES: Final = 256 << 10
 _TLS_HANDSHAKE: Final = 0x1603
 """What a TLS client sends first, read as the beginning of a frame's length."""
-_NOTED_WORK_S: Final = 0.0002
+NOTED_WORK_S: Final = 0.0002
 """Shorter turns of a connection are not counted: it would cost them more than it is worth."""
 
 
@@ -276,7 +276,7 @@ class Connection:
             self.flush()
         self._in_turn = False
         worked_s = perf_counter() - began_s
-        if worked_s > _NOTED_WORK_S:
+        if worked_s > NOTED_WORK_S:
             self._owner.turns.spent(worked_s)
         if self.closed:
             return

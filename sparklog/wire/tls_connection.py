@@ -7,7 +7,8 @@ Rules kept, beside those of `connection`:
   is taken from the socket at a time. Who must not be read from is not decrypted for either.
 - Whoever says that nothing follows is believed: what was received before is handled, and what comes all the
   same is not received.
-- A handshake that fails is counted, logged with its peer, and answered with the alert that says why.
+- A handshake that fails is counted, logged with its peer, and answered with the alert that says why. Who
+  closes before he has sent anything has not failed at it.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import ssl
 from time import perf_counter
 from typing import Final
 
-from sparklog.wire.connection import Connection, ConnectionOwner
+from sparklog.wire.connection import NOTED_WORK_S, Connection, ConnectionOwner
 from sparklog.wire.tls_handshakes import TlsHandshakes
 from sparklog.wire.tls_outbox import TlsOutbox
 from sparklog.wire.turns import SHARE_S
@@ -32,7 +33,15 @@ _SLICES_PER_TURN: Final = 8
 class TlsConnection(Connection):
     """See the module."""
 
-    __slots__ = ("_handshakes", "_has_handshaken", "_is_decrypting_later", "_steps", "_stream", "_tls")
+    __slots__ = (
+        "_handshakes",
+        "_has_begun",
+        "_has_handshaken",
+        "_is_decrypting_later",
+        "_steps",
+        "_stream",
+        "_tls",
+    )
 
     def __init__(
         self, owner: ConnectionOwner, connected: socket.socket, peer: str, handshakes: TlsHandshakes
@@ -40,6 +49,8 @@ class TlsConnection(Connection):
         super().__init__(owner, connected, peer)
         self._handshakes = handshakes
         self._tls = handshakes.tls
+        self._has_begun = False
+        """Whether anything has come."""
         self._has_handshaken = False
         self._steps = False
         """Whether a step of the handshake is being taken."""
@@ -88,8 +99,13 @@ class TlsConnection(Connection):
             self.give_up_handshake(str(error))
             return
         if not count:
-            self.give_up_handshake("the other side closed the connection")
+            if self._has_begun:
+                self.give_up_handshake("the other side closed the connection")
+            else:  # who has only looked whether anybody is here; the controller does
+                self._handshakes.end(self, completed=None)
+                self.close()
             return
+        self._has_begun = True
         self._stream.feed(memoryview(self._handshakes.received)[:count])
         self._steps = True
         self._handshakes.step(self._stream, self._stepped)
@@ -129,13 +145,17 @@ class TlsConnection(Connection):
     # Receiving
 
     def _receive(self) -> None:
+        if self._stream.has_more:
+            self._decrypt()
+            return
         wire, received = memoryview(self._handshakes.received), self._received
         room = received.room(self._frame_bytes)
         taken = 0
-        until_s = perf_counter() + SHARE_S  # a slice may be of a thousand records that cost and bring nothing
+        began_s = perf_counter()
+        until_s = began_s + SHARE_S
         try:
             for _ in range(_SLICES_PER_TURN):
-                if self._stream.ended:
+                if self._stream.ended or self._stream.has_more:
                     break
                 count = self._socket.recv_into(wire)
                 if count == 0:
@@ -144,7 +164,7 @@ class TlsConnection(Connection):
                     self.close()
                     return
                 self._stream.feed(wire[:count])
-                taken += self._stream.read_into(room[taken:])
+                taken += self._stream.read_into(room[taken:], until_s)
                 if count < len(wire) or taken == len(room) or perf_counter() > until_s:
                     break
         except (BlockingIOError, InterruptedError):
@@ -157,18 +177,22 @@ class TlsConnection(Connection):
             return
         self.active = True
         received.end += taken
-        self._received_all()
+        self._received_all(began_s)
 
     def _decrypt(self) -> None:
         received = self._received
+        began_s = perf_counter()
         try:
-            received.end += self._stream.read_into(received.room(self._frame_bytes))
+            received.end += self._stream.read_into(received.room(self._frame_bytes), began_s + SHARE_S)
         except ssl.SSLError as error:
             self.refuse("TLS", _reason(error))
             return
-        self._received_all()
+        self._received_all(began_s)
 
-    def _received_all(self) -> None:
+    def _received_all(self, began_s: float) -> None:
+        worked_s = perf_counter() - began_s
+        if worked_s > NOTED_WORK_S:
+            self._owner.turns.spent(worked_s)
         if self._stream.has_output:  # what the protocol itself has to answer
             self.flush()
         self._handle_received()

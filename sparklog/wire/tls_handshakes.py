@@ -76,15 +76,15 @@ class TlsHandshakes:
         """Take a step on another thread; have `taken` called on the loop with whether it was the last."""
         self._loop.run_in_executor(self._threads, stream.handshake).add_done_callback(taken)
 
-    def end(self, connection: HandshakingConnection, *, completed: bool) -> None:
-        """The handshake is over; calling again has no effect."""
+    def end(self, connection: HandshakingConnection, *, completed: bool | None) -> None:
+        """The handshake is over, None if it had not begun; calling again has no effect."""
         timer = self._under_way.pop(connection, None)
         if timer is None:
             return
         timer.cancel()
         if completed:
             self.completed_count += 1
-        else:
+        elif completed is not None:
             self.failed_count += 1
 
     def close(self) -> None:

@@ -13,13 +13,13 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from sparklog.security.tls.cipher_suites import TLS_1_3_SUITES, allows_tls_1_3, openssl_name
 from sparklog.security.tls.errors import TlsConfigError
 from sparklog.security.tls.settings import TlsSettings
-from sparklog.security.tls.stores import KeyMaterial, read_key_store, read_trust_store
+from sparklog.security.tls.stores import KeyMaterial, file_version, read_key_store, read_trust_store
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -29,6 +29,7 @@ __all__ = ["client_context", "context_of_client", "context_of_server", "server_c
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _OPERATORS: Final = ("!", "-", "+", "@")
 """With which an item of OpenSSL's lists begins that adds no suite."""
+_MAX_CLIENT_CONTEXTS: Final = 8
 _VERIFY_MODES: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -56,13 +57,19 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-@cache
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Return the context of a client, the same for the same settings. Blocks.
+    """Return the context of a client, the same for the same settings while their files are the same. Blocks.
+
+    Workers of Spark's live on from job to job, and see certificates renewed.
 
     Raises:
         TlsConfigError: as the stores are read.
     """
+    return _client_context(settings, file_version(settings.keystore), file_version(settings.truststore))
+
+
+@lru_cache(_MAX_CLIENT_CONTEXTS)
+def _client_context(settings: TlsSettings, *versions: tuple[int, int, int] | None) -> ssl.SSLContext:
     prefix = settings.prefix
     context = context_of_client(
         read_key_store(settings.keystore, prefix), read_trust_store(settings.truststore, prefix), prefix

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-__all__ = ["KeyMaterial", "read_key_store", "read_trust_store"]
+__all__ = ["KeyMaterial", "file_version", "read_key_store", "read_trust_store"]
 
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -96,6 +96,17 @@ def read_trust_store(store: StoreSettings, prefix: str = "ssl.") -> "tuple[x509.
     if not trusted:
         raise TlsConfigError(location, f"{store.location} has no certificates")
     return tuple(trusted)
+
+
+def file_version(store: StoreSettings) -> tuple[int, int, int] | None:
+    """Return what tells a store's file from its next version; None if there is no such file. Blocks."""
+    if store.location is None:
+        return None
+    try:
+        status = Path(store.location).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns, status.st_size
 
 
 def _read(key: str, path: str) -> bytes:

@@ -45,3 +45,12 @@ def test_offsets_with_gaps_and_wrong_counts_are_refused() -> None:
     batch = build_batch([SimpleRecord(b"k")] * 3)
     with pytest.raises(KafkaError):
         inspect_records(batch[HEADER_BYTES:], read_header(batch)._replace(record_count=2), require_keys=False)
+
+
+def test_headers_that_do_not_fill_their_record_are_refused() -> None:
+    """Readers who ask for headers would end at such a record, and never come past it."""
+    batch = bytearray(build_batch([SimpleRecord(b"k", b"v", (("h", b"1234"),))]))
+    batch[-5] -= 2  # the value of the header is one byte shorter than its record
+    with pytest.raises(KafkaError, match="headers do not fill") as raised:
+        inspect(bytes(batch), require_keys=True)
+    assert raised.value.error_code is ErrorCode.invalid_record

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,18 +12,21 @@ import pytest
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
-from sparklog.wire import tls_handshakes
+from sparklog.wire import tls_connection, tls_handshakes
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Request
-from sparklog.wire.tls_stream import SLICE_BYTES, TlsStream
+from sparklog.wire.tls_stream import RECORDS_AT_ONCE, SLICE_BYTES, TlsStream
+from sparklog.wire.turns import Turns
 from tests.certificates import Authority
 from tests.inside import SECRET
+from tests.key_updates import ClientRecords
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     RawClient,
     answer_heartbeat,
     heartbeat,
+    heartbeat_response,
     run,
     serving,
     until,
@@ -43,11 +47,14 @@ class TlsByHand:
         self.stream = stream
 
     @classmethod
-    async def connect(cls, listener: Listener) -> "TlsByHand":
+    async def connect(cls, listener: Listener, key_log: Path | None = None) -> "TlsByHand":
         loop = asyncio.get_running_loop()
         connected = socket.create_connection(("127.0.0.1", listener.port))
         connected.setblocking(False)
-        stream = TlsStream(client_of(AUTHORITY), server_side=False, server_hostname="localhost")
+        context = client_of(AUTHORITY)
+        if key_log is not None:
+            context.keylog_filename = str(key_log)
+        stream = TlsStream(context, server_side=False, server_hostname="localhost")
         while not stream.handshake():
             await loop.sock_sendall(connected, stream.take())
             stream.feed(await loop.sock_recv(connected, SLICE_BYTES))
@@ -169,3 +176,73 @@ def test_brokers_listener_that_requires_certificates_lets_nobody_in_without_one(
     keys = {"listeners": "SSL://127.0.0.1:0", "ssl.client.auth": "required"}
     tls = listener_tls(BrokerConfig.from_mapping(keys), "SSL", SecurityProtocol.SSL, SECRET)
     assert tls is not None and tls.context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_records_that_bring_nothing_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """A slice may be of 1,200 that ask for new keys: who sends them is worked for as long as others are."""
+    key_log = tmp_path / "keys"
+    context = client_of(AUTHORITY)
+    context.keylog_filename = str(key_log)
+    server = TlsStream(server_tls(SERVER).context, server_side=True)
+    stream = TlsStream(context, server_side=False, server_hostname="localhost")
+    while not stream.handshake():
+        server.feed(stream.take())
+        server.handshake()
+        stream.feed(server.take())
+    server.feed(stream.take())
+    assert server.handshake()
+    records = ClientRecords(key_log)
+    flood = b"".join(records.key_update() for _ in range(3 * RECORDS_AT_ONCE)) + records.data(b"data")
+    room = memoryview(bytearray(100))
+    server.feed(flood[:1001])
+    server.feed(flood[1001:])
+    for _ in range(3):
+        assert server.read_into(room, 0.0) == 0
+        assert server.has_more
+    assert server.read_into(room, 0.0) == 4
+    assert bytes(room[:4]) == b"data"
+    assert not server.has_more
+
+
+def test_flood_of_key_updates_is_stood_and_what_follows_is_answered(tmp_path: Path) -> None:
+    """However records come in pieces, none is lost; and others are answered in between."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            client = await TlsByHand.connect(listener, tmp_path / "keys")
+            records = ClientRecords(tmp_path / "keys")
+            flood = b"".join(records.key_update() for _ in range(4000))
+            sending = asyncio.create_task(
+                asyncio.get_running_loop().sock_sendall(
+                    client.connected, flood + records.data(frames(heartbeat(7)))
+                )
+            )
+            other = await RawClient.connect(listener, tls=client_of(AUTHORITY))
+            other.send(heartbeat(1))
+            assert await other.receive() == heartbeat_response(1)
+            await sending
+            answered = 0
+            while not answered:  # tickets come first
+                client.stream.feed(await asyncio.get_running_loop().sock_recv(client.connected, 4096))
+                answered = client.stream.read_into(memoryview(bytearray(100)))
+            client.connected.close()
+
+    run(scenario())
+
+
+def test_time_that_decrypting_takes_is_the_connections_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever sends what is dear to decrypt has more of the loop than others."""
+    monkeypatch.setattr(tls_connection, "NOTED_WORK_S", -1.0)
+    spent: list[float] = []
+    monkeypatch.setattr(Turns, "spent", lambda self, worked_s: spent.append(worked_s))
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            client = await TlsByHand.connect(listener)
+            spent.clear()
+            await asyncio.get_running_loop().sock_sendall(client.connected, client.encrypted(b"\0"))
+            await until(lambda: bool(spent))
+            client.connected.close()
+
+    run(scenario())
+    assert all(worked_s > 0 for worked_s in spent)

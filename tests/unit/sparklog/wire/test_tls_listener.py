@@ -247,6 +247,28 @@ def test_handshake_that_goes_nowhere_is_given_up_in_time(monkeypatch: pytest.Mon
     run(scenario())
 
 
+def test_who_looks_whether_anybody_is_here_has_not_failed_at_a_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The controller does, of brokers that it suspects; it is no attack that anybody has to look into."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            looking = await RawClient.connect(listener)
+            await until(lambda: listener.connection_count == 1)
+            looking.close()
+            await until(lambda: listener.connection_count == 0)
+            assert failures(listener) == 0
+            begun = await RawClient.connect(listener)
+            begun.writer.write(b"\x16\3\1")
+            await begun.writer.drain()
+            begun.close()
+            await until(lambda: failures(listener) == 1)
+
+    run(scenario())
+    assert len([each for each in caplog.records if "TLS handshake" in each.message]) == 1
+
+
 def test_handshakes_beyond_the_bound_end_the_oldest_and_let_newer_ones_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -221,6 +221,21 @@ def test_cipher_suites_that_cannot_be_had_are_refused(suites: tuple[str, ...], s
         server_context(TlsSettings(keystore=key, cipher_suites=suites))
 
 
+def test_client_trusts_whom_its_renewed_file_names_and_reads_it_once(tmp_path: Path) -> None:
+    """Workers of Spark's live for days, longer than some certificates; each connection asks for it."""
+    path, other = tmp_path / "ca.pem", Authority("another authority")
+    server = server_context(TlsSettings(keystore=key_store("PEM", tmp_path)))
+    path.write_text(other.pem)
+    settings = TlsSettings(truststore=StoreSettings(type="PEM", location=str(path)))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, client_context(settings))
+    assert client_context(settings) is client_context(settings)
+    renewed = tmp_path / "renewed.pem"
+    renewed.write_text(AUTHORITY.pem)
+    renewed.replace(path)
+    assert handshake(server, client_context(settings)).version() == "TLSv1.3"
+
+
 def test_settings_show_no_secret() -> None:
     """They end up in logs with whatever holds them."""
     store = StoreSettings(
