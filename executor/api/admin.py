@@ -2,7 +2,8 @@
 
 `FORWARDED_APIS` are those. What the broker answers itself is only that the controller could not be reached:
 REQUEST_TIMED_OUT for every thing asked for, which Kafka's clients take for "try again". The change may have
-been made all the same.
+been made all the same. Where the controller refuses the broker itself, it is UNKNOWN_SERVER_ERROR, as in
+Kafka.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,12 +56,10 @@ class AdminHandlers:
         """Forward the request as it is.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT: the controller has not answered.
+            KafkaError: REQUEST_TIMED_OUT: the controller has not answered. UNKNOWN_SERVER_ERROR: it does not
+                take what this broker forwards.
         """
-        try:
-            return await self._forwarder.forward(request)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.request_timed_out, error.message) from error
+        return await self._forwarder.forward(request)
 
 
 def refuse_forwarded(request: Request, error: KafkaError) -> Response:

@@ -4,17 +4,23 @@ The request travels inside an Envelope (KIP-590), header and all, so that the co
 and correlation id; the response in the answer is the client's, byte for byte.
 """
 
+import logging
 from ipaddress import ip_address
+from typing import Final
 
 from kio.schema.envelope.v0 import EnvelopeRequest
 
-from executor.control.controller_link import ControllerLink
+from executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.encoder import encode_varint
 from sparklog.wire.requests import RawResponse, Request
 
 __all__ = ["Forwarder", "envelope"]
+
+logger = logging.getLogger(__name__)
+
+_NOT_YET: Final = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out})
 
 
 class Forwarder:
@@ -28,11 +34,19 @@ class Forwarder:
         """Return the controller's answer.
 
         Raises:
-            KafkaError: no answer within the time allowed, or the controller would not open the envelope.
+            ControllerUnreachableError: no answer within the time allowed, or from one who does not lead yet.
+            KafkaError: UNKNOWN_SERVER_ERROR: the controller would not open the envelope, which is not the
+                client's fault.
         """
         response = await self._link.request(envelope(request), self._timeout_ms)
-        if response.error_code is not ErrorCode.none or response.response_data is None:
-            raise KafkaError(response.error_code, "the controller did not open the forwarded request")
+        error_code = response.error_code
+        if error_code in _NOT_YET:
+            raise ControllerUnreachableError(f"the controller does not lead: {error_code.name}")
+        if error_code is not ErrorCode.none or response.response_data is None:
+            logger.warning(
+                "A forwarded %s is refused by the controller: %s", request.api_key.name, error_code.name
+            )
+            raise KafkaError(ErrorCode.unknown_server_error, "the controller refuses what is forwarded")
         return RawResponse(bytes(response.response_data))
 
 

@@ -4,8 +4,10 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from kio.schema.create_topics.v5.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.delete_topics.v4.request import DeleteTopicsRequest
+from kio.schema.envelope.v0.response import EnvelopeResponse
 
 from executor.api.admin import AdminHandlers, refuse_forwarded
 from executor.control.controller_link import ControllerLink
@@ -15,6 +17,7 @@ from sparklog.wire.apis import ApiKey, known_versions
 from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import Api, Handler, Refusal
+from tests.unit.executor.controller_script import linked_controller
 
 MINUTE = timedelta(minutes=1)
 
@@ -59,3 +62,29 @@ def test_admin_request_without_a_controller_is_refused_topic_by_topic() -> None:
     assert [(topic.name, topic.error_code) for topic in response.responses] == [
         ("a", ErrorCode.request_timed_out)
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_envelope", "told"),
+    [
+        (ErrorCode.cluster_authorization_failed, ErrorCode.unknown_server_error),
+        (ErrorCode.principal_deserialization_failure, ErrorCode.unknown_server_error),
+        (ErrorCode.not_controller, ErrorCode.request_timed_out),
+    ],
+)
+def test_forwarded_request_that_the_controller_does_not_open_is_tried_again_only_if_that_helps(
+    of_envelope: ErrorCode, told: ErrorCode
+) -> None:
+    """A driver to whom this broker is a stranger will never open it: its clients are not to ask for ever."""
+    refusal = EnvelopeResponse(response_data=None, error_code=of_envelope)
+
+    def handle(request: Any) -> Any:
+        async def forwarded() -> Any:
+            async with linked_controller({ApiKey.ENVELOPE: lambda _: refusal}) as (_, link):
+                return await AdminHandlers(Forwarder(link, 20_000)).handle(request)
+
+        return forwarded()
+
+    delete = DeleteTopicsRequest(topic_names=("a",), timeout=MINUTE)
+    (row,) = ask(ApiKey.DELETE_TOPICS, handle, delete, refuse_forwarded).responses
+    assert row.error_code is told
