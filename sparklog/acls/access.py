@@ -5,6 +5,7 @@ behalf, to tell him what there is or what he may do, is no attempt and is asked 
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from sparklog.acls.acl import CLUSTER_NAME, AclOperation, AclResourceType
@@ -79,6 +80,13 @@ class Access:
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Whether it is allowed for any resource of the type."""
         return self._decisions.allows_any(operation, resource_type)
+
+    def allowing(self, operation: AclOperation, resource_type: AclResourceType) -> Callable[[str], bool]:
+        """Return what says of resources whether the operation is allowed, also on another thread.
+
+        It keeps nothing of what it decides, and nothing of it goes to the audit log.
+        """
+        return partial(self._decisions.allows_afresh, operation, resource_type)
 
     def operations(self, resource_type: AclResourceType, resource_name: str) -> int:
         """Return what is allowed, one bit an operation that such a resource has."""

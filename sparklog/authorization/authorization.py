@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from sparklog.acls.access import Access
-from sparklog.acls.acl import AclOperation, AclResourceType
+from sparklog.acls.acl import Acl, AclOperation, AclResourceType
 from sparklog.acls.host import host_of
 from sparklog.acls.machine.authorizer import MAX_KEPT_NAME, Authorizer, AuthorizerSettings, Decisions
 from sparklog.authorization.guards.guard import Guard
@@ -49,8 +50,10 @@ class Authorization:
         """Answer a request that has its principal: by its handler, as far as it may."""
         image = self._image()
         if image.acls is not self._acls:
+            self._authorizer = self._authorizer.changed(
+                added=_missing(image.acls, self._acls), removed=_missing(self._acls, image.acls)
+            )
             self._acls = image.acls
-            self._authorizer = Authorizer(image.acls.values(), self._settings)
         host = request.host or host_of(request.connection.peer)
         decisions = self._authorizer.decisions(request.principal, host)
         request.access = access = Access(decisions, image, request.api_key, self._denied)
@@ -92,3 +95,8 @@ def _shown(name: str) -> str:
     """
     shown = name if len(name) <= MAX_KEPT_NAME else f"{name[:MAX_KEPT_NAME]}..."
     return shown if shown.isprintable() else repr(shown)
+
+
+def _missing(acls: Mapping[UUID, Acl], others: Mapping[UUID, Acl]) -> list[Acl]:
+    """Return the ACLs that are not among the others; the ACL of an id is always the same."""
+    return [acls[acl_id] for acl_id in set(acls).difference(others)]

@@ -10,13 +10,14 @@ Rules, which are those of Kafka's StandardAuthorizer:
 - Without an ACL about the request it is denied; but where no ACL at all is about the resource, as
   allow.everyone.if.no.acl.found says.
 
-An authorizer never changes: for other ACLs there is another. So what it has decided once it may keep.
+An authorizer never changes: for other ACLs there is another, which is made of it. So what it has decided once
+it may keep.
 
 Source: Kafka's StandardAuthorizerData, and Authorizer.authorizeByResourceType (KIP-679).
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final, NamedTuple
 
 from sparklog.acls.acl import (
@@ -85,12 +86,34 @@ _DEFAULT_ALLOW: Final = Rule(True, "DefaultAllow")
 
 
 class _Names:
-    """The ACLs about resources of one type, by the name they have."""
+    """The ACLs about resources of one type, by the name they have. It never changes once it is made."""
 
     def __init__(self) -> None:
-        self.literal: defaultdict[str, list[Acl]] = defaultdict(list)
-        self.prefixed: defaultdict[str, list[Acl]] = defaultdict(list)
+        self.literal: dict[str, tuple[Acl, ...]] = {}
+        self.prefixed: dict[str, tuple[Acl, ...]] = {}
         self.prefix_lengths: tuple[int, ...] = ()
+
+    def changed(self, added: Iterable[Acl], removed: Iterable[Acl]) -> "_Names":
+        """Return what is there after a change; what is looked at one by one is the change, not all ACLs."""
+        names = _Names()
+        names.literal, names.prefixed = self.literal.copy(), self.prefixed.copy()
+        changes: defaultdict[tuple[PatternType, str], tuple[list[Acl], list[Acl]]]
+        changes = defaultdict(lambda: ([], []))
+        for number, acls in enumerate((added, removed)):
+            for acl in acls:
+                changes[acl.pattern_type, acl.resource_name][number].append(acl)
+        for (pattern_type, name), (coming, going) in changes.items():
+            by_name = names._of(pattern_type)
+            left = [*by_name.pop(name, ()), *coming]
+            if going:
+                left = list((Counter(left) - Counter(going)).elements())
+            if left:
+                by_name[name] = tuple(left)
+        names.prefix_lengths = tuple(sorted(set(map(len, names.prefixed))))
+        return names
+
+    def _of(self, pattern_type: PatternType) -> dict[str, tuple[Acl, ...]]:
+        return self.prefixed if pattern_type is PatternType.PREFIXED else self.literal
 
     def about(self, name: str) -> Iterator[Acl]:
         """Yield the ACLs that are about the resource."""
@@ -108,15 +131,15 @@ class Authorizer:
 
     def __init__(self, acls: Iterable[Acl], settings: AuthorizerSettings) -> None:
         self._settings = settings
-        self._names: defaultdict[AclResourceType, _Names] = defaultdict(_Names)
-        for acl in acls:
-            names = self._names[acl.resource_type]
-            by_name = names.prefixed if acl.pattern_type is PatternType.PREFIXED else names.literal
-            by_name[acl.resource_name].append(acl)
-        for names in self._names.values():
-            names.prefix_lengths = tuple(sorted(set(map(len, names.prefixed))))
+        self._names = _changed({}, acls, ())
         self._decisions: dict[tuple[Principal, str], Decisions] = {}
         self._kept = 0
+
+    def changed(self, added: Iterable[Acl], removed: Iterable[Acl]) -> "Authorizer":
+        """Return the authorizer of the ACLs after a change; those removed are there."""
+        authorizer = Authorizer((), self._settings)
+        authorizer._names = _changed(self._names, added, removed)
+        return authorizer
 
     def decisions(self, principal: Principal, host: str) -> "Decisions":
         """Return what is decided for a principal that comes from `host`."""
@@ -176,7 +199,7 @@ class Authorizer:
         if names is None:
             return False
 
-        def said(by_name: dict[str, list[Acl]]) -> tuple[Set[str], Set[str]]:
+        def said(by_name: dict[str, tuple[Acl, ...]]) -> tuple[Set[str], Set[str]]:
             allowed: set[str] = set()
             denied: set[str] = set()
             for name, acls in by_name.items():
@@ -213,6 +236,14 @@ class Decisions:
         """Whether the operation is allowed."""
         return self.rule(operation, resource_type, resource_name).allows
 
+    def allows_afresh(
+        self, operation: AclOperation, resource_type: AclResourceType, resource_name: str
+    ) -> bool:
+        """As `allows`, but looked up in the ACLs, which never change: any thread may ask."""
+        return self._authorizer.rule(
+            self.principal, self.host, operation, resource_type, resource_name
+        ).allows
+
     def allows_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Whether it is allowed for any resource of the type."""
         question = (operation, resource_type)
@@ -238,6 +269,20 @@ class Decisions:
         """Keep nothing of what was decided."""
         self._made.clear()
         self._by_type.clear()
+
+
+def _changed(
+    names: Mapping[AclResourceType, _Names], added: Iterable[Acl], removed: Iterable[Acl]
+) -> dict[AclResourceType, _Names]:
+    changes: defaultdict[AclResourceType, tuple[list[Acl], list[Acl]]] = defaultdict(lambda: ([], []))
+    for number, acls in enumerate((added, removed)):
+        for acl in acls:
+            changes[acl.resource_type][number].append(acl)
+    changed = {each: names.get(each, _NO_NAMES).changed(*change) for each, change in changes.items()}
+    return {**names, **changed}
+
+
+_NO_NAMES: Final = _Names()
 
 
 def _is_about(acl: Acl, operation: AclOperation) -> bool:

@@ -1,6 +1,9 @@
 """The rules of StandardAuthorizer; `tests/compat/test_authorizer.py` compares them with Kafka's own."""
 
+import itertools
+import random
 import tracemalloc
+from collections import Counter
 
 import pytest
 
@@ -172,3 +175,31 @@ def test_decisions_about_names_that_are_too_long_are_made_and_not_kept() -> None
     assert kept_bytes < 8 << 20
     longest = "a" * MAX_KEPT_NAME
     assert decisions.rule(READ, TOPIC, longest) is decisions.rule(READ, TOPIC, longest)
+
+
+def test_authorizer_after_any_changes_decides_as_one_made_of_the_acls_that_are_left() -> None:
+    """An ACL that is left behind in an index lets somebody in, long after it was removed."""
+    source = random.Random(4)
+    several = [
+        acl(name, operation, principal, prefixed=prefixed, deny=deny, resource_type=resource_type)
+        for name, operation, principal, prefixed, deny, resource_type in itertools.product(
+            ("a", "ab", "*"),
+            (READ, ALL),
+            ("User:ann", "User:*"),
+            (False, True),
+            (False, True),
+            (TOPIC, AclResourceType.GROUP),
+        )
+    ]
+    authorizer, there = Authorizer((), AuthorizerSettings()), Counter[Acl]()
+    for _ in range(300):
+        removed = source.sample(list(there.elements()), min(there.total(), source.randrange(4)))
+        added = source.choices(several, k=source.randrange(4))
+        authorizer = authorizer.changed(added, removed)
+        there.update(added)
+        there.subtract(removed)
+        afresh = Authorizer(there.elements(), AuthorizerSettings())
+        for name, resource_type in itertools.product(("a", "abc", "b"), (TOPIC, AclResourceType.GROUP)):
+            question = (ANN, HOST, READ, resource_type, name)
+            assert authorizer.rule(*question).allows == afresh.rule(*question).allows
+            assert authorizer.allows_any(*question[:4]) == afresh.allows_any(*question[:4])
