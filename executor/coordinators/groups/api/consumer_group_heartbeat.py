@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
-from executor.coordinators.groups.api.join_group import client_host
+from executor.coordinators.groups.api.join_group import client_host, may_describe
 from executor.coordinators.groups.machine.consumer.heartbeats import ConsumerGroupHeartbeat, heartbeat_error
 from sparklog.errors import ErrorCode
 from sparklog.metadata.features import GROUP_VERSION_FEATURE
@@ -53,6 +53,7 @@ class ConsumerGroupHeartbeatHandler:
             subscribed_topic_regex=getattr(body, "subscribed_topic_regex", None),
             server_assignor=body.server_assignor,
             owned_partitions=None if body.topic_partitions is None else _by_topic(body.topic_partitions),
+            may_describe=may_describe(request),
         )
         return self._coordinator.submit(
             heartbeat.group_id,

@@ -1,6 +1,6 @@
 """JoinGroup, versions 0 to 9."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -8,11 +8,12 @@ from uuid import uuid4
 from executor.coordinators.groups.api.coordinator import GroupCoordinator
 from executor.coordinators.groups.machine.classic.rebalance import join_error
 from executor.coordinators.groups.machine.membership import JoinGroup
+from sparklog.acls.acl import AclOperation, AclResourceType
 from sparklog.errors import ErrorCode
 from sparklog.wire.requests import Deferred, Request, Response
 from sparklog.wire.versions import upgrade
 
-__all__ = ["JoinGroupHandler", "client_host"]
+__all__ = ["JoinGroupHandler", "client_host", "may_describe"]
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID: Final = 4
@@ -23,6 +24,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def client_host(request: Request) -> str:
     """Return whence a client speaks, as Java shows an address without a name."""
     return "/" + request.connection.peer.rpartition(":")[0]
+
+
+def may_describe(request: Request) -> Callable[[str], bool] | None:
+    """Return what says which topics the client may know of; None: of all."""
+    access = request.access
+    return None if access is None else access.allowing(AclOperation.DESCRIBE, AclResourceType.TOPIC)
 
 
 def _without_repetitions(protocols: Iterable[Any]) -> tuple[tuple[str, bytes], ...]:
@@ -65,6 +72,7 @@ class JoinGroupHandler:
             new_member_id=f"{name}-{uuid4()}",
             needs_known_member_id=version >= FIRST_VERSION_THAT_NEEDS_A_MEMBER_ID,
             can_skip_assignment=version >= FIRST_VERSION_THAT_CAN_SKIP_ASSIGNMENT,
+            may_describe=may_describe(request),
         )
         return self._coordinator.submit(
             join.group_id,

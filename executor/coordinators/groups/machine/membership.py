@@ -24,6 +24,7 @@ __all__ = [
     "JoinGroup",
     "LeaveGroup",
     "LeavingMember",
+    "MayDescribe",
     "Membership",
     "Replay",
     "SyncGroup",
@@ -31,6 +32,8 @@ __all__ = [
 
 Replay: TypeAlias = Callable[[Any, Any | None], None]
 """(key, value or None for a tombstone): make durable state what the record says."""
+MayDescribe: TypeAlias = Callable[[str], bool]
+"""Whether whoever asks may describe a topic; called beside the loop."""
 
 
 class JoinGroup(NamedTuple):
@@ -53,6 +56,8 @@ class JoinGroup(NamedTuple):
     """Whether it can be told its id first (KIP-394, version 4 and newer)."""
     can_skip_assignment: bool
     """Whether it can be told, as a static leader, to leave the assignment as it is (KIP-814, version 9)."""
+    may_describe: MayDescribe | None = None
+    """Which topics it may know of; None: of all."""
 
 
 class SyncGroup(NamedTuple):

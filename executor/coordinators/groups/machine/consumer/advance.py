@@ -32,6 +32,7 @@ from executor.coordinators.groups.machine.consumer.target import (
     target_records,
     target_search,
 )
+from executor.coordinators.groups.machine.membership import MayDescribe
 from executor.coordinators.machine.decision import NOTHING as NO_DECISION
 from executor.coordinators.machine.decision import Beside, CoordinatorRecord, Decision, Now
 
@@ -53,8 +54,16 @@ class _Regex(Enum):
 class Advance:
     """One decision about one group, while it is made; its records may not even be replayed yet."""
 
-    def __init__(self, surroundings: Surroundings, group: ConsumerGroup, now: Now) -> None:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        group: ConsumerGroup,
+        now: Now,
+        may_describe: MayDescribe | None,
+    ) -> None:
+        """`may_describe` says which topics whoever has asked for it may know of; None: of all."""
         self._surroundings = surroundings
+        self._may_describe = may_describe
         self._settings = surroundings.settings
         self.group = group
         self._now = now
@@ -124,7 +133,7 @@ class Advance:
                 beside.begin(
                     group.group_id,
                     RESOLUTION,
-                    partial(matching_topics, subscribed, image.topics.by_name.keys()),
+                    partial(matching_topics, subscribed, image.topics.by_name.keys(), self._may_describe),
                     partial(self._resolved, image.end_offset, self._now.wall_ms),
                 )
             )

@@ -91,7 +91,7 @@ class ClassicMembers:
         self, group: ConsumerGroup, request: JoinGroup, member_id: str, token: Token, now: Now
     ) -> Decision:
         subscription = read_subscription(request.protocols[0][1])
-        advance = Advance(self._surroundings, group, now)
+        advance = Advance(self._surroundings, group, now, request.may_describe)
         try:
             before, replaced = self._find_or_create(advance, request, member_id)
             after = _joined(before, request, subscription)

@@ -37,6 +37,7 @@ from executor.coordinators.groups.machine.consumer.member import (
 from executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
 from executor.coordinators.groups.machine.consumer.replay import replayed_alone
 from executor.coordinators.groups.machine.consumer.surroundings import Surroundings
+from executor.coordinators.groups.machine.membership import MayDescribe
 from executor.coordinators.groups.machine.outcome import Outcome
 from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode, KafkaError
@@ -67,6 +68,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     owned_partitions: ReportedPartitions | None = None
+    may_describe: MayDescribe | None = None
+    """Which topics it may know of; None: of all."""
 
     @property
     def says_everything(self) -> bool:
@@ -161,7 +164,7 @@ class Heartbeats:
                 f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
         member_id = member_id or request.new_member_id
-        advance = Advance(self._surroundings, group, now)
+        advance = Advance(self._surroundings, group, now, request.may_describe)
         try:
             if request.instance_id is None:
                 before = find_member(group, member_id, create=joins)

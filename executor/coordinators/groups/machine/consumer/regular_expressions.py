@@ -2,7 +2,8 @@
 
 A member's first heartbeat with a new one is refused if RE2 does not understand it. What it means is found out
 beside the loop, over all topics of the image, and written down, so that all members with the same expression,
-and the next coordinator, mean the same topics. It is found out again when topics were created, and from time
+and the next coordinator, mean the same topics. Left out are those that the member whose request it is found
+out at may not describe. It is found out again when topics were created, and from time
 to time (`group.consumer.regex.refresh.interval.ms`); never sooner than ten seconds after the last time.
 
 RE2 is imported when the first member brings an expression: most brokers never need it.
@@ -14,6 +15,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
+from executor.coordinators.groups.machine.membership import MayDescribe
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Offset, TimestampMs
 
@@ -41,8 +43,12 @@ expression: missing ): (a.
     _compile(regex)
 
 
-def matching_topics(regexes: Iterable[str], topics: Iterable[str]) -> dict[str, frozenset[str]]:
+def matching_topics(
+    regexes: Iterable[str], topics: Iterable[str], may_describe: MayDescribe | None = None
+) -> dict[str, frozenset[str]]:
     """Return the topics whose whole name each expression matches; of one that is none, no topic.
+
+    Without `may_describe` all topics may be described.
 
     >>> matching_topics(["a+"], ["a", "aa", "ab"])["a+"] == {"a", "aa"}
     True
@@ -56,7 +62,11 @@ def matching_topics(regexes: Iterable[str], topics: Iterable[str]) -> dict[str, 
             # Checked when a member brought it; another coordinator's RE2 may have understood more.
             matching[regex] = frozenset[str]()
         else:
-            matching[regex] = frozenset(name for name in names if pattern.fullmatch(name))
+            matching[regex] = frozenset(
+                name
+                for name in names
+                if pattern.fullmatch(name) and (may_describe is None or may_describe(name))
+            )
     return matching
 
 

@@ -14,12 +14,15 @@ from kio.schema.consumer_group_heartbeat.v1 import request as heartbeat_v1
 
 from executor.coordinators.groups.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from executor.coordinators.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from sparklog.acls.access import Access
+from sparklog.acls.acl import Acl, AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparklog.acls.machine.authorizer import Authorizer, AuthorizerSettings
 from sparklog.answers.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.errors import ErrorCode
 from sparklog.metadata.features import GROUP_VERSION_FEATURE
 from sparklog.wire.apis import CLIENT_VERSIONS, ApiKey, request_type
 from sparklog.wire.encoder import encode_entity
-from sparklog.wire.requests import Deferred, Request
+from sparklog.wire.requests import ANONYMOUS, Deferred, Request
 from sparklog.wire.turns import in_one_go
 from sparklog.wire.versions import downgrade
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
@@ -42,6 +45,8 @@ class ConsumerGroupApis(ConsumerConversation):
         self.image = replace(self.image, features={GROUP_VERSION_FEATURE: group_version})
         self.error: ErrorCode | None = None
         """What the runtime refuses everything with."""
+        self.access: Any = None
+        """What whoever asks may do."""
         self.handlers: dict[ApiKey, Any] = {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(self, lambda: self.image).handle,
             ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(self, lambda: self.image).handle,
@@ -78,6 +83,7 @@ class ConsumerGroupApis(ConsumerConversation):
             SimpleNamespace(peer="127.0.0.1:5"),  # type: ignore[arg-type]
             "CLIENT",
         )
+        request.access = self.access
         answer = self.handlers[api_key](request)
         if not isinstance(answer, Deferred) and not hasattr(answer, "__version__"):
             answer = in_one_go(answer)
@@ -196,3 +202,33 @@ def test_describe_is_refused_with_what_the_runtime_says() -> None:
     (group,) = talk.describe(1, GROUP)
 
     assert (group.group_id, group.error_code) == (GROUP, ErrorCode.not_coordinator)
+
+
+def test_regular_expression_finds_only_topics_that_its_member_may_describe() -> None:
+    """By `.*` everybody could find out what there is."""
+    apis = ConsumerGroupApis()
+    apis.change_topics({"seen": 1, "hidden": 1})
+    apis.image = replace(apis.image, features={GROUP_VERSION_FEATURE: 1})
+    acl = Acl(
+        AclResourceType.TOPIC,
+        PatternType.LITERAL,
+        "seen",
+        "User:*",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    decisions = Authorizer([acl], AuthorizerSettings()).decisions(ANONYMOUS, "127.0.0.1")
+    apis.access = Access(decisions, apis.image, 0, lambda *_: None)
+
+    answer = apis.heartbeat_request(
+        subscribed_topic_names=None,
+        subscribed_topic_regex=".*",
+        rebalance_timeout=timedelta(seconds=60),
+        instance_id=None,
+        rack_id=None,
+        server_assignor=None,
+    )
+
+    assert answer.error_code is ErrorCode.none
+    assert apis.group.resolved[".*"].topics == {"seen"}

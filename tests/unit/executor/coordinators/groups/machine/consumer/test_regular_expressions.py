@@ -45,6 +45,16 @@ def test_regular_expression_and_names_are_subscribed_to_together() -> None:
     assert talk.settle_members("a") == {"a": {"t": {0}, "u": {0}}}
 
 
+def test_regular_expression_means_no_topic_that_the_member_may_not_describe() -> None:
+    """What there is that somebody may not see must not be found out by `.*`, nor be assigned to him."""
+    talk = ConsumerConversation({"ta": 1, "tb": 1})
+
+    talk.enter("a", subscribed_topic_regex="t.*", may_describe={"ta"}.__contains__)
+
+    assert resolved(talk) == {"t.*": {"ta"}}
+    assert talk.settle_members("a") == {"a": {"ta": {0}}}
+
+
 @pytest.mark.parametrize("regex", ["(", "a{1001}", "(?=a)", r"(a)\1"])
 def test_regular_expression_that_re2_does_not_know_is_refused(regex: str) -> None:
     """Back references and look-aheads are what makes other engines take for ever."""
