@@ -180,7 +180,8 @@ class DeleteRecordsHandler(RoleListener[Replica]):
     def _delete(self, topic: str, asked: Any) -> _Deletion:
         deletion = _Deletion(topic, asked.partition_index)
         try:
-            if is_internal_topic(topic):
+            is_there = self._table.registration(topic, asked.partition_index) is not None
+            if is_there and is_internal_topic(topic):
                 raise KafkaError(
                     ErrorCode.invalid_topic_exception, f"records of internal topic {topic} cannot be deleted"
                 )

@@ -89,11 +89,11 @@ def topics_guarded(
 
 
 def produce(access: Access, request: Request, handler: Handler) -> Answer:
-    """Ask for WRITE on the transactional id and on each topic."""
+    """Ask for WRITE on the transactional id, which records of a transaction need, and on each topic."""
     body = request.body
-    if body.transactional_id is not None and _has_transactional_records(body):
-        operation = AclOperation.WRITE
-        if not access.allows(operation, AclResourceType.TRANSACTIONAL_ID, body.transactional_id):
+    if _has_transactional_records(body):
+        name = body.transactional_id
+        if name is None or not access.allows(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, name):
             return _nothing_produced(request, ErrorCode.transactional_id_authorization_failed)
     if len(body.topic_data) > _TOPICS_AT_ONCE:
         return topics_guarded(access, request, handler, AclOperation.WRITE, _PRODUCED)

@@ -108,6 +108,21 @@ def test_produce_without_an_answer_that_is_denied_ends_its_connection() -> None:
         guarding.ask(ApiKey.PRODUCE, 9, body, lambda request: NO_RESPONSE)
 
 
+def test_produce_of_a_transaction_that_it_does_not_name_is_refused_as_a_whole() -> None:
+    """Whoever names none is asked for none, and could write in the name of any."""
+    guarding = Guarding(BROKER[ApiKey.PRODUCE], [(WRITE, TOPIC, "mine")])
+    body_type = request_type(ApiKey.PRODUCE, 9)
+    topic_type = item_type(body_type, "topic_data")
+    transactional = bytes(22) + b"\x10" + bytes(40)
+    data = filled(item_type(topic_type, "partition_data"), index=3, records=transactional)
+    topics = tuple(filled(topic_type, name=name, partition_data=(data,)) for name in ("mine", "theirs"))
+    body = filled(body_type, acks=-1, topic_data=topics, timeout=timedelta(seconds=1))
+    answer = guarding.ask(ApiKey.PRODUCE, 9, body, produced)
+    assert guarding.handled == []
+    errors = {row.error_code for topic in answer.responses for row in topic.partition_responses}
+    assert errors == {ErrorCode.transactional_id_authorization_failed}
+
+
 def test_metadata_of_all_topics_leaves_out_what_may_not_be_described() -> None:
     """And nothing of it goes to the audit log: nobody has asked for it."""
     guarding = Guarding(BROKER[ApiKey.METADATA], [(READ, TOPIC, "mine")])
