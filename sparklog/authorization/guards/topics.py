@@ -159,6 +159,8 @@ def _answered(
     def finish(response: Any) -> Any:
         if response is NO_RESPONSE:
             _refuse_unanswered(request, _FAILED)
+        if getattr(response, "error_code", ErrorCode.none) is not ErrorCode.none:
+            return response  # of OffsetDelete, which says it of no topic then
         topic_type = item_type(type(response), items.answered)
         partition_type = item_type(topic_type, items.told)
         rows = []

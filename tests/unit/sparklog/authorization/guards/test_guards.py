@@ -123,6 +123,14 @@ def test_produce_of_a_transaction_that_it_does_not_name_is_refused_as_a_whole() 
     assert errors == {ErrorCode.transactional_id_authorization_failed}
 
 
+def test_offsets_of_a_group_that_is_not_there_are_not_deleted_topic_by_topic() -> None:
+    """Kafka says of the whole what is wrong with the group, and of no topic that it is denied."""
+    guarding = Guarding(BROKER[ApiKey.OFFSET_DELETE], [(DELETE, GROUP, "group")])
+    body = topics_body(ApiKey.OFFSET_DELETE, 0, "topics", ("theirs",), group_id="group")
+    gone = filled(response_type(ApiKey.OFFSET_DELETE, 0), error_code=ErrorCode.group_id_not_found)
+    assert guarding.ask(ApiKey.OFFSET_DELETE, 0, body, lambda request: gone) == gone
+
+
 def test_metadata_of_all_topics_leaves_out_what_may_not_be_described() -> None:
     """And nothing of it goes to the audit log: nobody has asked for it."""
     guarding = Guarding(BROKER[ApiKey.METADATA], [(READ, TOPIC, "mine")])
