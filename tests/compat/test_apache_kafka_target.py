@@ -8,32 +8,26 @@ A node of Kafka 4.3.1 takes longer to start than most tests. So these run when t
 import contextlib
 import itertools
 import os
-import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 
-from benchmarks.clusters import free_ports
-from benchmarks.java_libraries import LibrariesUnavailableError, kafka_command
+from benchmarks.java_libraries import LibrariesUnavailableError
 from sparklog.client.transactional_ids import TransactionsUnsupportedError
 from sparklog.dataframe.options import WriteOptions
 from sparklog.dataframe.worker_process import this_process
 from sparklog.dataframe.writer import batch_writer
 from sparklog.sink.machine.errors import TransactionsLostError
 from tests.cluster import wait_for
+from tests.compat.kafka_node import kafka_node
 from tests.compat.kafka_programs import KafkaProgram
 from tests.compat.librdkafka import create_topic
 from tests.compat.mortal import MortalProcesses
 from tests.compat.sinks import VALUES, Query, commit_that_dies, seen
 
-CLUSTER_ID: Final = "apacheAAAAAAAAAAAAAAAA"
-START_TIMEOUT_S: Final = 90.0
-ASK_S: Final = 2
 STEPS: Final = 10
 names = (f"target-{number}" for number in itertools.count())
 
@@ -41,36 +35,15 @@ pytestmark = pytest.mark.skipif("APACHE_KAFKA" not in os.environ, reason="APACHE
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_program: KafkaProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a node of Apache Kafka, combined, as it comes but for one replica of all."""
-    directory = tmp_path_factory.mktemp("kafka")
-    client, controller = (f"127.0.0.1:{port}" for port in free_ports(2))
-    properties = directory / "server.properties"
-    properties.write_text(
-        "process.roles=broker,controller\n"
-        "node.id=1\n"
-        f"controller.quorum.voters=1@{controller}\n"
-        f"listeners=PLAINTEXT://{client},CONTROLLER://{controller}\n"
-        f"advertised.listeners=PLAINTEXT://{client}\n"
-        "controller.listener.names=CONTROLLER\n"
-        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
-        f"log.dirs={directory}/logs\n"
-        "offsets.topic.replication.factor=1\n"
-        "transaction.state.log.replication.factor=1\n"
-        "transaction.state.log.min.isr=1\n"
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms=200\n"
-    )
-    kafka_program("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
-    try:
-        command = kafka_command("kafka.Kafka", str(properties))
-    except LibrariesUnavailableError as error:
-        pytest.skip(str(error))
-    with (directory / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a node of Apache Kafka."""
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    with contextlib.ExitStack() as stack:
         try:
-            wait_for(lambda: _answers(client), f"Kafka, see {directory}", START_TIMEOUT_S)
-            yield client
-        finally:
-            process.kill()
+            node = stack.enter_context(kafka_node(tmp_path_factory.mktemp("kafka"), settings))
+        except LibrariesUnavailableError as error:
+            pytest.skip(str(error))
+        yield node.bootstrap_servers
 
 
 @pytest.fixture(scope="module")
@@ -176,10 +149,3 @@ def test_target_without_transactions_of_version_2_is_refused_before_tasks_start(
     lenient = Query(kafka, topic, deliveryGuarantee="atLeastOnce")
     lenient.commit(0, lenient.tasks("r", 0, ["a"]))
     assert seen(kafka, topic) == ["a"]
-
-
-def _answers(bootstrap_servers: str) -> bool:
-    with contextlib.suppress(KafkaException):
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        return bool(admin.list_topics(timeout=ASK_S).brokers)
-    return False
