@@ -82,14 +82,13 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
             controller.start()
         except (KafkaError, OSError) as error:
             raise StartError(_why_not(error)) from error
-        controller_host, _, controller_port = controller.bootstrap_servers.rpartition(":")
         log_level = _broker_log_level(context)
         assignments = [
             BrokerAssignment(
                 node_id=broker.node_id,
                 rack=broker.rack,
-                controller_host=controller_host,
-                controller_port=int(controller_port),
+                controller_host=controller.address.host,
+                controller_port=controller.address.port,
                 secret=secret,
                 configuration=broker_config.raw,
                 directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),

@@ -33,7 +33,7 @@ async def one_broker(
             node_id=0,
             rack="r",
             secret=SECRET,
-            controller=("127.0.0.1", int(controller.bootstrap_servers.rpartition(":")[2])),
+            controller=controller.address,
             config=config,
             directories=[directory / "data"],
             host_name="127.0.0.1",

@@ -1,6 +1,7 @@
 """Several listeners: whoever comes by one of them is told the addresses of that one, and of no other."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -92,5 +93,25 @@ def test_driver_and_brokers_speak_tls_to_each_other_whatever_their_certificates_
                 assert await told(port, Insider.to(SecurityProtocol.SSL, secret)) == {
                     (endpoint.host, endpoint.port)
                 }
+
+    asyncio.run(scenario())
+
+
+def test_driver_and_brokers_find_each_other_by_addresses_of_ipv6(tmp_path: Path) -> None:
+    """They stand in brackets in configurations and in what clients are given, and nowhere else."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no IPv6 here")
+    given = {"listeners": "PLAINTEXT://[::1]:0", "controller.quorum.bootstrap.servers": "[::1]:0"}
+
+    async def scenario() -> None:
+        async with one_broker(tmp_path, given) as (controller, broker):
+            assert controller.bootstrap_servers == f"[::1]:{controller.address.port}"
+            (endpoint,) = broker.endpoints
+            channel = await Channel.connect(*controller.address, "test")
+            (told,) = (await channel.request(METADATA)).brokers
+            assert (told.host, told.port) == (endpoint.host, endpoint.port) == ("::1", endpoint.port)
+            channel.close()
 
     asyncio.run(scenario())
