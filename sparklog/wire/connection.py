@@ -253,8 +253,7 @@ class Connection:
             end = start + size
             if end > received.end:
                 self._frame_bytes = LENGTH.size + size
-                if self._owner.memory is not None and not self._claimed_bytes and self._unmuting is None:
-                    self._claim_memory(self._owner.memory, size)
+                self._claim_memory(size)
                 break
             if handled and (handled == _REQUESTS_PER_TURN or perf_counter() > self.share_ends_s):
                 self._paused = True
@@ -315,8 +314,14 @@ class Connection:
             self._owner.loop.add_reader(self._descriptor, self._on_readable)
             self._reader_registered = True
 
-    def _claim_memory(self, memory: RequestMemory, size: int) -> None:
-        """Claim what the frame that has begun will take, or wait until there is some."""
+    def _claim_memory(self, size: int) -> None:
+        """Claim what the frame that has begun will take, or wait until there is some.
+
+        Who has not said who he is claims nothing, as in Kafka, or he could keep others' requests out.
+        """
+        memory = self._owner.memory
+        if memory is None or self._claimed_bytes or self._unmuting is not None or self.principal is None:
+            return
         if memory.claim(size, self._go_on_with_memory):
             self._claimed_bytes = size
         else:

@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
 _MAX_HELD_BACK: Final = 100
+_MAPPED: Final = "::ffff:"
+"""With which an address of IPv4 begins among those of IPv6."""
 _IDLE_CHECKS: Final = 4
 """How often idle connections are looked for within connections.max.idle.ms."""
 
@@ -261,7 +263,7 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             try:
-                accepted, address = self._listening.accept()
+                accepted, (host, port, *_) = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -272,14 +274,16 @@ class Listener:
                 )
                 self._stop_accepting(_ACCEPT_RETRY_S)
                 return
-            peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+            # Of a listener of IPv6 that takes IPv4, too: the address that the configuration and quotas have.
+            address = host.removeprefix(_MAPPED) if "." in host else host
+            peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
             exhausted = self._own_quota.exhausted(len(self._connections))
             if exhausted is None:
-                exhausted = self._quotas.exhausted(address[0], reserved=self._reserved)
+                exhausted = self._quotas.exhausted(address, reserved=self._reserved)
             if exhausted is not None:
                 self.log.write(
                     logging.WARNING,
-                    address[0],
+                    address,
                     exhausted,
                     f"{self.name}: refusing {peer}: {exhausted} reached",
                 )
@@ -287,7 +291,7 @@ class Listener:
                 self.refused_count += 1
                 continue
             now_ms = int(self.loop.time() * 1000)
-            held_back_ms = self._quotas.held_back_ms(address[0], now_ms)
+            held_back_ms = self._quotas.held_back_ms(address, now_ms)
             if held_back_ms:
                 self._hold_back(accepted, held_back_ms)
                 self.refused_count += 1
@@ -297,9 +301,9 @@ class Listener:
             self.accepted_count += 1
             pause_ms = max(
                 self._own_quota.opened(now_ms),
-                self._quotas.opened(address[0], now_ms, reserved=self._reserved),
+                self._quotas.opened(address, now_ms, reserved=self._reserved),
             )
-            self._connections[self._connection(accepted, peer)] = address[0]
+            self._connections[self._connection(accepted, peer)] = address
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)
                 return

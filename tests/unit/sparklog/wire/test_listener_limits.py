@@ -4,11 +4,16 @@ import asyncio
 import socket
 from unittest.mock import patch
 
+import pytest
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+
 from sparklog.rates import QuotaWindows, SampledRate
-from sparklog.wire.admission import OPEN
+from sparklog.wire.admission import OPEN, Admission
+from sparklog.wire.authentication import Authentication
 from sparklog.wire.channel import Channel
 from sparklog.wire.connection_quotas import ConnectionLimits, ConnectionQuotas, ListenerLimits, ListenerQuota
 from sparklog.wire.listener import Listener
+from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.socket_settings import SocketSettings
 from tests.unit.sparklog.wire.open_sockets import backlog, bound_to, connected_to, listens, open_sockets
@@ -222,6 +227,53 @@ def test_muted_connection_claims_no_memory_for_what_it_sends_meanwhile() -> None
             other.writer.write(other.frame(heartbeat(group_id="g" * 900))[:200])
             (connection,) = [each for each in listener._connections if each.peer.endswith(port_of(other))]
             await until(lambda: connection._claimed_bytes > 0)
+
+    run(scenario())
+
+
+def test_who_has_not_said_who_he_is_keeps_no_memory_from_others() -> None:
+    """A few strangers who begin to send and never end could shut everybody else out."""
+
+    async def scenario() -> None:
+        memory = RequestMemory(1)
+        asking = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
+        async with (
+            serving(HEARTBEAT_ONLY, memory=memory, admission=asking) as of_strangers,
+            serving(HEARTBEAT_ONLY, memory=memory) as listener,
+        ):
+            stranger = await connect_from("127.0.0.1", of_strangers)
+            handshake = stranger.frame(SaslHandshakeRequest(mechanism="m" * 900))
+            stranger.writer.write(handshake[:500])
+            await until(lambda: any(each._frame_bytes for each in of_strangers._connections))
+            other = await connect_from("127.0.0.1", listener)
+            frame = other.frame(heartbeat(group_id="g" * 900))
+            other.writer.write(frame[:200])
+            await until(lambda: any(each._claimed_bytes for each in listener._connections))
+            other.writer.write(frame[200:])
+            await other.receive()
+            stranger.close()
+
+    run(scenario())
+
+
+def test_client_of_ipv4_has_its_own_address_at_a_listener_of_ipv6() -> None:
+    """Quotas, ACLs and logs name it so; under another name it would have no bound."""
+
+    async def scenario() -> None:
+        overrides = {"127.0.0.1": 1}
+        quotas = ConnectionQuotas(ConnectionLimits(max_connections_per_ip_overrides=overrides))
+        try:
+            listener = await Listener.start("::", 0, HEARTBEAT_ONLY, name="test", quotas=quotas)
+        except OSError:
+            pytest.skip("there is no IPv6 here")
+        try:
+            first, second = [await connect_from("127.0.0.1", listener) for _ in range(2)]
+            assert await is_served(first)
+            assert not await is_served(second)
+            (connection,) = listener._connections
+            assert connection.peer == f"127.0.0.1{port_of(first)}"
+        finally:
+            await listener.close()
 
     run(scenario())
 
