@@ -20,6 +20,7 @@ from driver.controller.server import ControllerServer
 from driver.running_cluster import RunningCluster, Shape
 from driver.spark import preflight
 from driver.spark.slots import broker_slots, is_local_mode
+from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig, read_properties
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
@@ -82,13 +83,14 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
             controller.start()
         except (KafkaError, OSError) as error:
             raise StartError(_why_not(error)) from error
+        ((controller_host, controller_port),) = parse_bootstrap_servers(controller.bootstrap_servers)
         log_level = _broker_log_level(context)
         assignments = [
             BrokerAssignment(
                 node_id=broker.node_id,
                 rack=broker.rack,
-                controller_host=controller.address.host,
-                controller_port=controller.address.port,
+                controller_host=controller_host,
+                controller_port=controller_port,
                 secret=secret,
                 configuration=broker_config.raw,
                 directories=tuple(str(directory / f"broker-{broker.node_id}") for directory in directories),

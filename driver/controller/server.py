@@ -130,14 +130,9 @@ class ControllerServer:
         self._raise_failure()
 
     @property
-    def address(self) -> HostPort:
-        """Of the first listener, to which brokers go."""
-        return self._addresses[0]
-
-    @property
     def bootstrap_servers(self) -> str:
-        """The same as `host:port`."""
-        return str(self.address)
+        """`host:port` of the first listener, to which brokers go."""
+        return str(self._addresses[0])
 
     @property
     def bootstrap_servers_by_listener(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from executor.broker import Broker, BrokerState
+from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig
 from tests.inside import SECRET
 
@@ -28,12 +29,13 @@ async def one_broker(
         new_cluster_id="c",
     )
     await asyncio.to_thread(controller.start)
+    (controller_address,) = parse_bootstrap_servers(controller.bootstrap_servers)
     try:
         broker = Broker(
             node_id=0,
             rack="r",
             secret=SECRET,
-            controller=controller.address,
+            controller=controller_address,
             config=config,
             directories=[directory / "data"],
             host_name="127.0.0.1",
