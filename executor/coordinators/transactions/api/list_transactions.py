@@ -1,7 +1,8 @@
 """ListTransactions, versions 0 to 2: the transactions that are coordinated here (KIP-664, KIP-994, KIP-1152).
 
-The filters of younger versions pass everything in older ones. A duration is longer than asked for, and an id
-that has had no transaction passes every one of them, as in Kafka.
+All of them are told, or none: of a coordinator that is given away or loaded meanwhile nobody could say what
+is left out, and clients ask again. The filters of younger versions pass everything in older ones. A duration
+is longer than asked for, and an id that has had no transaction passes every one of them, as in Kafka.
 
 Source: Kafka's TransactionStateManager.listTransactionStates.
 """
@@ -15,7 +16,7 @@ from kio.schema.list_transactions.v2.response import TransactionState as ListedT
 
 from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.runtime import CoordinatorRuntime
-from executor.coordinators.transactions.api.asking import outcome_of
+from executor.coordinators.transactions.api.asking import outcomes_of
 from executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
 from sparklog.clocks import wall_clock_ms
 from sparklog.errors import ErrorCode
@@ -49,14 +50,17 @@ class ListTransactionsHandler:
             return _response(ErrorCode.invalid_regular_expression)
         asked = [
             self._coordinators.submit_to(
-                partition, lambda machine, token, now: machine.list_all(token, now), lambda _: ()
+                partition, lambda machine, token, now: machine.list_all(token, now), lambda refusal: refusal
             )
             for partition in partitions
         ]
+        outcomes = await outcomes_of(asked)
+        if any(isinstance(outcome, ErrorCode) for outcome in outcomes):
+            return _response(ErrorCode.coordinator_load_in_progress)
         listed = []
         looked_at = 0
-        for deferred in asked:
-            for transactional_id, known in await outcome_of(deferred):
+        for outcome in outcomes:
+            for transactional_id, known in outcome:
                 looked_at += 1
                 if not looked_at % _BETWEEN_TURNS:
                     await asyncio.sleep(0)

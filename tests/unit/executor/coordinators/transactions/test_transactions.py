@@ -1,5 +1,6 @@
 """Transactions over real brokers in one process: requests, markers in partitions, answers by version."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -264,6 +265,27 @@ async def test_open_transaction_is_described_and_listed_and_ends_by_its_time_out
         Listed(transactional_id="a", producer_id=producer.producer_id, transaction_state="CompleteAbort"),
     )
     assert (await described("b")).transaction_start_time is None, "as Kafka's clients take -1"
+
+
+@with_brokers(count=2)
+async def test_listing_whose_coordinator_is_given_away_meanwhile_is_to_be_asked_for_again(
+    brokers: Brokers,
+) -> None:
+    """Who looks for what a dead writer left would take what is missing for ended."""
+    state_id, _ = await begin(brokers)
+    channel = await loaded(brokers)
+    await init(channel, "a")
+    await brokers.stop(1)
+    initializing = asyncio.ensure_future(init(channel, "b"))  # which nobody replicates
+    runtime = brokers.brokers[0].replicas.coordinators.transactions.runtime
+    await until(lambda: runtime.open_count == 1, "it waits")
+    listing = asyncio.ensure_future(channel.request(ListTransactionsRequest()))
+    await until(lambda: runtime.open_count == 2, "the listing waits for it")
+    await brokers.elect(state_id, 0, 1, [0, 1])
+    response = await listing
+    assert response.error_code is ErrorCode.coordinator_load_in_progress
+    assert response.transaction_states == ()
+    assert (await initializing)[0] is ErrorCode.not_coordinator
 
 
 @with_brokers(count=3, config=CONFIG)
