@@ -1,13 +1,13 @@
-"""Requests to several brokers at once, each made once: for who looks again soon, and takes what there is."""
+"""Requests to several brokers at once: each made once, or again until it has a final answer."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import KafkaError
 from sparklog.types import BrokerId
 
-__all__ = ["Answers", "ask_brokers"]
+__all__ = ["Answers", "Question", "ask_brokers", "ask_side_by_side", "ask_until_answered"]
 
 
 class Answers(NamedTuple):
@@ -17,21 +17,82 @@ class Answers(NamedTuple):
     failures: dict[BrokerId, KafkaError]
 
 
+class Question(Protocol):
+    """Something to be asked of whoever is in charge of it."""
+
+    @property
+    def request(self) -> Any:
+        """What to send; it may be sent more than once."""
+
+    def broker_id(self) -> BrokerId:
+        """Return who is in charge.
+
+        Raises:
+            KafkaError: nobody is at present, or it can't be told.
+        """
+
+    def hear(self, answer: Any | KafkaError) -> KafkaError | None:
+        """Take in an answer, or why there is none; return the failure if it is to be asked again."""
+
+
 def ask_brokers(cluster: ClusterClient, requests: Mapping[BrokerId, Any]) -> Answers:
     """Send each broker its request, then wait for all of them; who fails is disconnected from."""
     answers = Answers({}, {})
-    asked = []
-    for broker_id, request in requests.items():
+    asked = list(requests.items())
+    for (broker_id, _), answer in zip(asked, ask_side_by_side(cluster, asked), strict=True):
+        if isinstance(answer, KafkaError):
+            answers.failures[broker_id] = answer
+        else:
+            answers.responses[broker_id] = answer
+    return answers
+
+
+def ask_side_by_side(
+    cluster: ClusterClient, requests: Sequence[tuple[BrokerId, Any]]
+) -> list[Any | KafkaError]:
+    """Send all requests, those of a broker one after another, then wait for all answers.
+
+    Who fails is disconnected from; his failure is then the answer to all that he was to be asked.
+    """
+    failures: dict[BrokerId, KafkaError] = {}
+    for broker_id, request in requests:
+        if broker_id in failures:
+            continue
         try:
             cluster.channel(broker_id).send(request)
-            asked.append(broker_id)
         except KafkaError as error:
-            answers.failures[broker_id] = error
+            failures[broker_id] = error
             cluster.disconnect(broker_id)
-    for broker_id in asked:
-        try:
-            answers.responses[broker_id] = cluster.channel(broker_id).receive()
-        except KafkaError as error:
-            answers.failures[broker_id] = error
-            cluster.disconnect(broker_id)
+    answers: list[Any | KafkaError] = []
+    for broker_id, _ in requests:
+        if broker_id not in failures:
+            try:
+                answers.append(cluster.channel(broker_id).receive())
+                continue
+            except KafkaError as error:
+                failures[broker_id] = error
+                cluster.disconnect(broker_id)
+        answers.append(failures[broker_id])
     return answers
+
+
+def ask_until_answered(cluster: ClusterClient, questions: Iterable[Question], *, doing: str) -> None:
+    """Return when every question has its answer; they are asked side by side.
+
+    Raises:
+        ApiTimeoutError: some had none within `api_timeout_ms`.
+        KafkaError: nothing can cure it.
+    """
+    left = list(questions)
+
+    def attempt() -> None:
+        asked = [(each.broker_id(), each.request) for each in left]
+        heard = [
+            each.hear(answer) for each, answer in zip(left, ask_side_by_side(cluster, asked), strict=True)
+        ]
+        left[:] = [each for each, failure in zip(left, heard, strict=True) if failure is not None]
+        for failure in heard:
+            if failure is not None:
+                raise failure
+
+    cluster.retry(doing, attempt)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
+from sparklog.client.broker_requests import ask_side_by_side
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId
@@ -90,37 +91,39 @@ class Coordinators:
         answers: dict[str, Any],
     ) -> KafkaError | None:
         """Put what is final into `answers`; return one of the other failures, if there was any."""
-        by_broker: dict[BrokerId, list[str]] = {}
-        for key, broker_id in self._find(kind, list(requests)).items():
-            by_broker.setdefault(broker_id, []).append(key)
+        found = self._find(kind, list(requests))
+        asked = [(found[key], request) for key, request in requests.items()]
         failure: KafkaError | None = None
-        sent: list[tuple[BrokerId, str]] = []
-        for broker_id, keys in by_broker.items():
-            try:
-                channel = self._cluster.channel(broker_id)
-                for key in keys:
-                    channel.send(requests[key])
-                    sent.append((broker_id, key))
-            except KafkaError as error:
-                failure = error
-                self._lost(kind, broker_id, keys)
-        for broker_id, key in sent:
-            try:
-                answer = self._cluster.channel(broker_id).receive() if self._is_asked(broker_id) else None
-            except KafkaError as error:
-                failure = error
-                self._lost(kind, broker_id, by_broker[broker_id])
-                continue
-            if answer is None:
-                continue
-            error_code = error_of(answer)
-            if not error_code.retriable:
+        for key, answer in zip(requests, ask_side_by_side(self._cluster, asked), strict=True):
+            refusal = self.heard(kind, key, answer, error_of)
+            if refusal is None:
                 answers[key] = answer
-                continue
-            failure = KafkaError(error_code, f"broker {broker_id} coordinates {key}")
-            if error_code in _ELSEWHERE:
-                self._found.pop((kind, key), None)
+            else:
+                failure = refusal
         return failure
+
+    def broker_of(self, kind: CoordinatorKind, key: str) -> BrokerId:
+        """Return who coordinates a key.
+
+        Raises:
+            KafkaError: it cannot be told at present, or is refused.
+        """
+        return self._find(kind, [key])[key]
+
+    def heard(
+        self, kind: CoordinatorKind, key: str, answer: Any, error_of: Callable[[Any], ErrorCode]
+    ) -> KafkaError | None:
+        """Return why a coordinator is to be asked again, after what may be another one; None if it is not."""
+        if isinstance(answer, KafkaError):
+            self._found.pop((kind, key), None)
+            return answer
+        error_code = error_of(answer)
+        if not error_code.retriable:
+            return None
+        refusal = KafkaError(error_code, f"broker {self._found.get((kind, key))} coordinates {key}")
+        if error_code in _ELSEWHERE:
+            self._found.pop((kind, key), None)
+        return refusal
 
     def _find(self, kind: CoordinatorKind, keys: Sequence[str]) -> dict[str, BrokerId]:
         """Return who coordinates each of the keys.
@@ -149,12 +152,3 @@ class Coordinators:
                 self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
         return {key: self._found[(kind, key)] for key in keys}
-
-    def _is_asked(self, broker_id: BrokerId) -> bool:
-        """Whether the connection is still the one that was sent on."""
-        return self._cluster.has_channel(broker_id) and self._cluster.channel(broker_id).outstanding > 0
-
-    def _lost(self, kind: CoordinatorKind, broker_id: BrokerId, keys: Sequence[str]) -> None:
-        self._cluster.disconnect(broker_id)
-        for key in keys:
-            self._found.pop((kind, key), None)

@@ -1,7 +1,7 @@
 """Offsets of a group that has no members: looked for, committed in a transaction, and deleted with it."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.offset_fetch.v9.request import (
@@ -17,9 +17,9 @@ from kio.schema.txn_offset_commit.v5.request import (
 
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import Offset, ProducerEpoch, ProducerId, TopicPartition
+from sparklog.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
 
-__all__ = ["CommittedOffset", "commit_in_transaction", "committed_offsets", "delete_group"]
+__all__ = ["CommittedOffset", "OffsetOfTransaction", "committed_offsets", "delete_group"]
 
 
 class CommittedOffset(NamedTuple):
@@ -63,35 +63,49 @@ def committed_offsets(
     }
 
 
-def commit_in_transaction(
-    coordinators: Coordinators,
-    group_id: str,
-    producer: tuple[str, ProducerId, ProducerEpoch],
-    topic_partition: TopicPartition,
-    committed: CommittedOffset,
-) -> ErrorCode:
-    """Commit an offset when a producer's transaction commits; errors are the caller's.
+class OffsetOfTransaction:
+    """An offset that a group is to have when a producer's transaction commits: a `Question`."""
 
-    Raises:
-        ApiTimeoutError: the coordinator could not be asked for `api_timeout_ms`.
-    """
-    transactional_id, producer_id, producer_epoch = producer
-    partition = TxnOffsetCommitRequestPartition(
-        partition_index=topic_partition.partition,
-        committed_offset=committed.offset,
-        committed_metadata=committed.metadata,
-    )
-    request = TxnOffsetCommitRequest(
-        transactional_id=transactional_id,
-        group_id=group_id,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        topics=(TxnOffsetCommitRequestTopic(name=topic_partition.topic, partitions=(partition,)),),
-    )
-    response = coordinators.ask(
-        CoordinatorKind.GROUP, group_id, request, _commit_error, doing=f"committing an offset of {group_id}"
-    )
-    return _commit_error(response)
+    def __init__(
+        self,
+        coordinators: Coordinators,
+        group_id: str,
+        producer: tuple[str, ProducerId, ProducerEpoch],
+        topic_partition: TopicPartition,
+        committed: CommittedOffset,
+    ) -> None:
+        transactional_id, producer_id, producer_epoch = producer
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=topic_partition.partition,
+            committed_offset=committed.offset,
+            committed_metadata=committed.metadata,
+        )
+        self.request: Final = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=group_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            topics=(TxnOffsetCommitRequestTopic(name=topic_partition.topic, partitions=(partition,)),),
+        )
+        self.error_code: ErrorCode | None = None
+        """What came of it, when that is known."""
+        self._coordinators = coordinators
+        self._group_id = group_id
+
+    def broker_id(self) -> BrokerId:
+        """Return the group's coordinator.
+
+        Raises:
+            KafkaError: there is none at present.
+        """
+        return self._coordinators.broker_of(CoordinatorKind.GROUP, self._group_id)
+
+    def hear(self, answer: Any | KafkaError) -> KafkaError | None:
+        """Take in what the coordinator says, unless it is to be asked again."""
+        refusal = self._coordinators.heard(CoordinatorKind.GROUP, self._group_id, answer, _commit_error)
+        if refusal is None:
+            self.error_code = _commit_error(answer)
+        return refusal
 
 
 def delete_group(coordinators: Coordinators, group_id: str) -> ErrorCode:

@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import Coordinators
 from sparklog.client.group_offsets import (
     CommittedOffset,
-    commit_in_transaction,
+    OffsetOfTransaction,
     committed_offsets,
     delete_group,
 )
@@ -24,8 +25,8 @@ from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, 
 from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId
 from sparklog.sink.machine.steps import (
-    AppendDecision,
     AwaitDecision,
+    AwaitEnds,
     CommitDecision,
     DeciderStamp,
     EndTransactions,
@@ -37,9 +38,10 @@ from sparklog.sink.machine.steps import (
     Protocol,
     Step,
     TransactionEnd,
+    WriteDecision,
     carry_out,
 )
-from sparklog.types import NO_TRANSACTION_TIMEOUT_MS
+from sparklog.types import NO_TRANSACTION_TIMEOUT_MS, TopicPartition
 
 __all__ = ["SinkClient", "TransactionTimeoutError"]
 
@@ -98,10 +100,11 @@ class SinkClient:
             InitializeDecider: self._initialize_decider,
             FindLastDecision: self._find_last_decision,
             ListOpenTransactions: self._list_open_transactions,
-            AppendDecision: self._append_decision,
+            WriteDecision: self._write_decision,
             IndexDecision: self._index_decision,
             CommitDecision: self._commit_decision,
             EndTransactions: self._end_transactions,
+            AwaitEnds: self._await_ends,
             AwaitDecision: self._await_decision,
             ForgetSink: self._forget_sink,
         }
@@ -188,15 +191,17 @@ class SinkClient:
     def _find_last_decision(self, step: FindLastDecision) -> LastDecision | None:
         found = self._indexed(step.sink, stable=True)
         if found is not None:
-            entry, position = found
-            decision = None if entry.batch_id is None else self._decisions.read(step.sink, position)
-            return LastDecision(entry, decision, None if decision is None else position)
+            entry, since = found
+            if entry.batch_id is None:
+                return LastDecision(entry, None, None)
+            position, decision = self._decisions.find(step.sink, since, entry)
+            return LastDecision(entry, decision, position)
         # Offsets of groups without members expire; the record does not.
         scanned = self._decisions.scan(step.sink)
         if scanned is None:
             return None
         position, decision = scanned
-        return LastDecision(IndexEntry(decision.batch_id, decision.run_id), decision, position)
+        return LastDecision(decision.entry, decision, position)
 
     def _list_open_transactions(self, step: ListOpenTransactions) -> list[WriterTransaction]:
         return [
@@ -204,27 +209,36 @@ class SinkClient:
             for each in self._transactions.described(step.prefix, _OPEN_STATES, step.named)
         ]
 
-    def _append_decision(self, step: AppendDecision) -> Position:
-        appended = self._decisions.append(step.sink, step.decider, step.decision)
-        if isinstance(appended, ErrorCode):
-            raise _refused(appended, "appending a decision")
-        return appended
+    def _write_decision(self, step: WriteDecision) -> Position:
+        record = self._decisions.appending(step.sink, step.decider, step.decision)
+        topic_partition = record.topic_partition
+        since = Position(topic_partition.partition, 0)
+        if step.after is not None and step.after.partition == since.partition:
+            since = step.after._replace(offset=step.after.offset + 1)
+        index = self._indexing(step.sink, step.decider, since, step.entry)
+        ask_until_answered(self.cluster, (record, index), doing="writing a decision")
+        if isinstance(record.outcome, ErrorCode):
+            raise _refused(record.outcome, "appending a decision")
+        _check_indexed(index)
+        assert record.outcome is not None, "it is answered"
+        return Position(topic_partition.partition, record.outcome)
 
     def _index_decision(self, step: IndexDecision) -> None:
-        topic_partition = self._decisions.partition_of(step.sink)
-        offset = 0
-        if step.position is not None:
-            topic_partition = topic_partition._replace(partition=step.position.partition)
-            offset = step.position.offset
-        error_code = commit_in_transaction(
+        position = step.position or Position(self._decisions.partition_of(step.sink).partition, 0)
+        index = self._indexing(step.sink, step.decider, position, step.entry)
+        ask_until_answered(self.cluster, (index,), doing="indexing a decision")
+        _check_indexed(index)
+
+    def _indexing(
+        self, sink: SinkId, decider: DeciderStamp, since: Position, entry: IndexEntry
+    ) -> OffsetOfTransaction:
+        return OffsetOfTransaction(
             self._coordinators,
-            step.sink.decider_id,
-            (step.sink.decider_id, *step.decider),
-            topic_partition,
-            CommittedOffset(offset, step.entry.encode()),
+            sink.decider_id,
+            (sink.decider_id, *decider),
+            TopicPartition(DECISIONS_TOPIC, since.partition),
+            CommittedOffset(since.offset, entry.encode()),
         )
-        if error_code is not ErrorCode.none:
-            raise _refused(error_code, "indexing a decision")
 
     def _commit_decision(self, step: CommitDecision) -> DeciderStamp:
         decider_id = step.sink.decider_id
@@ -235,14 +249,6 @@ class SinkClient:
 
     def _end_transactions(self, step: EndTransactions) -> dict[WriterTransaction, TransactionEnd]:
         responses = self._transactions.end(step.transactions, commit=step.commit)
-        # It is decided, and markers are on their way: asked again, the coordinator says when all have theirs.
-        # Then whoever reads sees what was committed, and is held up by nothing that was aborted.
-        decided = [
-            each
-            for each in step.transactions
-            if responses[each.transactional_id].error_code is ErrorCode.none
-        ]
-        self._transactions.end(decided, commit=step.commit)
         ends = {}
         for transaction in step.transactions:
             error_code = responses[transaction.transactional_id].error_code
@@ -250,6 +256,10 @@ class SinkClient:
                 raise KafkaError(error_code, f"transaction {transaction} could not be ended")
             ends[transaction] = _ENDS[error_code]
         return ends
+
+    def _await_ends(self, step: AwaitEnds) -> None:
+        # Asked again for what it has decided, the coordinator says when all partitions have their markers.
+        self._transactions.end(step.transactions, commit=step.commit)
 
     def _await_decision(self, step: AwaitDecision) -> None:
         # By its name: it may be the sink's first.
@@ -271,6 +281,11 @@ class SinkClient:
                 position = Position(topic_partition.partition, found.offset)
                 return IndexEntry.decode(found.metadata), position
         return None
+
+
+def _check_indexed(index: OffsetOfTransaction) -> None:
+    if (error_code := index.error_code) not in (None, ErrorCode.none):
+        raise _refused(error_code, "indexing a decision")
 
 
 def _refused(error_code: ErrorCode, doing: str) -> Exception:

@@ -1,18 +1,19 @@
 """Where decisions lie: a compacted topic of the cluster that is written to, made when it is first needed.
 
 A decision's record is appended in its decider's transaction, with sequence 0: in version 2 of transactions
-each has an epoch of its own. It is found by its offset, or by reading its partition, which compaction keeps
-short.
+each has an epoch of its own. It is found by reading its partition from where it can lie at the earliest, or
+from the beginning: compaction keeps that short.
 """
 
 import logging
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from sparklog.client.aborted import without_aborted
+from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import FetchConfig
 from sparklog.client.errors import UnknownTopicError
@@ -24,13 +25,13 @@ from sparklog.metadata.partition_for import partition_for
 from sparklog.records.batch import iterate_headers
 from sparklog.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.records.codecs import Codec
-from sparklog.sink.machine.decisions import Decision, Position
+from sparklog.sink.machine.decisions import Decision, IndexEntry, Position
 from sparklog.sink.machine.errors import UnreadableDecisionError
 from sparklog.sink.machine.names import DECISIONS_TOPIC, SinkId
 from sparklog.sink.machine.steps import DeciderStamp
-from sparklog.types import Offset, TopicPartition
+from sparklog.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["DecisionsTopic"]
+__all__ = ["AppendedRecord", "DecisionsTopic"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +61,11 @@ class DecisionsTopic:
             topic = self._cluster.topic(DECISIONS_TOPIC)
         return TopicPartition(DECISIONS_TOPIC, partition_for(sink.text, topic.partition_count))
 
-    def append(self, sink: SinkId, decider: DeciderStamp, decision: Decision) -> Position | ErrorCode:
-        """Append a record in the decider's transaction; return the error if that is none to try again after.
+    def appending(self, sink: SinkId, decider: DeciderStamp, decision: Decision) -> "AppendedRecord":
+        """Return how to have a record appended in the decider's transaction.
 
         Raises:
-            ApiTimeoutError: it could not be appended within `api_timeout_ms`.
+            KafkaError: the topic can't be made.
         """
         value = decision.encode()
         batch = build_batch(
@@ -75,31 +76,41 @@ class DecisionsTopic:
             codec=Codec.GZIP if len(value) >= _COMPRESSED_FROM_BYTES else Codec.NONE,
             transactional=True,
         )
-        topic_partition = self.partition_of(sink)
-        appended = self._produce(topic_partition, batch, sink.decider_id)
-        return appended if isinstance(appended, ErrorCode) else Position(topic_partition.partition, appended)
+        return AppendedRecord(self._cluster, self.partition_of(sink), batch, sink.decider_id)
 
-    def forget(self, sink: SinkId) -> ErrorCode | Offset:
+    def forget(self, sink: SinkId) -> None:
         """Write a tombstone.
 
         Raises:
             ApiTimeoutError: it could not be appended within `api_timeout_ms`.
         """
         tombstone = SimpleRecord(sink.text.encode(), None, timestamp_ms=wall_clock_ms())
-        return self._produce(self.partition_of(sink), build_batch([tombstone]), None)
+        appended = AppendedRecord(self._cluster, self.partition_of(sink), build_batch([tombstone]), None)
+        ask_until_answered(self._cluster, [appended], doing="forgetting a decision")
 
-    def read(self, sink: SinkId, position: Position) -> Decision:
-        """Return the decision at a position.
+    def find(self, sink: SinkId, since: Position, entry: IndexEntry) -> tuple[Position, Decision]:
+        """Return the decision of an index's entry, which lies somewhere from a position on.
+
+        To be asked by whoever has become the decider: then there is none after it.
 
         Raises:
             UnreadableDecisionError: it is not there, or not of this version.
             KafkaError: the partition can't be read.
         """
-        topic_partition = TopicPartition(DECISIONS_TOPIC, position.partition)
-        found = self._last(sink, topic_partition, position.offset, position.offset + 1)
-        if found is None:
-            raise UnreadableDecisionError(f"it is not at offset {position.offset} of {topic_partition}")
-        return found[1]
+        topic_partition = TopicPartition(DECISIONS_TOPIC, since.partition)
+
+        def look() -> tuple[Position, Decision]:
+            end = self._end(topic_partition, read_committed=False)
+            stable_end = self._end(topic_partition, read_committed=True)
+            for offset, value in reversed(self._records(sink, topic_partition, since.offset, stable_end)):
+                decision = None if value is None else Decision.decode(value)
+                if decision is not None and decision.entry == entry._replace(over_run_id=None):
+                    return Position(since.partition, offset), decision
+            if stable_end < end:  # another sink's transaction is open before it
+                raise KafkaError(ErrorCode.unstable_offset_commit, f"{topic_partition} has no stable end")
+            raise UnreadableDecisionError(f"it is not in {topic_partition} from offset {since.offset} on")
+
+        return self._cluster.retry("reading a decision", look)
 
     def scan(self, sink: SinkId) -> tuple[Position, Decision] | None:
         """Return a sink's last decision by reading all that is committed in its partition.
@@ -109,19 +120,28 @@ class DecisionsTopic:
             KafkaError: the partition can't be read.
         """
         topic_partition = self.partition_of(sink)
-        bounds = [
-            list_offsets(self._cluster, {topic_partition: end}, read_committed=True)[topic_partition].offset
-            for end in (SpecialOffset.EARLIEST, SpecialOffset.LATEST)
-        ]
-        first, end = bounds
-        assert first is not None and end is not None, "every partition has a first and a last offset"
-        return self._last(sink, topic_partition, first, end)
+        end = self._end(topic_partition, read_committed=True)
+        records = self._records(sink, topic_partition, 0, end)
+        offset, value = records[-1] if records else (0, None)
+        if value is None:
+            return None
+        return Position(topic_partition.partition, offset), Decision.decode(value)
 
-    def _last(
+    def _end(self, topic_partition: TopicPartition, *, read_committed: bool) -> Offset:
+        query = {topic_partition: SpecialOffset.LATEST}
+        end = list_offsets(self._cluster, query, read_committed=read_committed)[topic_partition].offset
+        assert end is not None, "every partition has an end"
+        return end
+
+    def _records(
         self, sink: SinkId, topic_partition: TopicPartition, first: Offset, end: Offset
-    ) -> tuple[Position, Decision] | None:
-        found: tuple[Offset, bytes | None] | None = None
+    ) -> list[tuple[Offset, bytes | None]]:
+        """Return a sink's committed records, with their offsets."""
+        start = list_offsets(self._cluster, {topic_partition: SpecialOffset.EARLIEST})[topic_partition].offset
+        assert start is not None, "every partition has a start"
+        first = max(first, start)
         key = sink.text.encode()
+        found = []
         for fetched in PartitionFetcher(self._cluster, _FETCH, topic_partition, first, end):
             records = without_aborted(fetched.records, fetched.aborted_transactions)
             for position, header in iterate_headers(memoryview(records)):
@@ -129,46 +149,8 @@ class DecisionsTopic:
                     continue
                 for record in read_records(records, header, position):
                     if record.key == key and record.offset is not None and first <= record.offset < end:
-                        found = (record.offset, record.value)
-        if found is None or found[1] is None:
-            return None
-        return Position(topic_partition.partition, found[0]), Decision.decode(found[1])
-
-    def _produce(
-        self, topic_partition: TopicPartition, batch: bytes, transactional_id: str | None
-    ) -> Offset | ErrorCode:
-        request = ProduceRequest(
-            transactional_id=transactional_id,
-            acks=-1,
-            timeout=timedelta(milliseconds=self._cluster.config.request_timeout_ms),
-            topic_data=(
-                TopicProduceData(
-                    name=topic_partition.topic,
-                    partition_data=(PartitionProduceData(index=topic_partition.partition, records=batch),),
-                ),
-            ),
-        )
-
-        def attempt() -> Offset | ErrorCode:
-            leader = self._cluster.leader(topic_partition)
-            try:
-                response = self._cluster.channel(leader.broker_id).request(request)
-            except KafkaError:
-                self._cluster.disconnect(leader.broker_id)
-                raise
-            answer = response.responses[0].partition_responses[0]
-            if answer.error_code is ErrorCode.none:
-                offset: Offset = answer.base_offset
-                return offset
-            error = KafkaError(
-                answer.error_code, answer.error_message or f"{topic_partition} took no decision"
-            )
-            if not error.retriable:
-                return error.error_code
-            self._cluster.forget_leader(topic_partition)
-            raise error
-
-        return self._cluster.retry("writing a decision", attempt)
+                        found.append((record.offset, record.value))
+        return found
 
     def _create(self) -> None:
         def attempt() -> None:
@@ -204,3 +186,53 @@ class DecisionsTopic:
             raise
         answer = response.topics[0]
         return answer.error_code, answer.error_message
+
+
+class AppendedRecord:
+    """A batch of one record that is to be in the topic: a `Question` to the partition's leader."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        topic_partition: TopicPartition,
+        batch: bytes,
+        transactional_id: str | None,
+    ) -> None:
+        self.topic_partition: Final = topic_partition
+        self.request: Final = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout=timedelta(milliseconds=cluster.config.request_timeout_ms),
+            topic_data=(
+                TopicProduceData(
+                    name=topic_partition.topic,
+                    partition_data=(PartitionProduceData(index=topic_partition.partition, records=batch),),
+                ),
+            ),
+        )
+        self.outcome: Offset | ErrorCode | None = None
+        """Where it is, or why it can't be; None until that is known."""
+        self._cluster = cluster
+
+    def broker_id(self) -> BrokerId:
+        """Return the partition's leader.
+
+        Raises:
+            KafkaError: there is none at present.
+        """
+        return self._cluster.leader(self.topic_partition).broker_id
+
+    def hear(self, answer: Any | KafkaError) -> KafkaError | None:
+        """Take in what the leader says, unless it is to be asked again."""
+        if isinstance(answer, KafkaError):
+            return answer
+        row = answer.responses[0].partition_responses[0]
+        if row.error_code is ErrorCode.none:
+            self.outcome = row.base_offset
+            return None
+        error = KafkaError(row.error_code, row.error_message or f"{self.topic_partition} took no decision")
+        if not error.retriable:
+            self.outcome = error.error_code
+            return None
+        self._cluster.forget_leader(self.topic_partition)
+        return error

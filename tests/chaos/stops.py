@@ -50,12 +50,12 @@ COMMIT_STEPS: Final = (
     "InitializeDecider",
     "FindLastDecision",
     "ListOpenTransactions",
-    "AppendDecision",
-    "IndexDecision",
+    "WriteDecision",
     "CommitDecision",
     "commit EndTransactions",
     "AwaitDecision",
     "another ListOpenTransactions",
+    "AwaitEnds",
     "the end of the commit",
 )
 """Of a run's first commit; what is aborted then depends on what there is."""

@@ -1,27 +1,27 @@
 """Bugs of sinks that the simulator must find; see `planted`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.errors import ErrorCode
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine import protocols
-from sparklog.sink.machine.decisions import Decision, LastDecision, WriterTransaction
+from sparklog.sink.machine.decisions import Decision, LastDecision, Position
+from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.sink.machine.protocols import Abort, Commit, Decider, Settle
 from sparklog.sink.machine.steps import (
-    AppendDecision,
     AwaitDecision,
-    CommitDecision,
-    DeciderStamp,
+    AwaitEnds,
     EndTransactions,
     FindLastDecision,
-    IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
     Protocol,
-    TransactionEnd,
+    WriteDecision,
 )
 from sparklog.sink.machine.verdicts import Verdict
 from sparklog.types import BrokerId
@@ -32,33 +32,33 @@ from tests.simulation.planted_bug import PlantedBug, Replacement
 def _ended_before_decided() -> Sequence[Replacement]:
     write = Commit._write
 
-    def end_and_write(self: Commit, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
+    def end_and_write(self: Commit, decider: Decider, decision: Decision) -> Protocol[Decider]:
         yield EndTransactions(decision.transactions, True)
-        return (yield from write(self, stamp, decision))
+        return (yield from write(self, decider, decision))
 
     return [Replacement(Commit, "_write", end_and_write)]
 
 
 def _decision_not_committed() -> Sequence[Replacement]:
-    def append_only(self: Commit, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
-        batch = self._batch
-        entry = protocols.IndexEntry(decision.batch_id, decision.run_id)
-        position = yield AppendDecision(batch.sink, stamp, decision)
-        yield IndexDecision(batch.sink, stamp, position, entry)
-        return Decider(stamp, LastDecision(entry, decision, position))
+    def write_only(self: Commit, decider: Decider, decision: Decision) -> Protocol[Decider]:
+        entry = decision.entry
+        after = None if decider.last is None else decider.last.position
+        position = yield WriteDecision(self._batch.sink, decider.stamp, decision, entry, after)
+        return Decider(decider.stamp, LastDecision(entry, decision, position))
 
-    return [Replacement(Commit, "_write", append_only)]
+    return [Replacement(Commit, "_write", write_only)]
 
 
 def _decision_not_indexed() -> Sequence[Replacement]:
-    def append_and_commit(self: Commit, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
-        batch = self._batch
-        entry = protocols.IndexEntry(decision.batch_id, decision.run_id)
-        position = yield AppendDecision(batch.sink, stamp, decision)
-        next_stamp = yield CommitDecision(batch.sink, stamp)
-        return Decider(next_stamp, LastDecision(entry, decision, position))
+    def append_only(self: SinkClient, step: WriteDecision) -> Position:
+        record = self._decisions.appending(step.sink, step.decider, step.decision)
+        ask_until_answered(self.cluster, [record], doing="writing a decision")
+        if isinstance(record.outcome, ErrorCode):
+            raise DeciderFencedError
+        assert record.outcome is not None, "it is answered"
+        return Position(record.topic_partition.partition, record.outcome)
 
-    return [Replacement(Commit, "_write", append_and_commit)]
+    return [Replacement(SinkClient, "_write_decision", append_only)]
 
 
 def _looks_before_it_is_the_decider() -> Sequence[Replacement]:
@@ -191,11 +191,10 @@ def _given_up_untold() -> Sequence[Replacement]:
 
 
 def _markers_not_awaited() -> Sequence[Replacement]:
-    def end_once(self: SinkClient, step: EndTransactions) -> Mapping[WriterTransaction, TransactionEnd]:
-        self._transactions.end(step.transactions, commit=step.commit)
-        return dict.fromkeys(step.transactions, TransactionEnd.DONE)
+    def await_nothing(self: SinkClient, step: AwaitEnds) -> None:
+        pass
 
-    return [Replacement(SinkClient, "_end_transactions", end_once)]
+    return [Replacement(SinkClient, "_await_ends", await_nothing)]
 
 
 def _coordinator_where_it_was() -> Sequence[Replacement]:

@@ -38,6 +38,41 @@ class Position(NamedTuple):
     offset: Offset
 
 
+class IndexEntry(NamedTuple):
+    """What the metadata of the group's offset says."""
+
+    batch_id: int | None
+    """The last batch that is decided; None while there is none."""
+    run_id: str
+    """Whose decision that is; of a job that is going on, its own."""
+    over_run_id: str | None = None
+    """A run that has ended and will decide nothing more, if that was said since the last decision."""
+
+    def encode(self) -> str:
+        """Return the metadata.
+
+        >>> IndexEntry(7, "r1").encode()
+        '{"version":1,"batch":7,"run":"r1"}'
+        """
+        content = {"version": _VERSION, "batch": self.batch_id, "run": self.run_id, "over": self.over_run_id}
+        return json.dumps(
+            {name: value for name, value in content.items() if value is not None}, separators=(",", ":")
+        )
+
+    @classmethod
+    def decode(cls, metadata: str) -> "IndexEntry":
+        """Return what metadata says.
+
+        Raises:
+            UnreadableDecisionError: it is none of this version's.
+        """
+        content = _decoded(metadata)
+        batch_id, run_id, over_run_id = content.get("batch"), content.get("run"), content.get("over")
+        if not isinstance(batch_id, int | None) or not isinstance(run_id, str):
+            raise UnreadableDecisionError(f"its offset's metadata is {metadata}")
+        return cls(batch_id, run_id, None if over_run_id is None else str(over_run_id))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A batch is written, by these transactions and none else."""
@@ -61,6 +96,11 @@ class Decision:
         former_runs = dict.fromkeys((*known, *others))
         former_runs.pop(run_id, None)
         return tuple(former_runs)[-_FORMER_RUNS:]
+
+    @property
+    def entry(self) -> IndexEntry:
+        """Return what the index says of it."""
+        return IndexEntry(self.batch_id, self.run_id)
 
     def encode(self) -> bytes:
         """Return the record's value."""
@@ -98,41 +138,6 @@ class Decision:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableDecisionError(f"it has no {error}") from error
-
-
-class IndexEntry(NamedTuple):
-    """What the metadata of the group's offset says."""
-
-    batch_id: int | None
-    """The last batch that is decided; None while there is none."""
-    run_id: str
-    """Whose decision that is; of a job that is going on, its own."""
-    over_run_id: str | None = None
-    """A run that has ended and will decide nothing more, if that was said since the last decision."""
-
-    def encode(self) -> str:
-        """Return the metadata.
-
-        >>> IndexEntry(7, "r1").encode()
-        '{"version":1,"batch":7,"run":"r1"}'
-        """
-        content = {"version": _VERSION, "batch": self.batch_id, "run": self.run_id, "over": self.over_run_id}
-        return json.dumps(
-            {name: value for name, value in content.items() if value is not None}, separators=(",", ":")
-        )
-
-    @classmethod
-    def decode(cls, metadata: str) -> "IndexEntry":
-        """Return what metadata says.
-
-        Raises:
-            UnreadableDecisionError: it is none of this version's.
-        """
-        content = _decoded(metadata)
-        batch_id, run_id, over_run_id = content.get("batch"), content.get("run"), content.get("over")
-        if not isinstance(batch_id, int | None) or not isinstance(run_id, str):
-            raise UnreadableDecisionError(f"its offset's metadata is {metadata}")
-        return cls(batch_id, run_id, None if over_run_id is None else str(over_run_id))
 
 
 class LastDecision(NamedTuple):

@@ -10,8 +10,10 @@ before; or of a query's run that this very decision has superseded; or it is nam
 found open afterwards is left to the next decision, for it may be of a run that has gone on from this one.
 
 A decider that was initialized stays valid until somebody else initializes it. So a driver keeps it from batch
-to batch (`Decider`), and a decision is then three requests; whether it still is the decider, it learns by
-them.
+to batch (`Decider`), and a decision is then three requests, two of them at once; whether it still is the
+decider, it learns by them.
+
+Ends are durable before anybody looks for what else is open, and are awaited last: meanwhile they get about.
 
 Order for the caller: `Begin` before the tasks of a job, `Finish` before those of an application; then
 `Commit` with what all tasks say, or `Abort` with what some do, also after a `Commit` that raised. Each goes
@@ -33,8 +35,8 @@ from sparklog.sink.machine.errors import (
 )
 from sparklog.sink.machine.names import SinkId, SinkKind, run_of
 from sparklog.sink.machine.steps import (
-    AppendDecision,
     AwaitDecision,
+    AwaitEnds,
     CommitDecision,
     DeciderStamp,
     EndTransactions,
@@ -46,6 +48,7 @@ from sparklog.sink.machine.steps import (
     Protocol,
     TransactionEnd,
     TransactionEnds,
+    WriteDecision,
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_commit
 
@@ -190,7 +193,7 @@ class Commit:
                 transactions=batch.transactions,
                 waits_for_ever=batch.waits_for_ever,
             )
-            return (yield from self._write(decider.stamp, decision))
+            return (yield from self._write(decider, decision))
         assert decided is not None, "it is decided"
         if batch.sink.kind is not SinkKind.QUERY:
             # Somebody may be ahead, with a version of his own: what he has prepared he writes again.
@@ -201,13 +204,13 @@ class Commit:
             decision = replace(decided, run_id=batch.run_id, former_runs=former_runs)
         if decision == decided:
             return decider
-        return (yield from self._write(decider.stamp, decision))
+        return (yield from self._write(decider, decision))
 
-    def _write(self, stamp: DeciderStamp, decision: Decision) -> Protocol[Decider]:
-        sink, entry = self._batch.sink, IndexEntry(decision.batch_id, decision.run_id)
-        position = yield AppendDecision(sink, stamp, decision)
-        yield IndexDecision(sink, stamp, position, entry)
-        next_stamp = yield CommitDecision(sink, stamp)
+    def _write(self, decider: Decider, decision: Decision) -> Protocol[Decider]:
+        sink, entry = self._batch.sink, decision.entry
+        after = None if decider.last is None else decider.last.position
+        position = yield WriteDecision(sink, decider.stamp, decision, entry, after)
+        next_stamp = yield CommitDecision(sink, decider.stamp)
         return Decider(next_stamp, LastDecision(entry, decision, position))
 
     def _end(self, decider: Decider) -> Protocol[Decider | None]:
@@ -215,11 +218,16 @@ class Commit:
         batch, decided = self._batch, decider.decided
         assert decided is not None and decider.last is not None, "it is decided"
         lost: Transactions = ()
+        committed: Transactions = ()
         if decided.batch_id == batch.batch_id:
             is_new = decided.transactions == batch.transactions
-            lost = yield from _commit_all_but_lost(decided, decided.transactions, is_new=is_new)
+            committed, lost = yield from _commit_all_but_lost(decided, decided.transactions, is_new=is_new)
         yield AwaitDecision(batch.sink)
-        left = yield from self._abort_undecided(decided)
+        aborted, left = yield from self._abort_undecided(decided)
+        if aborted:
+            yield AwaitEnds(aborted, False)
+        if committed:
+            yield AwaitEnds(committed, True)
         if lost:
             raise _lost(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
@@ -227,8 +235,8 @@ class Commit:
             return None
         return decider._replace(leftovers=left)
 
-    def _abort_undecided(self, decided: Decision) -> Protocol[Transactions]:
-        """Abort what nobody can decide for any more; return what else is open of other runs.
+    def _abort_undecided(self, decided: Decision) -> Protocol[tuple[Transactions, Transactions]]:
+        """Abort what nobody can decide for any more; return that, and what else is open of other runs.
 
         What of this run, or of a superseded one, begins later finds the index before it.
         """
@@ -243,7 +251,7 @@ class Commit:
         )
         if to_abort:
             yield EndTransactions(to_abort, False)
-        return tuple(each for each in undecided if each not in to_abort)
+        return to_abort, tuple(each for each in undecided if each not in to_abort)
 
 
 class Abort:
@@ -286,7 +294,7 @@ class Abort:
         named = frozenset(() if decided is None else decided.transactions)
         to_abort = _distinct((*batch.transactions, *open_ones), named)
         if to_abort:
-            yield EndTransactions(to_abort, False)
+            yield from _abort_all(to_abort)
         if batch.sink.kind is SinkKind.JOB:
             yield ForgetSink(batch.sink, None if last is None else last.position)
         return is_decided
@@ -334,7 +342,7 @@ class Settle:
         if decided is not None and unfinished:
             yield from _commit_all(decided, unfinished)
         if undecided:
-            yield EndTransactions(undecided, False)
+            yield from _abort_all(undecided)
         if self._sink.kind is SinkKind.JOB:
             yield ForgetSink(self._sink, None if decider.last is None else decider.last.position)
         return Settled(unfinished, undecided)
@@ -365,24 +373,32 @@ def _list_open(sink: SinkId, decided: Transactions) -> ListOpenTransactions:
 
 
 def _commit_all(decided: Decision, transactions: Transactions) -> Protocol[None]:
-    lost = yield from _commit_all_but_lost(decided, transactions)
+    committed, lost = yield from _commit_all_but_lost(decided, transactions)
+    if committed:
+        yield AwaitEnds(committed, True)
     if lost:
         raise _lost(decided, lost)
 
 
 def _commit_all_but_lost(
     decided: Decision, transactions: Transactions, *, is_new: bool = False
-) -> Protocol[Transactions]:
-    """Commit transactions of a decision, which may be one that was just made; return those that can't be."""
+) -> Protocol[tuple[Transactions, Transactions]]:
+    """Commit transactions of a decision, which may be one that was just made; return also which can't be."""
     if not transactions:
-        return ()
+        return (), ()
     ends: TransactionEnds = yield EndTransactions(transactions, True)
     # What only a decision ends, and is not known any more, was committed: a process uses an id again for a
     # batch after the one that it is decided in, when that was finished; or it was long ago.
     fine = {TransactionEnd.DONE}
     if decided.waits_for_ever:
         fine |= {TransactionEnd.FORGOTTEN, *(() if is_new else (TransactionEnd.MOVED_ON,))}
-    return tuple(each for each in transactions if ends[each] not in fine)
+    committed = tuple(each for each in transactions if ends[each] is TransactionEnd.DONE)
+    return committed, tuple(each for each in transactions if ends[each] not in fine)
+
+
+def _abort_all(transactions: Transactions) -> Protocol[None]:
+    yield EndTransactions(transactions, False)
+    yield AwaitEnds(transactions, False)
 
 
 def _lost(decided: Decision, lost: Transactions) -> TransactionsLostError:

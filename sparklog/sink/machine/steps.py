@@ -16,8 +16,8 @@ from sparklog.sink.machine.names import SinkId
 from sparklog.types import ProducerEpoch, ProducerId
 
 __all__ = [
-    "AppendDecision",
     "AwaitDecision",
+    "AwaitEnds",
     "CommitDecision",
     "DeciderStamp",
     "EndTransactions",
@@ -29,6 +29,7 @@ __all__ = [
     "Protocol",
     "Step",
     "TransactionEnd",
+    "WriteDecision",
     "carry_out",
 ]
 
@@ -81,21 +82,27 @@ class ListOpenTransactions(NamedTuple):
     named: tuple[str, ...] = ()
 
 
-class AppendDecision(NamedTuple):
-    """Write the record, in the decider's transaction. Gives its `Position`. Raises `DeciderFencedError`."""
+class WriteDecision(NamedTuple):
+    """Write the record and the group's offset, in the decider's transaction. Gives the record's `Position`.
+
+    Neither waits for the other. Raises `DeciderFencedError`.
+    """
 
     sink: SinkId
     decider: DeciderStamp
     decision: Decision
+    entry: IndexEntry
+    after: Position | None
+    """Of the decision before this one, if there is any: what the group's offset says is that one's next."""
 
 
 class IndexDecision(NamedTuple):
-    """Commit the group's offset, in the decider's transaction. Raises `DeciderFencedError`."""
+    """Commit the group's offset alone, in the decider's transaction. Raises `DeciderFencedError`."""
 
     sink: SinkId
     decider: DeciderStamp
     position: Position | None
-    """None: there is no record; any partition will do."""
+    """Of the last decision. None: there is none; any partition will do."""
     entry: IndexEntry
 
 
@@ -112,7 +119,17 @@ class CommitDecision(NamedTuple):
 class EndTransactions(NamedTuple):
     """Commit or abort transactions, of exactly these epochs. Gives a mapping to `TransactionEnd`.
 
-    What was committed is seen by readers of committed records when this is answered.
+    It is durable how they end when this is answered, and readers may not see it yet.
+    """
+
+    transactions: Sequence[WriterTransaction]
+    commit: bool
+
+
+class AwaitEnds(NamedTuple):
+    """Return when readers of committed records see what was committed, or are held up by none of it.
+
+    The transactions are some that were ended so.
     """
 
     transactions: Sequence[WriterTransaction]
@@ -136,10 +153,11 @@ Step: TypeAlias = (
     InitializeDecider
     | FindLastDecision
     | ListOpenTransactions
-    | AppendDecision
+    | WriteDecision
     | IndexDecision
     | CommitDecision
     | EndTransactions
+    | AwaitEnds
     | AwaitDecision
     | ForgetSink
 )

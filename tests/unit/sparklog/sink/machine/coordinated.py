@@ -7,8 +7,8 @@ from typing import Any
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
 from sparklog.sink.machine.steps import (
-    AppendDecision,
     AwaitDecision,
+    AwaitEnds,
     CommitDecision,
     DeciderStamp,
     EndTransactions,
@@ -19,6 +19,7 @@ from sparklog.sink.machine.steps import (
     ListOpenTransactions,
     Step,
     TransactionEnd,
+    WriteDecision,
 )
 
 
@@ -44,7 +45,7 @@ class Coordinated:
     visible: Counter[Any] = field(default_factory=Counter)
     last: dict[str, LastDecision] = field(default_factory=dict)
     records: list[Any] = field(default_factory=list)
-    pending: dict[str, tuple[Position | None, Any, IndexEntry | None]] = field(default_factory=dict)
+    pending: dict[str, tuple[Position | None, Any, IndexEntry]] = field(default_factory=dict)
     """By decider: what its transaction holds."""
     unheard_of: set[str] = field(default_factory=set)
     """Ids whose coordinator is being replaced: who lists what is open isn't told of them."""
@@ -99,28 +100,27 @@ class Coordinated:
                     if each in named or (each.startswith(prefix) and each not in self.unheard_of)
                     if known.state in ("Empty", "Ongoing")
                 ]
-            case AppendDecision(sink, decider, decision):
+            case WriteDecision(sink, decider, decision, entry, after):
                 self._check(sink, decider)
+                last = self.last.get(sink.text)
+                assert after == (None if last is None else last.position)
                 self.records.append(decision)
                 position = Position(0, len(self.records) - 1)
-                self.pending[sink.decider_id] = (position, decision, None)
+                self.pending[sink.decider_id] = (position, decision, entry)
                 return position
             case IndexDecision(sink, decider, position, entry):
                 self._check(sink, decider)
-                appended = self.pending.get(sink.decider_id, (position, None, None))
-                assert position == appended[0]
-                self.pending[sink.decider_id] = (position, appended[1], entry)
+                self.pending[sink.decider_id] = (position, None, entry)
             case CommitDecision(sink, decider):
                 self._check(sink, decider)
                 position, decision, entry = self.pending[sink.decider_id]
-                assert entry is not None, "what nobody finds decides nothing"
                 if decision is None and position is not None:
                     decision = self.records[position.offset]
                 self.last[sink.text] = LastDecision(entry, decision, position)
                 return DeciderStamp(*self.initialize(sink.decider_id)[1:])
             case EndTransactions(transactions, commit):
                 return {each: self.end(each, commit) for each in transactions}
-            case AwaitDecision():
+            case AwaitDecision() | AwaitEnds():
                 pass
             case ForgetSink(sink, _):
                 self.last.pop(sink.text, None)

@@ -19,16 +19,16 @@ from sparklog.sink.machine.errors import (
 from sparklog.sink.machine.names import SinkId, SinkKind
 from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, Settle, SinkBatch
 from sparklog.sink.machine.steps import (
-    AppendDecision,
     AwaitDecision,
+    AwaitEnds,
     CommitDecision,
     DeciderStamp,
     EndTransactions,
     ForgetSink,
-    IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
     Step,
+    WriteDecision,
     carry_out,
 )
 from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
@@ -75,12 +75,12 @@ def test_commit_by_whom_is_the_decider_still_takes_three_requests_and_the_ends()
     assert decider is not None
     decision = Decision(batch_id=1, run_id="r1", rows=2, transactions=batch.transactions, waits_for_ever=True)
     assert steps == [
-        AppendDecision(QUERY, decider.stamp, decision),
-        IndexDecision(QUERY, decider.stamp, Position(0, 1), IndexEntry(1, "r1")),
+        WriteDecision(QUERY, decider.stamp, decision, IndexEntry(1, "r1"), Position(0, 0)),
         CommitDecision(QUERY, decider.stamp),
         EndTransactions(batch.transactions, True),
         AwaitDecision(QUERY),
         ListOpenTransactions("sparklog-sink.query-q."),
+        AwaitEnds(batch.transactions, True),
     ]
     assert cluster.visible == rows_of(0, 1)
 
@@ -467,7 +467,7 @@ def test_decider_of_before_looks_again_once_it_is_fenced() -> None:
         return cluster.perform(step)
 
     carry_out(Commit(prepared(cluster, 1), outdated).steps(), perform)
-    assert [type(step) for step in steps[:2]] == [AppendDecision, InitializeDecider]
+    assert [type(step) for step in steps[:2]] == [WriteDecision, InitializeDecider]
     assert cluster.visible == rows_of(1)
 
 
