@@ -104,7 +104,7 @@ class DecisionsTopic:
             stable_end = self._end(topic_partition, read_committed=True)
             for offset, value in reversed(self._records(sink, topic_partition, since.offset, stable_end)):
                 decision = None if value is None else Decision.decode(value)
-                if decision is not None and decision.entry == entry._replace(over_run_id=None):
+                if decision is not None and decision.entry == entry._replace(over_run_ids=()):
                     return Position(since.partition, offset), decision
             if stable_end < end:  # another sink's transaction is open before it
                 raise KafkaError(ErrorCode.unstable_offset_commit, f"{topic_partition} has no stable end")

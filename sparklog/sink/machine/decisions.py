@@ -21,6 +21,8 @@ __all__ = ["Decision", "IndexEntry", "LastDecision", "Position", "WriterTransact
 _VERSION: Final = 1
 _FORMER_RUNS: Final = 32
 """So many runs of a query are told that they were superseded, counted back from the last."""
+_ENDED_RUNS: Final = 32
+"""So many are told that they are over; a coordinator takes 4 KiB of metadata with an offset."""
 
 
 class WriterTransaction(NamedTuple):
@@ -45,8 +47,13 @@ class IndexEntry(NamedTuple):
     """The last batch that is decided; None while there is none."""
     run_id: str
     """Whose decision that is; of a job that is going on, its own."""
-    over_run_id: str | None = None
-    """A run that has ended and will decide nothing more, if that was said since the last decision."""
+    over_run_ids: tuple[str, ...] = ()
+    """Runs that have ended and will decide nothing more, as far as that was said since the last decision."""
+
+    def ended(self, *run_ids: str) -> "IndexEntry":
+        """Return the entry that says of these runs that they are over, too."""
+        over_run_ids = dict.fromkeys((*self.over_run_ids, *run_ids))
+        return self._replace(over_run_ids=tuple(over_run_ids)[-_ENDED_RUNS:])
 
     def encode(self) -> str:
         """Return the metadata.
@@ -54,9 +61,9 @@ class IndexEntry(NamedTuple):
         >>> IndexEntry(7, "r1").encode()
         '{"version":1,"batch":7,"run":"r1"}'
         """
-        content = {"version": _VERSION, "batch": self.batch_id, "run": self.run_id, "over": self.over_run_id}
+        content = {"version": _VERSION, "batch": self.batch_id, "run": self.run_id, "over": self.over_run_ids}
         return json.dumps(
-            {name: value for name, value in content.items() if value is not None}, separators=(",", ":")
+            {name: value for name, value in content.items() if value not in (None, ())}, separators=(",", ":")
         )
 
     @classmethod
@@ -67,10 +74,12 @@ class IndexEntry(NamedTuple):
             UnreadableDecisionError: it is none of this version's.
         """
         content = _decoded(metadata)
-        batch_id, run_id, over_run_id = content.get("batch"), content.get("run"), content.get("over")
-        if not isinstance(batch_id, int | None) or not isinstance(run_id, str):
+        batch_id, run_id, over_run_ids = content.get("batch"), content.get("run"), content.get("over", [])
+        if not (
+            isinstance(batch_id, int | None) and isinstance(run_id, str) and isinstance(over_run_ids, list)
+        ):
             raise UnreadableDecisionError(f"its offset's metadata is {metadata}")
-        return cls(batch_id, run_id, None if over_run_id is None else str(over_run_id))
+        return cls(batch_id, run_id, tuple(map(str, over_run_ids)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

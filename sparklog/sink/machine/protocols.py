@@ -173,7 +173,7 @@ class Commit:
         batch, decided = self._batch, decider.decided
         if decider.last is None and batch.sink.kind is SinkKind.JOB:
             raise RunOverError(batch.run_id)
-        if decider.last is not None and decider.last.entry.over_run_id == batch.run_id:
+        if decider.last is not None and batch.run_id in decider.last.entry.over_run_ids:
             raise RunOverError(batch.run_id)
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
         if verdict is Verdict.WRITE and batch.unwritten_rows:
@@ -272,7 +272,7 @@ class Abort:
             decider = yield from _become_decider(batch.sink)
             decided, last = decider.decided, decider.last
             entry = IndexEntry(None, batch.run_id) if last is None else last.entry
-            over = entry._replace(over_run_id=batch.run_id)
+            over = entry.ended(batch.run_id)
             try:
                 position = None if last is None else last.position
                 yield IndexDecision(batch.sink, decider.stamp, position, over)
@@ -321,11 +321,20 @@ class Settle:
         """
         for _ in range(_MOST_CONTESTS):
             decider = yield from _become_decider(self._sink)
-            if decider.last is not None:
-                # The run that decided last is refused from now on, should it be alive.
-                over = decider.last.entry._replace(over_run_id=decider.last.entry.run_id)
+            decided, last = decider.decided, decider.last
+            open_ones: Transactions = tuple(
+                (yield _list_open(self._sink, () if decided is None else decided.transactions))
+            )
+            runs = dict.fromkeys(run_of(each.transactional_id) for each in open_ones)
+            if last is not None:
+                runs[last.entry.run_id] = None
+            if runs and (last is not None or self._sink.kind is not SinkKind.JOB):
+                # All runs that are known of are refused from now on, should they be alive; also tasks of
+                # theirs that have not begun yet. A job that nobody knows is refused anyway.
+                entry = IndexEntry(None, next(iter(runs))) if last is None else last.entry
+                position = None if last is None else last.position
                 try:
-                    yield IndexDecision(self._sink, decider.stamp, decider.last.position, over)
+                    yield IndexDecision(self._sink, decider.stamp, position, entry.ended(*runs))
                     yield CommitDecision(self._sink, decider.stamp)
                 except DeciderFencedError:
                     continue

@@ -40,7 +40,7 @@ def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntr
         if kind is SinkKind.JOB:
             raise RunOverError(run_id)
         return Verdict.WRITE
-    if index.over_run_id == run_id or (kind is SinkKind.JOB and index.batch_id is not None):
+    if run_id in index.over_run_ids or (kind is SinkKind.JOB and index.batch_id is not None):
         raise RunOverError(run_id)
     if index.batch_id is None or index.batch_id < batch_id:
         return Verdict.WRITE

@@ -12,6 +12,7 @@ from sparklog.sink.machine.names import SinkId, SinkKind, sink_of
 
 TEXTS = st.text(max_size=20)
 SINKS = st.builds(SinkId, st.sampled_from(SinkKind), TEXTS, st.none() | TEXTS)
+RUNS = st.lists(TEXTS, max_size=3).map(tuple)
 TRANSACTIONS = st.builds(WriterTransaction, TEXTS, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 
 
@@ -20,7 +21,7 @@ TRANSACTIONS = st.builds(WriterTransaction, TEXTS, st.integers(0, 2**63 - 1), st
         Decision,
         batch_id=st.integers(0, 2**63 - 1),
         run_id=TEXTS,
-        former_runs=st.lists(TEXTS, max_size=3).map(tuple),
+        former_runs=RUNS,
         rows=st.integers(0, 2**63 - 1),
         transactions=st.lists(TRANSACTIONS, max_size=3).map(tuple),
         waits_for_ever=st.booleans(),
@@ -31,7 +32,7 @@ def test_decision_is_read_as_it_was_written(decision: Decision) -> None:
     assert Decision.decode(decision.encode()) == decision
 
 
-@given(st.builds(IndexEntry, st.none() | st.integers(0, 2**63 - 1), TEXTS, st.none() | TEXTS))
+@given(st.builds(IndexEntry, st.none() | st.integers(0, 2**63 - 1), TEXTS, RUNS))
 def test_index_entry_is_read_as_it_was_written(entry: IndexEntry) -> None:
     """Tasks go by it."""
     assert IndexEntry.decode(entry.encode()) == entry

@@ -350,7 +350,7 @@ def test_application_is_told_that_its_run_is_over_before_it_tries_again() -> Non
     carry_out(Abort(prepared(cluster, 1, "r1", APPLICATION)).steps(), cluster.perform)
     decider = carry_out(Finish(APPLICATION).steps(), cluster.perform)
     assert decider.last is not None
-    assert decider.last.entry.over_run_id == "r1"
+    assert decider.last.entry.over_run_ids == ("r1",)
 
 
 def test_application_ends_with_a_version_what_was_open_before_its_tasks() -> None:
@@ -440,6 +440,22 @@ def test_run_that_an_operator_settled_decides_nothing_more() -> None:
     with pytest.raises(RunOverError):
         commit(cluster, batch, decider)
     assert cluster.visible == rows_of(0)
+
+
+def test_settling_shuts_out_each_run_that_has_something_open() -> None:
+    """A task of it that comes late would open what nobody ends before the query's next batch."""
+    for is_decided in (True, False):
+        cluster = Coordinated()
+        if is_decided:
+            commit(cluster, prepared(cluster, 0, "r1"))
+        for run_id in ("r2", "r3"):
+            prepared(cluster, 1, run_id)
+        carry_out(Settle(QUERY).steps(), cluster.perform)
+        assert cluster.open_ids() == []
+        for run_id in (*(["r1"] if is_decided else []), "r2", "r3"):
+            with pytest.raises(RunOverError):
+                verdict_on_task(QUERY.kind, 1, run_id, cluster.entry(QUERY))
+        commit(cluster, prepared(cluster, 1, "r4"))
 
 
 def test_decider_that_is_fenced_all_the_time_says_whose_id_is_used() -> None:
