@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.errors import TopicReplacedError
-from sparklog.errors import ErrorCode
+from sparklog.client.topic_descriptions import described_topic_ids
 
 __all__ = ["check_topic_ids"]
 
@@ -23,8 +23,7 @@ def check_topic_ids(cluster: ClusterClient, topic_ids: Mapping[str, UUID | None]
         return
 
     def look() -> None:
-        topics = cluster.metadata(tuple(topic_ids)).topics
-        found = {topic.name: topic.topic_id for topic in topics if topic.error_code is ErrorCode.none}
+        found = described_topic_ids(cluster, topic_ids)
         for name, topic_id in topic_ids.items():
             if name not in found or found[name] != topic_id:
                 raise TopicReplacedError(name)

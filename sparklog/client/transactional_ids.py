@@ -17,6 +17,7 @@ from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.client.errors import UnknownTopicError
+from sparklog.client.topic_descriptions import described_leaders
 from sparklog.client.transactions import (
     TransactionDescription,
     list_transactions,
@@ -38,6 +39,7 @@ _NEEDED_VERSIONS: Final = {
     ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.LIST_TRANSACTIONS: 0,
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
 }
 
 
@@ -66,6 +68,8 @@ class Transactions:
         self._coordinators = coordinators
         self._list_version: int | None = None
         """What of ListTransactions the cluster knows, once it was asked."""
+        self._leaders: Mapping[int, Leader | None] | None = None
+        """Who coordinated when that was asked last."""
 
     def initialize(self, transactional_id: str, timeout_ms: int) -> InitProducerIdResponse:
         """Become the producer of an id, whose transaction is aborted if one is open; errors are the caller's.
@@ -171,11 +175,10 @@ class Transactions:
                 coordinates may be in nobody's answer. Or it is refused.
         """
         assert self._list_version is not None, "check comes first"
-        leaders = self._leaders()
+        leaders, self._leaders = self._leaders or self._coordinating(), None
         if leaders is None:
             brokers = self._cluster.broker_ids()
         elif None in leaders.values():
-            self._cluster.forget(TRANSACTION_STATE_TOPIC)
             raise KafkaError(ErrorCode.leader_not_available, "some transactions have no coordinator")
         else:
             brokers = sorted({leader.broker_id for leader in leaders.values() if leader is not None})
@@ -186,25 +189,31 @@ class Transactions:
             prefix=prefix,
             version=self._list_version,
         )
-        self._cluster.forget(TRANSACTION_STATE_TOPIC)
         for failure in listing.failures.values():
             if failure.retriable:
                 self._cluster.forget_brokers()
             raise failure
-        if leaders and self._leaders() != leaders:
-            raise KafkaError(ErrorCode.leader_not_available, "coordinators of transactions have changed")
+        if leaders:
+            self._leaders = self._coordinating()
+            if self._leaders != leaders:
+                raise KafkaError(ErrorCode.leader_not_available, "coordinators of transactions have changed")
         return [each.transactional_id for each in listing.transactions]
 
-    def _leaders(self) -> Mapping[int, Leader | None] | None:
+    def _coordinating(self) -> Mapping[int, Leader | None] | None:
         """Return who coordinates, by partition; nobody before the first transaction; None: it is a secret."""
+        try:
+            return described_leaders(self._cluster, TRANSACTION_STATE_TOPIC)
+        except KafkaError as error:
+            if error.error_code is ErrorCode.topic_authorization_failed:
+                return None
+            if error.error_code is not ErrorCode.unknown_topic_or_partition:
+                raise
+        # A broker that has just begun knows nothing, and waits before it tells that as Metadata.
+        self._cluster.forget(TRANSACTION_STATE_TOPIC)
         try:
             return self._cluster.topic(TRANSACTION_STATE_TOPIC).leaders
         except UnknownTopicError:
             return {}
-        except KafkaError as error:
-            if error.error_code is ErrorCode.topic_authorization_failed:
-                return None
-            raise
 
 
 def _error_code(response: Any) -> ErrorCode:

@@ -14,6 +14,7 @@ from executor.api.list_offsets import ListOffsetsHandler
 from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
 from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
+from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
 from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.metadata import metadata_response
 from sparklog.answers.reachability import is_any_live
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _NO_EXECUTOR: Any = None
 _TRANSACTION_VERSION: Final = 2
+_MAX_PARTITIONS: Final = 2
+"""Told at once: fewer than there are."""
 _LIVE_PAUSE_S: Final = 0.02
 
 
@@ -50,12 +53,19 @@ def sink_handlers(broker: "BrokerProcess", of_transactions: Any, of_groups: Any)
         )
         return response
 
+    def topic_partitions(request: Request) -> Steps:
+        response = yield from describe_topic_partitions_response(
+            broker.image, upgrade(request.body), request.listener_name, max_partitions=_MAX_PARTITIONS
+        )
+        return response
+
     def coordinator(request: Request) -> Steps:
         return find_coordinator(request, broker.image, request.listener_name, lambda _: None)
 
     return {
         ApiKey.API_VERSIONS: _api_versions,
         ApiKey.METADATA: metadata,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions,
         ApiKey.FIND_COORDINATOR: coordinator,
         ApiKey.CREATE_TOPICS: lambda request: _topics_are_there(broker, request),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(broker.replicas, _NO_EXECUTOR).handle,
