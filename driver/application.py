@@ -50,6 +50,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     broker_count = shape.racks * brokers_per_rack
     preflight.check_dynamic_allocation(context)
     preflight.check_listeners(broker_config)
+    preflight.check_certificates(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]

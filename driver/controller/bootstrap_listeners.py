@@ -93,6 +93,7 @@ class BootstrapListeners:
                         quotas=quotas,
                         metrics=metrics,
                         tls=tls,
+                        keeps_room_inside=True,
                     )
                 except OSError as error:
                     raise CannotListenError(address, error) from error

@@ -17,6 +17,8 @@ from driver.spark.calls import is_stopped
 from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
+from sparklog.config.definition import ConfigError
+from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import (
     DynamicAllocationError,
@@ -26,6 +28,7 @@ from sparklog.hosting import (
     StartError,
     TooFewTaskSlotsError,
 )
+from sparklog.security.inside import ApplicationSecret
 
 logger = logging.getLogger(__name__)
 
@@ -180,6 +183,29 @@ def check_listeners(config: BrokerConfig) -> None:
                 "SASL_PLAINTEXT, SSL or SASL_SSL in listener.security.protocol.map, or, in a network whose "
                 f"hosts you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
             )
+
+
+def check_certificates(config: BrokerConfig) -> None:
+    """Check what the listeners of TLS show and ask for, those of brokers alone, too.
+
+    A broker that can't read it would end, be started anew, and end again. A file that is not on this host may
+    be on theirs.
+
+    Raises:
+        ConfigError: It is of no use.
+    """
+    for endpoint in config.listeners:
+        try:
+            listener_tls(config, endpoint.name, endpoint.security_protocol, ApplicationSecret.new())
+        except ConfigError as error:
+            if not _is_of_a_missing_file(error):
+                raise
+
+
+def _is_of_a_missing_file(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, FileNotFoundError):
+        error = error.__cause__
+    return error is not None
 
 
 def check_addresses(spark_context: SparkContext, config: BrokerConfig, broker_count: int) -> None:

@@ -23,6 +23,7 @@ from sparklog.wire.connection import Connection
 from sparklog.wire.connection_quotas import ConnectionQuotas, ListenerQuota
 from sparklog.wire.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
 from sparklog.wire.dispatcher import Dispatcher
+from sparklog.wire.inside_reserve import InsideReserve
 from sparklog.wire.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.request_metrics import RequestMetrics
@@ -68,6 +69,7 @@ class Listener:
         max_outstanding_requests: int,
         accepting: bool,
         tls: ServerTls | None,
+        keeps_room_inside: bool,
     ) -> None:
         self.name = name
         self.listener_name = listener_name
@@ -84,6 +86,7 @@ class Listener:
         self._quotas = quotas
         self._own_quota = own_quota
         self._reserved = reserved
+        self._inside_reserve = InsideReserve(self.loop) if keeps_room_inside else None
         self._listening = listening
         self.metrics = metrics
         """What the requests of each API have cost."""
@@ -130,6 +133,7 @@ class Listener:
         max_outstanding_requests: int = 256,
         accepting: bool = True,
         tls: ServerTls | None = None,
+        keeps_room_inside: bool = False,
     ) -> Self:
         """Bind `host`:`port` (0 takes a free port, see `.port`) and serve `apis` from now on.
 
@@ -141,7 +145,8 @@ class Listener:
         all listeners of a process may share.
         `max_outstanding_requests` bounds the unanswered requests of one connection. With `accepting` false
         the address is bound, but connections wait in the kernel's queue until `accept_connections`. With
-        `tls` connections begin with a handshake.
+        `tls` connections begin with a handshake. One that `keeps_room_inside` takes more than it may, of
+        driver and brokers alone.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -179,6 +184,7 @@ class Listener:
                 max_outstanding_requests=max_outstanding_requests,
                 accepting=accepting,
                 tls=tls,
+                keeps_room_inside=keeps_room_inside,
             )
         except BaseException:
             listening.close()
@@ -227,6 +233,8 @@ class Listener:
             timer.cancel()
             held_back.close()
         self._held_back.clear()
+        if self._inside_reserve is not None:
+            self._inside_reserve.close()
         for connection in list(self._connections):
             connection.flush()
             connection.close()
@@ -280,7 +288,7 @@ class Listener:
             exhausted = self._own_quota.exhausted(len(self._connections))
             if exhausted is None:
                 exhausted = self._quotas.exhausted(address, reserved=self._reserved)
-            if exhausted is not None:
+            if exhausted is not None and self._inside_reserve is None:
                 self.log.write(
                     logging.WARNING,
                     address,
@@ -303,7 +311,10 @@ class Listener:
                 self._own_quota.opened(now_ms),
                 self._quotas.opened(address, now_ms, reserved=self._reserved),
             )
-            self._connections[self._connection(accepted, peer)] = address
+            connection = self._connection(accepted, peer)
+            self._connections[connection] = address
+            if exhausted is not None and self._inside_reserve is not None:
+                self._inside_reserve.admit(connection, exhausted)
             if pause_ms:
                 self._stop_accepting(pause_ms / 1000)
                 return

@@ -8,6 +8,7 @@ import pytest
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from sparklog.rates import QuotaWindows, SampledRate
+from sparklog.wire import inside_reserve
 from sparklog.wire.admission import OPEN, Admission
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.channel import Channel
@@ -16,12 +17,14 @@ from sparklog.wire.listener import Listener
 from sparklog.wire.machine.authenticator import Mechanisms
 from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.socket_settings import SocketSettings
+from tests.inside import ASKING_INSIDE, SECRET
 from tests.unit.sparklog.wire.open_sockets import backlog, bound_to, connected_to, listens, open_sockets
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
     Metered,
     RawClient,
     heartbeat,
+    heartbeat_response,
     run,
     serving,
     until,
@@ -299,6 +302,44 @@ def test_listeners_of_one_broker_share_their_quotas_and_the_brokers_own_is_excep
             assert not await is_served(await connect_from("127.0.0.1", one))
             assert not await is_served(await connect_from("127.0.0.1", other))
             assert await is_served(await connect_from("127.0.0.1", brokers_own))
+
+    run(scenario())
+
+
+def test_brokers_come_to_the_driver_when_clients_have_used_up_its_connections() -> None:
+    """They come to the clients' listener. Else a cluster is lost by whoever opens enough connections."""
+
+    async def scenario() -> None:
+        quotas = ConnectionQuotas(ConnectionLimits(max_connections=1))
+        async with serving(
+            HEARTBEAT_ONLY, quotas=quotas, admission=ASKING_INSIDE, keeps_room_inside=True
+        ) as listener:
+            clients = [await RawClient.connect(listener)]
+            await until(lambda: listener.connection_count == 1)
+            with patch.object(inside_reserve, "MAX_WAITING", 2):
+                clients += [await RawClient.connect(listener) for _ in range(2)]
+                await until(lambda: listener.connection_count == 3)
+                broker = await Channel.connect("127.0.0.1", listener.port, "broker", login=SECRET.login)
+                assert await clients[1].closed_by_server()
+                others = [await RawClient.connect(listener) for _ in range(3)]
+                assert await clients[2].closed_by_server()
+                assert await others[0].closed_by_server()
+                assert await broker.request(heartbeat(5)) == heartbeat_response(5)
+                assert listener.connection_count == 4
+            broker.close()
+
+    run(scenario())
+
+
+def test_stranger_beyond_the_bound_is_closed_in_time() -> None:
+    """It is taken for as long as a broker needs to log in, and no longer."""
+
+    async def scenario() -> None:
+        quotas = ConnectionQuotas(ConnectionLimits(max_connections=0))
+        with patch.object(inside_reserve, "LOGIN_S", 0.05):
+            async with serving(HEARTBEAT_ONLY, quotas=quotas, keeps_room_inside=True) as listener:
+                assert await (await RawClient.connect(listener)).closed_by_server()
+                assert listener.connection_count == 0
 
     run(scenario())
 

@@ -1,0 +1,57 @@
+"""Connections that a listener takes beyond its bounds, for driver and brokers: each has to be one of them.
+
+Who connects is not known before he has logged in, and clients that use up max.connections, or the
+descriptors, must not keep out the brokers, who come to the same listener. So up to `MAX_WAITING` are taken
+beyond it, each of which is closed unless it is of the inside within `LOGIN_S`. One more, and the oldest is
+given up: whoever floods the listener can't keep out who logs in at once.
+
+Belongs to one event loop.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from sparklog.acls.acl import Principal
+from sparklog.security.inside import INSIDE
+
+__all__ = ["LOGIN_S", "MAX_WAITING", "InsideReserve"]
+
+MAX_WAITING: Final = 100
+LOGIN_S: Final = 10.0
+
+
+class _Waiting(Protocol):
+    """What is needed of a connection."""
+
+    principal: Principal | None
+    closed: bool
+
+    def refuse(self, reason: str, what: str) -> None:
+        """Close it."""
+
+
+class InsideReserve:
+    """Those of one listener."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[_Waiting, asyncio.TimerHandle] = {}
+
+    def admit(self, connection: _Waiting, exhausted: str) -> None:
+        """Have a connection show that it is of the inside; `exhausted` says what leaves others no room."""
+        if len(self._waiting) >= MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            self._waiting[oldest].cancel()
+            self._look(oldest, exhausted)
+        self._waiting[connection] = self._loop.call_later(LOGIN_S, self._look, connection, exhausted)
+
+    def close(self) -> None:
+        """Look after none of them any more."""
+        for timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def _look(self, connection: _Waiting, exhausted: str) -> None:
+        del self._waiting[connection]
+        if not connection.closed and connection.principal is not INSIDE:
+            connection.refuse(exhausted, f"{exhausted} reached, and it is no broker's")

@@ -1,0 +1,46 @@
+"""What is checked before a job is submitted."""
+
+from pathlib import Path
+
+import pytest
+
+from driver.spark import preflight
+from sparklog.config import BrokerConfig
+from sparklog.config.definition import ConfigError
+from tests.certificates import Authority, server_keys
+
+
+def with_keys(keys: dict[str, str]) -> BrokerConfig:
+    """A configuration whose second listener is one of TLS, for brokers alone."""
+    return BrokerConfig.from_mapping(
+        {
+            "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SSL",
+            **{f"listener.name.outside.{key}": value for key, value in keys.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "ssl.keystore.location: a listener of SSL or SASL_SSL needs a private key"),
+        ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "name all three"),
+        ({"ssl.principal.mapping.rules": "nonsense"}, "is no rule"),
+    ],
+)
+def test_certificates_of_brokers_that_are_of_no_use_are_refused_by_the_driver(
+    keys: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    """Else each broker would end, be started anew, and end again, with its reason in a log of its own."""
+    given = server_keys(Authority().certify(), tmp_path) | keys if keys else {}
+    with pytest.raises(ConfigError, match=said):
+        preflight.check_certificates(with_keys(given))
+
+
+def test_certificates_that_are_on_the_brokers_hosts_alone_are_left_to_them(tmp_path: Path) -> None:
+    """The driver does not listen there, and may not have been given their keys."""
+    keys = server_keys(Authority().certify(), tmp_path)
+    preflight.check_certificates(with_keys(keys))
+    Path(keys["ssl.keystore.location"]).unlink()
+    preflight.check_certificates(with_keys(keys))
