@@ -1,4 +1,13 @@
-"""What a listener of SSL or SASL_SSL shows and asks for, by the configuration as it holds for it."""
+"""What a listener of SSL or SASL_SSL shows and asks for, by the configuration as it holds for it.
+
+On a listener of SASL_SSL certificates say nothing of who clients are, and are asked for only if that is set
+for this listener alone: with a value for all of them those of SSL are meant (KIP-684, Kafka's
+ChannelBuilders).
+"""
+
+import logging
+from dataclasses import replace
+from typing import Final
 
 from sparklog.acls.acl import Principal
 from sparklog.config.broker import BrokerConfig
@@ -15,6 +24,10 @@ from sparklog.wire.tls_handshakes import ServerTls
 
 __all__ = ["inside_listener_tls", "listener_tls"]
 
+_CLIENT_AUTH: Final = "ssl.client.auth"
+
+logger = logging.getLogger(__name__)
+
 
 def listener_tls(
     config: BrokerConfig, listener_name: str, protocol: SecurityProtocol, secret: ApplicationSecret
@@ -30,6 +43,16 @@ def listener_tls(
     if not protocol.is_encrypted:
         return None
     settings = config.of_listener(listener_name).tls_settings()
+    asks_by_sasl = protocol is SecurityProtocol.SASL_SSL
+    if asks_by_sasl and _CLIENT_AUTH not in config.listener_overrides.get(listener_name, {}):
+        if settings.client_auth != "none":
+            logger.warning(
+                "%s is for listeners of SSL; listener %s of SASL_SSL asks for certificates by %s alone",
+                _CLIENT_AUTH,
+                listener_name,
+                ListenerKey(listener_name, _CLIENT_AUTH),
+            )
+        settings = replace(settings, client_auth="none")
     inside = inside_tls(secret.tls_seed)
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
         return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
@@ -46,7 +69,9 @@ def listener_tls(
     inside.shown_by(context)
 
     def principal_of(certificate_der: bytes) -> Principal:
-        return ANONYMOUS if inside.is_insiders(certificate_der) else mapper.principal(certificate_der)
+        if asks_by_sasl or inside.is_insiders(certificate_der):
+            return ANONYMOUS
+        return mapper.principal(certificate_der)
 
     return ServerTls(context, principal_of)
 

@@ -73,7 +73,7 @@ class TlsKeys:
         ConfigType.STRING,
         "none",
         "Whether clients have to show a certificate: required, requested (one that is shown must be good), or"
-        " none.",
+        " none. Holds for a listener of SASL_SSL only if it is set for it alone.",
         one_of("required", "requested", "none"),
     )
     ssl_principal_mapping_rules: str = config_key(

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from sparklog.acls.acl import Principal
+from sparklog.endpoints import SecurityProtocol
+from sparklog.errors import KafkaError
 from sparklog.wire import tls_handshakes
 from sparklog.wire.apis import ApiKey
+from sparklog.wire.channel import Channel
 from sparklog.wire.listener import Listener
 from sparklog.wire.requests import ANONYMOUS, Api, Request
+from sparklog.wire.tls_stream import ClientTls
 from tests.certificates import Authority, Certified
 from tests.unit.sparklog.wire.serving import (
     HEARTBEAT_ONLY,
@@ -28,6 +32,7 @@ from tests.unit.sparklog.wire.serving import (
     serving,
     until,
 )
+from tests.unit.sparklog.wire.test_authentication import asking, login
 from tests.unit.sparklog.wire.tls_serving import client_of, server_tls
 
 AUTHORITY = Authority()
@@ -196,6 +201,41 @@ def test_client_is_who_its_certificate_says_or_stays_outside(
 
     run(scenario())
     assert seen == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("is_set_alone", [True, False])
+def test_listener_of_sasl_asks_for_certificates_only_if_that_is_set_for_it_alone(
+    is_set_alone: bool, tmp_path: Any
+) -> None:
+    """As in Kafka, where a value for all listeners is for those of SSL; and whoever says by SASL who he is
+    needs no rule that his certificate is for."""
+    tls = server_tls(
+        SERVER,
+        SecurityProtocol.SASL_SSL,
+        ssl_truststore_certificates=AUTHORITY.pem,
+        ssl_principal_mapping_rules="RULE:^CN=bob$/bob/",
+        **{"listener_name_clients_ssl_client_auth" if is_set_alone else "ssl_client_auth": "required"},
+    )
+    context = client_of(AUTHORITY)
+
+    async def said_who(listener: Listener) -> str:
+        channel = await Channel.connect(
+            "127.0.0.1", listener.port, "test", tls=ClientTls(context, "localhost"), login=login()
+        )
+        (connection,) = listener._connections
+        channel.close()
+        return str(connection.principal)
+
+    async def scenario() -> None:
+        async with serving({}, tls=tls, admission=asking()) as listener:
+            if is_set_alone:
+                with pytest.raises(KafkaError, match=r"TLS|connection"):
+                    await said_who(listener)
+                await until(lambda: not listener._connections)
+                showing(context, AUTHORITY.certify("ann"), tmp_path)
+            assert await said_who(listener) == "User:ann"
+
+    run(scenario())
 
 
 def test_client_that_resumes_a_session_is_the_same_as_before(tmp_path: Any) -> None:

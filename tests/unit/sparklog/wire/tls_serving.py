@@ -14,17 +14,20 @@ from tests.certificates import Authority, Certified
 SECRET = ApplicationSecret.new()
 
 
-def server_tls(certified: Certified, **keys: Any) -> ServerTls:
+def server_tls(
+    certified: Certified, protocol: SecurityProtocol = SecurityProtocol.SSL, **keys: Any
+) -> ServerTls:
     """Return what a listener shows that has this certificate, and further keys of Kafka's (`_` for `.`)."""
     given: Mapping[str, str] = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "listener.security.protocol.map": f"CLIENTS:{protocol.name}",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.key": certified.key_pem,
         "ssl.keystore.certificate.chain": certified.certificate_pem,
         "ssl.truststore.type": "PEM",
         **{name.replace("_", "."): value for name, value in keys.items()},
     }
-    tls = listener_tls(BrokerConfig.from_mapping(given), "SSL", SecurityProtocol.SSL, SECRET)
+    tls = listener_tls(BrokerConfig.from_mapping(given), "CLIENTS", protocol, SECRET)
     assert tls is not None
     return tls
 
