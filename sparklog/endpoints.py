@@ -23,6 +23,11 @@ class SecurityProtocol(IntEnum):
         """Whether it is TLS."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
+    @property
+    def is_sasl(self) -> bool:
+        """Whether everybody has to say who he is, by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:

@@ -18,6 +18,7 @@ from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
+from sparklog.config.listener_oauth import takes_unsecured_tokens
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import (
@@ -177,7 +178,17 @@ def check_listeners(config: BrokerConfig) -> None:
     bound = [(endpoint.name, endpoint.host) for endpoint in config.listeners]
     bound += [(server.listener_name, server.address.host) for server in servers]
     for name, host in bound:
-        if config.security_protocol(name) is SecurityProtocol.PLAINTEXT and not is_loopback(host):
+        if is_loopback(host):
+            continue
+        protocol = config.security_protocol(name)
+        if protocol.is_sasl and takes_unsecured_tokens(config, name):
+            raise OpenNetworkError(
+                f"{name}://{host} is reached from other hosts, and takes unsecured tokens, by which "
+                "anybody may say that he is anybody: remove sasl.server.callback.handler.class and set "
+                "sasl.oauthbearer.jwks.endpoint.url, or, in a network whose hosts you all trust, set "
+                f"{TRUSTED_NETWORK}=true (docs/security.md)"
+            )
+        if protocol is SecurityProtocol.PLAINTEXT:
             raise OpenNetworkError(
                 f"{name}://{host} is reached from other hosts, and PLAINTEXT asks nobody who he is: give it "
                 "SASL_PLAINTEXT, SSL or SASL_SSL in listener.security.protocol.map, or, in a network whose "

@@ -30,7 +30,12 @@ from sparklog.config.definition import (
 from sparklog.config.group_keys import GroupKeys
 from sparklog.config.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.config.listener_keys import ListenerKeys
-from sparklog.config.listener_overrides import ListenerKey, listener_key, overrides_by_listener
+from sparklog.config.listener_overrides import (
+    MECHANISMS,
+    ListenerKey,
+    listener_key,
+    overrides_by_listener,
+)
 from sparklog.config.listeners import BootstrapServer, parse_bootstrap_servers
 from sparklog.config.log_defaults import LogDefaults
 from sparklog.config.quota_keys import QuotaKeys
@@ -208,7 +213,8 @@ class BrokerConfig(
         overrides = overrides_by_listener(self.raw, BROKER_KEYS, KAFKA_BROKER_KEYS, listener_names)
         object.__setattr__(self, "listener_overrides", overrides)
         for listener_name in overrides:
-            self.of_listener(listener_name)
+            for mechanism in ("", *MECHANISMS):
+                self.of_listener(listener_name, mechanism)
 
     def with_identity(self, node_id: BrokerId, rack: str | None) -> "BrokerConfig":
         """Return the configuration of one broker."""
@@ -229,16 +235,21 @@ class BrokerConfig(
         """Return what one of the listeners speaks."""
         return next(each.security_protocol for each in self.listeners if each.name == listener_name)
 
-    def of_listener(self, listener_name: str) -> "BrokerConfig":
-        """Return the configuration as it holds for one listener.
+    def of_listener(self, listener_name: str, mechanism: str = "") -> "BrokerConfig":
+        """Return the configuration as it holds for one listener, and for one mechanism of SASL there.
 
         Raises:
             ConfigError: a value that is set for it is malformed.
         """
         values: dict[str, Any] = {}
-        for name, text in self.listener_overrides.get(listener_name, {}).items():
+        prefix = f"{mechanism.lower()}."
+        given = self.listener_overrides.get(listener_name, {})
+        for name in sorted(given, key=lambda name: name.startswith(prefix)):
+            key = BROKER_KEYS.get(name.removeprefix(prefix))
+            if key is None:
+                continue  # of another mechanism
             try:
-                values[BROKER_ATTRIBUTES[name]] = BROKER_KEYS[name].parse(text)
+                values[BROKER_ATTRIBUTES[key.name]] = key.parse(given[name])
             except ConfigError as error:
                 raise error.of_key(str(ListenerKey(listener_name, name))) from None
         return replace(self, raw={}, **values) if values else self

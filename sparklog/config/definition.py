@@ -33,6 +33,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -199,5 +200,5 @@ def _read(config_type: ConfigType, text: str) -> ConfigValue:
             return tuple(item.strip() for item in text.split(",")) if text else ()
         case ConfigType.PASSWORD:
             return Password(text)
-        case ConfigType.STRING:
+        case ConfigType.STRING | ConfigType.CLASS:
             return text

@@ -1,7 +1,8 @@
 """What is set for one listener alone: `listener.name.<its name in small letters>.<key>`.
 
-Such a value goes before that of the key itself, for this listener. Only keys about who connects to a listener
-and how can be set so: security, and how many connections there are. Source: Kafka's ListenerName,
+Such a value goes before that of the key itself, for this listener. What is about one of its mechanisms may be
+set for that alone, whose name, in small letters, comes before the key. Only keys about who connects to a
+listener and how can be set so: security, and how many connections there are. Source: Kafka's ListenerName,
 AbstractConfig.valuesWithPrefixOverride.
 """
 
@@ -9,19 +10,23 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from sparklog.config.definition import ConfigError, ConfigKey, find_key
+from sparklog.security.sasl.oauthbearer import OAUTHBEARER
+from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
 
-__all__ = ["ListenerKey", "listener_key", "overrides_by_listener"]
+__all__ = ["MECHANISMS", "ListenerKey", "listener_key", "overrides_by_listener"]
 
 _PREFIX: Final = "listener.name."
 _OVERRIDABLE: Final = frozenset(
     {"connections.max.reauth.ms", "max.connection.creation.rate", "max.connections"}
 )
 _OVERRIDABLE_PREFIXES: Final = ("sasl.", "ssl.")
-
-
-_OF_PLAIN: Final = "plain."
-_PLAIN_USERS: Final = f"{_OF_PLAIN}sasl.jaas.config"
-"""The mechanism comes before the key in Kafka; only PLAIN has users there."""
+MECHANISMS: Final = (*PASSWORD_MECHANISMS, OAUTHBEARER)
+"""By which clients may say who they are."""
+_MECHANISM_PREFIXES: Final = tuple(f"{mechanism.lower()}." for mechanism in MECHANISMS)
+_OF_MECHANISM: Final = frozenset(
+    {"connections.max.reauth.ms", "sasl.jaas.config", "sasl.server.callback.handler.class"}
+)
+_OF_MECHANISM_PREFIX: Final = "sasl.oauthbearer."
 
 
 class ListenerKey(NamedTuple):
@@ -31,21 +36,26 @@ class ListenerKey(NamedTuple):
     """In capitals, as in `listeners`."""
     name: str
     """The key's, without the prefix."""
+    mechanism: str = ""
+    """The mechanism that it is set for alone, in small letters and with the dot behind it; else empty."""
 
     def __str__(self) -> str:
-        return f"{_PREFIX}{self.listener_name.lower()}.{self.name}"
+        return f"{_PREFIX}{self.listener_name.lower()}.{self.mechanism}{self.name}"
 
 
 def listener_key(name: str) -> ListenerKey | None:
     """Return what a key says of a listener; None if it is not about one.
 
     >>> listener_key("listener.name.outside.ssl.client.auth")
-    ListenerKey(listener_name='OUTSIDE', name='ssl.client.auth')
+    ListenerKey(listener_name='OUTSIDE', name='ssl.client.auth', mechanism='')
+    >>> listener_key("listener.name.outside.plain.sasl.jaas.config")
+    ListenerKey(listener_name='OUTSIDE', name='sasl.jaas.config', mechanism='plain.')
     """
     if not name.startswith(_PREFIX):
         return None
     listener_name, _, key = name.removeprefix(_PREFIX).partition(".")
-    return ListenerKey(listener_name.upper(), key.removeprefix(_OF_PLAIN) if key == _PLAIN_USERS else key)
+    mechanism = next(filter(key.startswith, _MECHANISM_PREFIXES), "")
+    return ListenerKey(listener_name.upper(), key.removeprefix(mechanism), mechanism)
 
 
 def overrides_by_listener(
@@ -55,6 +65,8 @@ def overrides_by_listener(
     listener_names: Collection[str],
 ) -> Mapping[str, Mapping[str, str]]:
     """Return what is set for each listener that something is set for: the texts by key.
+
+    What is set for a mechanism alone has the mechanism before its key.
 
     Raises:
         ConfigError: there is no such listener or key, or the key has one value for all listeners.
@@ -71,5 +83,9 @@ def overrides_by_listener(
             raise ConfigError(
                 full_name, None, f"{found.name} has one value for all listeners: remove the prefix"
             )
-        overrides.setdefault(found.listener_name, {})[found.name] = text
+        if found.mechanism and not (
+            found.name in _OF_MECHANISM or found.name.startswith(_OF_MECHANISM_PREFIX)
+        ):
+            raise ConfigError(full_name, None, f"{found.name} is the same for all mechanisms of a listener")
+        overrides.setdefault(found.listener_name, {})[f"{found.mechanism}{found.name}"] = text
     return overrides

@@ -7,14 +7,15 @@ from typing import Final
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_overrides import ListenerKey
-from sparklog.endpoints import SecurityProtocol
+from sparklog.config.listener_oauth import tokens_taken
+from sparklog.config.listener_overrides import MECHANISMS, ListenerKey
 from sparklog.security.inside import INSIDE_MECHANISM
+from sparklog.security.oauth.provider_keys import ProviderKeys
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
-from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
+from sparklog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerVerification
 from sparklog.security.sasl.plain import PLAIN, PlainVerification
-from sparklog.security.sasl.scram import ScramCredential, ScramVerification
+from sparklog.security.sasl.scram import SCRAM_ALGORITHMS, ScramCredential, ScramVerification
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.machine.authenticator import Mechanisms
 
@@ -23,7 +24,6 @@ __all__ = ["CredentialOf", "listener_authentication"]
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Looks up what is kept of a user's password, by his name and the mechanism."""
 
-_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 _USER: Final = "user_"
 _MODULE: Final = "PlainLoginModule"
 
@@ -38,37 +38,45 @@ def listener_authentication(
     """Return it. Those `inside` are known on every listener; clients wait until it is `ready`.
 
     Raises:
-        ConfigError: a listener of SASL has no mechanism, one that is not here, or no users of PLAIN.
+        ConfigError: a listener of SASL has no mechanism, one that is not here, no users of PLAIN, or nobody
+            whose tokens it takes.
     """
     begin: dict[str, Callable[[], ServerMechanism]] = {INSIDE_MECHANISM: inside}
-    if config.security_protocol(listener_name) not in _SASL:
+    if not config.security_protocol(listener_name).is_sasl:
         return Authentication(Mechanisms(begin))
     own = config.of_listener(listener_name)
+    keys: ProviderKeys | None = None
     for mechanism in own.sasl_enabled_mechanisms:
         if mechanism == PLAIN:
-            begin[mechanism] = partial(PlainVerification, _passwords(own, listener_name))
-        elif mechanism in PASSWORD_MECHANISMS:
+            begin[mechanism] = partial(PlainVerification, _passwords(config, listener_name))
+        elif mechanism in SCRAM_ALGORITHMS:
             begin[mechanism] = partial(_verify_scram, mechanism, credential_of)
+        elif mechanism == OAUTHBEARER:
+            accepted, keys = tokens_taken(config, listener_name)
+            begin[mechanism] = partial(OAuthBearerVerification, accepted)
         else:
             raise ConfigError(
                 str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
                 ",".join(own.sasl_enabled_mechanisms),
-                f"a listener of SASL needs some of {', '.join(PASSWORD_MECHANISMS)}; {mechanism} is not here",
+                f"a listener of SASL needs some of {', '.join(MECHANISMS)}; {mechanism} is not here"
+                " (docs/security.md)",
             )
     offered = tuple(mechanism for mechanism in begin if mechanism != INSIDE_MECHANISM)
     if not offered:
         raise ConfigError(
             str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),
             None,
-            f"a listener of SASL needs some of {', '.join(PASSWORD_MECHANISMS)}",
+            f"a listener of SASL needs some of {', '.join(MECHANISMS)}",
         )
-    limits = dict.fromkeys(offered, own.connections_max_reauth_ms)
+    limits = {each: config.of_listener(listener_name, each).connections_max_reauth_ms for each in offered}
+    waited_for = [ready, None if keys is None else keys.tried]
     return Authentication(
         Mechanisms(begin, offered, limits),
         principal=None,
         failed_delay_ms=own.connection_failed_authentication_delay_ms,
         max_receive_bytes=own.sasl_server_max_receive_size,
-        ready=ready,
+        ready=[event for event in waited_for if event is not None],
+        upkeep=None if keys is None else keys.run,
     )
 
 
@@ -82,8 +90,9 @@ def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
     Raises:
         ConfigError: there are none.
     """
-    key = str(ListenerKey(listener_name, "plain.sasl.jaas.config"))
-    if config.sasl_jaas_config is None:
+    key = str(ListenerKey(listener_name, "sasl.jaas.config", "plain."))
+    jaas_config = config.of_listener(listener_name, PLAIN).sasl_jaas_config
+    if jaas_config is None:
         raise ConfigError(
             key,
             None,
@@ -91,7 +100,7 @@ def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
             'user_<name>="<password>";',
         )
     try:
-        module = login_module(config.sasl_jaas_config.value)
+        module = login_module(jaas_config.value)
     except JaasError as error:
         raise ConfigError(key, None, str(error)) from None
     if module.name.rpartition(".")[2] != _MODULE:

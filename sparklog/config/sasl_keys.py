@@ -1,16 +1,25 @@
 """Kafka's `sasl.` keys of a broker: how clients of SASL_PLAINTEXT and SASL_SSL listeners say who they are.
 
-Each may be set for one listener alone. The users of PLAIN stand in the configuration of their listener, as in
-Kafka: `listener.name.<name>.plain.sasl.jaas.config`; those of SCRAM in the metadata log.
+Each may be set for one listener alone, and those of a mechanism for this alone. The users of PLAIN stand in
+the configuration of their listener, as in Kafka: `listener.name.<name>.plain.sasl.jaas.config`; those of
+SCRAM in the metadata log.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from sparklog.config.definition import ConfigType, at_least, config_key
+from sparklog.config.definition import ConfigType, Rule, at_least, config_key, one_of
+from sparklog.config.listener_overrides import MECHANISMS
 from sparklog.config.password import Password
-from sparklog.security.sasl.password_login import PASSWORD_MECHANISMS
 
-__all__ = ["SaslKeys"]
+__all__ = ["SIGNED_TOKENS_CLASSES", "UNSECURED_TOKENS_CLASS", "SaslKeys"]
+
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
+UNSECURED_TOKENS_CLASS: Final = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+SIGNED_TOKENS_CLASSES: Final = (
+    f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+    f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",  # before Kafka 4
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +30,7 @@ class SaslKeys:
         "sasl.enabled.mechanisms",
         ConfigType.LIST,
         ("GSSAPI",),
-        f"By which mechanisms clients may say who they are, of {', '.join(PASSWORD_MECHANISMS)}. Kafka's"
+        f"By which mechanisms clients may say who they are, of {', '.join(MECHANISMS)}. Kafka's"
         " default, GSSAPI, is not here: a listener of SASL needs others.",
     )
     sasl_jaas_config: Password | None = config_key(
@@ -29,7 +38,9 @@ class SaslKeys:
         ConfigType.PASSWORD,
         None,
         'The users of PLAIN and their passwords, as user_<name>="<password>"; set as'
-        " listener.name.<name>.plain.sasl.jaas.config.",
+        " listener.name.<name>.plain.sasl.jaas.config. For OAUTHBEARER, where"
+        " listener.name.<name>.oauthbearer.sasl.jaas.config is set: whose certificates the identity"
+        " provider has to have (ssl.truststore. options), and what unsecured tokens must say.",
     )
     connections_max_reauth_ms: int = config_key(
         "connections.max.reauth.ms",
@@ -51,4 +62,74 @@ class SaslKeys:
         524288,
         "How many bytes a request of a client may have of whom it is not known yet who he is.",
         at_least(1),
+    )
+    sasl_server_callback_handler_class: str | None = config_key(
+        "sasl.server.callback.handler.class",
+        ConfigType.CLASS,
+        None,
+        "Which tokens OAUTHBEARER takes, by the names of Kafka's classes: signed ones,"
+        f" {SIGNED_TOKENS_CLASSES[0]}, as if nothing is set; or unsecured ones, by which anybody may be"
+        f" anybody, {UNSECURED_TOKENS_CLASS}."
+        " Set as listener.name.<name>.oauthbearer.sasl.server.callback.handler.class.",
+        one_of(*SIGNED_TOKENS_CLASSES, UNSECURED_TOKENS_CLASS),
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = config_key(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "Where the identity provider's keys are, as a JSON Web Key Set: https://, http://, or file:// on the"
+        " hosts of the driver and of all brokers. OAUTHBEARER needs it.",
+        Rule(
+            "a URL of https, http or file",
+            lambda url: url.lower().startswith(("https://", "http://", "file:/")),
+        ),
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = config_key(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        ConfigType.LONG,
+        3600000,
+        "How often the provider's keys are fetched again; files are read every 10 s at least.",
+        at_least(1),
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = config_key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        ConfigType.LONG,
+        100,
+        "After what pause they are fetched again if they could not be; it doubles with each failure.",
+        at_least(1),
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = config_key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        ConfigType.LONG,
+        10000,
+        "The longest such pause.",
+        at_least(1),
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = config_key(
+        "sasl.oauthbearer.clock.skew.seconds",
+        ConfigType.INT,
+        30,
+        "By how much the provider's clock and a broker's may differ.",
+        at_least(0),
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = config_key(
+        "sasl.oauthbearer.expected.audience",
+        ConfigType.LIST,
+        (),
+        "For whom a token has to be: one of these. Set it: without it a token that is for nobody is taken.",
+    )
+    sasl_oauthbearer_expected_issuer: str | None = config_key(
+        "sasl.oauthbearer.expected.issuer",
+        ConfigType.STRING,
+        None,
+        "Who has to have issued a token. Set it: without it that is not asked.",
+    )
+    sasl_oauthbearer_scope_claim_name: str = config_key(
+        "sasl.oauthbearer.scope.claim.name",
+        ConfigType.STRING,
+        "scope",
+        "Which claim lists what a token allows.",
+    )
+    sasl_oauthbearer_sub_claim_name: str = config_key(
+        "sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "Which claim is the user's name."
     )

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 from sparklog.client.config import ClientConfig, FetchConfig, ProducerConfig, parse_bootstrap_servers
 from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.errors import DataSourceOptionError
-from sparklog.dataframe.sasl_options import SASL_SETTINGS, password_login
+from sparklog.dataframe.sasl_options import SASL_SETTINGS, sasl_login
 from sparklog.dataframe.tls_options import TLS_SETTINGS, inside_settings, tls_settings
 from sparklog.endpoints import SecurityProtocol
 from sparklog.records.codecs import Codec
@@ -106,6 +106,16 @@ _WITHOUT_EFFECT: Final = frozenset(
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "retries",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
@@ -118,7 +128,10 @@ _WITHOUT_EFFECT: Final = frozenset(
     }
 )
 
-_SASL_HERE: Final = "clients log in with 'kafka.sasl.mechanism' and 'kafka.sasl.jaas.config' alone"
+_SASL_HERE: Final = (
+    f"clients log in by PLAIN, SCRAM or OAUTHBEARER, with {', '.join(sorted(SASL_SETTINGS))}; GSSAPI and "
+    "delegation tokens are not here"
+)
 _MAX_INT: Final = 2**31 - 1
 
 
@@ -190,7 +203,7 @@ class KafkaOptions:
                 else unknown_topic_timeout_ms
             ),
             tls=tls_settings(self._settings, inside) if protocol.endswith("SSL") else None,
-            login=password_login(self._settings) if protocol.startswith("SASL_") else None,
+            login=sasl_login(self._settings) if protocol.startswith("SASL_") else None,
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
@@ -322,11 +335,11 @@ def _check_name(name: str, report: Callable[[str], None]) -> None:
         return
     if name in _REFUSED:
         _refuse(name, _REFUSED[name])
-    if name.startswith("sasl."):
-        _refuse(name, _SASL_HERE)
     if name in _WITHOUT_EFFECT:
         report(f"Option 'kafka.{name}' has no effect: the sparklog source has nothing to apply it to")
         return
+    if name.startswith("sasl."):
+        _refuse(name, _SASL_HERE)
     nearest = difflib.get_close_matches(name, _HONOURED | _WITHOUT_EFFECT, n=1, cutoff=0.7)
     hint = f"did you mean 'kafka.{nearest[0]}'?" if nearest else f"known are {', '.join(sorted(_HONOURED))}"
     raise DataSourceOptionError(f"Kafka option '{name}' is unknown; {hint}")

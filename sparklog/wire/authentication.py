@@ -9,6 +9,7 @@ Source: Kafka's SaslServerAuthenticator, and Selector.delayCloseOnAuthentication
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, Final, Protocol, cast
 
@@ -45,17 +46,32 @@ class Authentication:
         principal: Principal | None = ANONYMOUS,
         failed_delay_ms: int = DEFAULT_FAILED_DELAY_MS,
         max_receive_bytes: int = UNAUTHENTICATED_MAX_BYTES,
-        ready: asyncio.Event | None = None,
+        ready: Sequence[asyncio.Event] = (),
+        upkeep: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         """`principal` is whoever connects before he has said more; None where he has to, by SASL.
 
-        Clients wait until it is `ready`: before, nobody knows their credentials.
+        Clients wait until it is `ready`: before, nobody knows their credentials. `upkeep` keeps fresh what is
+        known of them.
         """
         self._ready = ready
+        self._upkeep = upkeep
+        self._keeping: asyncio.Task[None] | None = None
         self._mechanisms = Mechanisms({}) if mechanisms is None else mechanisms
         self._principal = principal
         self._failed_delay_s = failed_delay_ms / 1000
         self.max_receive_bytes = max_receive_bytes
+
+    def start(self) -> None:
+        """Keep fresh what is known of clients, until `close`; on the listener's loop."""
+        if self._upkeep is not None:
+            self._keeping = asyncio.get_running_loop().create_task(self._upkeep())
+
+    async def close(self) -> None:
+        """Leave it alone."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
 
     def begin(self) -> Authenticator:
         """Return what is known of a connection that was just made."""
@@ -69,13 +85,14 @@ class Authentication:
         }
 
     def _handshake(self, request: Request) -> Any:
-        ready = self._ready
-        if ready is None or ready.is_set() or request.body.mechanism not in self._mechanisms.offered:
+        offered = self._mechanisms.offered
+        if request.body.mechanism not in offered or all(event.is_set() for event in self._ready):
             return self._begun(request)
-        return self._begun_later(request, ready)
+        return self._begun_later(request)
 
-    async def _begun_later(self, request: Request, ready: asyncio.Event) -> Any:
-        await ready.wait()
+    async def _begun_later(self, request: Request) -> Any:
+        for event in self._ready:
+            await event.wait()
         return self._begun(request)
 
     def _begun(self, request: Request) -> Any:

@@ -32,6 +32,8 @@ __all__ = ["BlockingChannel", "ResponseTooLargeError"]
 _MAX_CORRELATION_ID = 0x7FFF_FFFF
 _TLS_ALERTS = frozenset((0x15030100, 0x15030200, 0x15030300))
 """What a listener of TLS answers plain bytes with, read as the length of a frame."""
+_RENEWED_AT = 0.85
+"""As a share of a session's time: the least of Kafka's clients."""
 _COPIED_BYTES = 1 << 16
 """Up to this size a response's records are copied out of it, which costs less than leaving them there."""
 
@@ -62,7 +64,8 @@ class BlockingChannel:
     ) -> None:
         """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
 
-        With a `login` both sides have proved who they are before this returns.
+        With a `login` both sides have proved who they are before this returns, and do so again before the
+        session ends, in between two requests.
 
         Raises:
             KafkaError: network_exception; TlsHandshakeError; TlsConfigError; what `authenticate` raises.
@@ -82,9 +85,12 @@ class BlockingChannel:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self._socket = self._encrypted(self._socket, host, tls)
+        self._login = login
+        self._renewed_s: float | None = None
+        """When it is to say again who it is (KIP-368); None: never, or it is not yet asked to."""
         if login is not None:
             try:
-                self.authenticate(login(self.peer))
+                self._log_in(login)
             except BaseException:
                 self.close()
                 raise
@@ -124,6 +130,13 @@ class BlockingChannel:
             except StopIteration as last:
                 return int(last.value)
 
+    def _log_in(self, login: Login) -> None:
+        self._renewed_s = None
+        begun_s = time.monotonic()
+        session_ms = self.authenticate(login(self.peer))
+        if session_ms:
+            self._renewed_s = begun_s + _RENEWED_AT * session_ms / 1000
+
     def negotiate(self) -> Mapping[ApiKey, SupportedVersions]:
         """Ask for ApiVersions; return the versions both sides know, which `send` respects from now on.
 
@@ -156,6 +169,9 @@ class BlockingChannel:
             KafkaError: network_exception; request_timed_out when the other side reads nothing for the
                 default timeout; unsupported_version after `negotiate`.
         """
+        if self._renewed_s is not None and time.monotonic() >= self._renewed_s and not self._outstanding:
+            assert self._login is not None
+            self._log_in(self._login)
         if self.versions is not None:
             entity = downgrade(entity, fitting_version(entity, self.versions, self.peer))
         correlation_id = self._next_correlation_id

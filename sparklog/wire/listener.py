@@ -109,6 +109,7 @@ class Listener:
         self._accepting = False
         self.accepted_count = self.expired_count = self.refused_count = 0
         """Connections that were taken, that were closed because they were idle, that were refused."""
+        self.authentication.start()
         if accepting:
             self.accept_connections()
 
@@ -241,6 +242,7 @@ class Listener:
         if self.handshakes is not None:
             self.handshakes.close()
         self.log.close()
+        await self.authentication.close()
         await asyncio.sleep(0)  # cancelled coroutines end before this returns
 
     async def load(self) -> None:

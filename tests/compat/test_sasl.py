@@ -1,11 +1,13 @@
 """SASL with clients as they come: who has the password, who has not, and who has to say it again."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka import abc as aiokafka_abc
 from aiokafka.errors import KafkaError as AsyncKafkaError
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
@@ -17,23 +19,30 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
+from kafka.net.sasl import oauth as kafka_oauth
 
 from sparklog.errors import KafkaError as OurKafkaError
 from sparklog.security.sasl.password_login import PasswordLogin
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
+from tests.identity_provider import IdentityProvider
 
 PASSWORD = "an interesting s3cret, isn't=it"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PROVIDER = IdentityProvider()
 REAUTHENTICATION_MS = 1_000
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker with a listener of SASL beside that of the brokers; ann is known by every mechanism."""
+    keys = tmp_path_factory.mktemp("provider") / "keys.json"
+    keys.write_bytes(PROVIDER.key_set())
     config = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": "kafka",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
             "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -73,13 +82,48 @@ def address(cluster: LocalCluster) -> str:
 
 
 def librdkafka(cluster: LocalCluster, mechanism: str, password: str, user: str = "ann") -> dict[str, Any]:
-    return {
+    config = {
         "bootstrap.servers": address(cluster),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,
-        "sasl.username": user,
-        "sasl.password": password,
     }
+    if mechanism != "OAUTHBEARER":
+        return {**config, "sasl.username": user, "sasl.password": password}
+    return {**config, "oauth_cb": lambda _: (bearer_token(password, user), time.time() + 3600)}
+
+
+def bearer_token(password: str, user: str = "ann") -> str:
+    """Return a token for whoever has the password, from the provider; for others it is from somebody else."""
+    is_known = (user, password) == ("ann", PASSWORD)
+    provider = PROVIDER if is_known else IdentityProvider("somebody else's")
+    return provider.token(sub=user, aud="kafka", headers={"kid": PROVIDER.key_id})
+
+
+class Kafkas(IdentityProvider):
+    """Grants tokens for this cluster."""
+
+    def token(self, **said: Any) -> str:
+        return super().token(aud="kafka", **said)
+
+
+class BearerToken(kafka_oauth.AbstractTokenProvider, aiokafka_abc.AbstractTokenProvider):  # type: ignore[misc]
+    """Gives kafka-python and aiokafka the token of a password."""
+
+    def __init__(self, password: str) -> None:
+        self.password = password
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "7"}
+
+
+class KafkaPythonToken(BearerToken):
+    def token(self) -> str:
+        return bearer_token(self.password)
+
+
+class AioKafkaToken(BearerToken):
+    async def token(self) -> str:
+        return bearer_token(self.password)
 
 
 def produced(config: dict[str, Any]) -> None:
@@ -144,6 +188,7 @@ def test_kafka_python_with_the_password_produces_and_without_it_is_refused(
             "sasl_mechanism": mechanism,
             "sasl_plain_username": "ann",
             "sasl_plain_password": password,
+            "sasl_oauth_token_provider": KafkaPythonToken(password),
             "bootstrap_timeout_ms": 1_000,
         }
 
@@ -168,6 +213,7 @@ def test_aiokafka_with_the_password_produces_and_without_it_is_refused(
             sasl_mechanism=mechanism,
             sasl_plain_username="ann",
             sasl_plain_password=password,
+            sasl_oauth_token_provider=AioKafkaToken(password),
         )
         try:
             await producer.start()
@@ -178,6 +224,24 @@ def test_aiokafka_with_the_password_produces_and_without_it_is_refused(
     assert asyncio.run(produce(PASSWORD)) >= 0
     with pytest.raises(AsyncKafkaError):
         asyncio.run(produce("another"))
+
+
+def test_librdkafka_has_its_token_from_the_provider(cluster: LocalCluster) -> None:
+    """Client credentials, as it asks for them by itself."""
+    provider = Kafkas()
+    with provider.serving() as url:
+        produced(
+            {
+                "bootstrap.servers": address(cluster),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": "ann",
+                "sasl.oauthbearer.client.secret": PASSWORD,
+                "sasl.oauthbearer.token.endpoint.url": f"{url}/token",
+            }
+        )
+    assert {path for path, _ in provider.asked} == {"/token"}
 
 
 def test_credentials_are_told_replaced_and_removed(cluster: LocalCluster) -> None:

@@ -138,7 +138,7 @@ def test_read_options_timestamp_takes_precedence() -> None:
         ({**SUBSCRIBED, "kafka.interceptor.classes": "x"}, "is not supported"),
         ({**SUBSCRIBED, "kafka.security.protocol": "TLS"}, "must be one of PLAINTEXT"),
         ({**SUBSCRIBED, "kafka.security.protocol": "SASL_SSL"}, "must be one of PLAIN, SCRAM"),
-        ({**SUBSCRIBED, "kafka.sasl.login.class": "x"}, "clients log in with"),
+        ({**SUBSCRIBED, "kafka.sasl.login.class": "x"}, "clients log in by"),
         ({**SUBSCRIBED, "kafka.ssl.truststore.locatoin": "/a"}, "'kafka.ssl.truststore.location'?"),
         ({**SUBSCRIBED, "kafka.ssl.engine.factory.class": "x"}, "TLS is OpenSSL's here"),
         (

@@ -1,0 +1,123 @@
+"""Which tokens a listener's OAUTHBEARER takes, by the configuration as it holds for it."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from sparklog.config.broker import BrokerConfig
+from sparklog.config.definition import ConfigError
+from sparklog.config.listener_overrides import ListenerKey
+from sparklog.config.sasl_keys import UNSECURED_TOKENS_CLASS
+from sparklog.exponential_backoff import ExponentialBackoff
+from sparklog.security.oauth.http import fetched, provider_tls
+from sparklog.security.oauth.machine.refresh_times import RefreshTimes
+from sparklog.security.oauth.provider_keys import ProviderKeys
+from sparklog.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
+from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
+from sparklog.security.oauth.verification_keys import VerificationKeys
+from sparklog.security.sasl.jaas import JaasError, login_module
+from sparklog.security.sasl.oauthbearer import OAUTHBEARER, BearerToken
+
+__all__ = ["TokensTaken", "takes_unsecured_tokens", "tokens_taken"]
+
+logger = logging.getLogger(__name__)
+
+FILE_REFRESH_MS: Final = 10_000
+_PREFIX: Final = f"{OAUTHBEARER.lower()}."
+
+
+class TokensTaken(NamedTuple):
+    """Which tokens are taken."""
+
+    accepted: Callable[[str], BearerToken]
+    """Returns what a token says, or raises a TokenError."""
+    keys: ProviderKeys | None
+    """By which keys; None if nobody needs any."""
+
+
+def takes_unsecured_tokens(config: BrokerConfig, listener_name: str) -> bool:
+    """Whether anybody may say on a listener that he is anybody."""
+    own = config.of_listener(listener_name, OAUTHBEARER)
+    return (
+        OAUTHBEARER in own.sasl_enabled_mechanisms
+        and own.sasl_server_callback_handler_class == UNSECURED_TOKENS_CLASS
+    )
+
+
+def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
+    """Return it. A file of keys is read; a provider is not asked before the keys run.
+
+    Raises:
+        ConfigError: nothing says who signs tokens, or a file has no keys that are of use.
+    """
+    own = config.of_listener(listener_name, OAUTHBEARER)
+    options = _options(config, own, listener_name)
+    if takes_unsecured_tokens(config, listener_name):
+        try:
+            return TokensTaken(UnsecuredTokens.of_options(options).accepted, None)
+        except ValueError as error:
+            raise ConfigError(_key(listener_name, "sasl.jaas.config"), None, str(error)) from None
+    url = own.sasl_oauthbearer_jwks_endpoint_url
+    url_key = _key(listener_name, "sasl.oauthbearer.jwks.endpoint.url")
+    if url is None:
+        raise ConfigError(
+            url_key,
+            None,
+            "OAUTHBEARER needs the keys of the identity provider, by which its tokens are checked",
+        )
+    backoff = ExponentialBackoff(
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+    )
+    refresh_ms = own.sasl_oauthbearer_jwks_endpoint_refresh_ms
+    parts = urlsplit(url)
+    if parts.scheme.lower() == "file":
+        path = Path(unquote(parts.path))
+        try:
+            VerificationKeys.parse(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigError(url_key, url, str(error)) from error
+        fetch: Callable[[], bytes] = path.read_bytes
+        refresh_ms = min(refresh_ms, FILE_REFRESH_MS)
+    else:
+        tls = provider_tls(options)
+
+        def fetch() -> bytes:
+            return fetched(url, tls)
+
+    keys = ProviderKeys(f"{listener_name} ({url})", fetch, RefreshTimes(refresh_ms, backoff))
+    for name, expected in (
+        ("issuer", own.sasl_oauthbearer_expected_issuer),
+        ("audience", own.sasl_oauthbearer_expected_audience),
+    ):
+        if not expected:
+            logger.warning(
+                "%s is not set: %s takes tokens without one",
+                _key(listener_name, f"sasl.oauthbearer.expected.{name}"),
+                listener_name,
+            )
+    settings = SignedTokenSettings(
+        clock_skew_seconds=own.sasl_oauthbearer_clock_skew_seconds,
+        expected_audience=own.sasl_oauthbearer_expected_audience,
+        expected_issuer=own.sasl_oauthbearer_expected_issuer,
+        scope_claim_name=own.sasl_oauthbearer_scope_claim_name,
+        sub_claim_name=own.sasl_oauthbearer_sub_claim_name,
+    )
+    return TokensTaken(SignedTokens(settings, keys.find).accepted, keys)
+
+
+def _options(config: BrokerConfig, own: BrokerConfig, listener_name: str) -> Mapping[str, str]:
+    """Return the options of the mechanism's own login module, if it has one."""
+    if f"{_PREFIX}sasl.jaas.config" not in config.listener_overrides.get(listener_name, {}):
+        return {}
+    assert own.sasl_jaas_config is not None
+    try:
+        return login_module(own.sasl_jaas_config.value).options
+    except JaasError as error:
+        raise ConfigError(_key(listener_name, "sasl.jaas.config"), None, str(error)) from None
+
+
+def _key(listener_name: str, name: str) -> str:
+    return str(ListenerKey(listener_name, name, _PREFIX))

@@ -1,0 +1,155 @@
+"""Where a client has its token from: a file, an identity provider, or itself; and how it logs in with it.
+
+Each source is a value that may travel to a task, and shows nothing of its secrets. A file is read for every
+connection, so that whoever renews it needs to tell nobody. What a provider grants (client credentials, RFC
+6749, section 4.4) is used by all connections of a process until most of its time is over.
+
+Source: Kafka's FileJwtRetriever, ClientCredentialsJwtRetriever, OAuthBearerUnsecuredLoginCallbackHandler.
+"""
+
+import json
+import re
+import threading
+import time
+from base64 import b64encode
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote_plus, urlencode
+
+from sparklog.clocks import wall_clock_ms
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.oauth.http import ProviderError, fetched
+from sparklog.security.oauth.unsecured_tokens import claims_of, unsecured_token
+from sparklog.security.sasl.mechanism import ClientMechanism
+from sparklog.security.sasl.oauthbearer import OAuthBearerLogin, TokenError
+from sparklog.security.tls.settings import TlsSettings
+
+__all__ = ["BearerLogin", "ClientCredentials", "OwnTokens", "TokenFile", "TokenSource"]
+
+_TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
+_ANY_AUTHORITY: Final = TlsSettings()
+_RENEWED_AT: Final = 0.8
+"""As a share of a token's time: Kafka's sasl.login.refresh.window.factor."""
+
+
+class TokenSource(Protocol):
+    """Where tokens come from."""
+
+    def token(self) -> str:
+        """Return one that is good now. Blocks.
+
+        Raises:
+            ProviderError, OSError: there is none.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A file, which somebody else keeps fresh."""
+
+    path: str
+
+    def token(self) -> str:
+        """See `TokenSource`."""
+        token = Path(self.path).read_text().strip()
+        if not _TOKEN.fullmatch(token):
+            raise ProviderError(f"{self.path} holds no token", is_final=True)
+        return token
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTokens:
+    """The client itself: unsecured tokens, which say what it likes."""
+
+    claims: tuple[tuple[str, str | float | tuple[str, ...]], ...]
+    lifetime_s: int = 3600
+
+    def token(self) -> str:
+        """See `TokenSource`."""
+        now_s = wall_clock_ms() / 1000
+        return unsecured_token({**dict(self.claims), "iat": now_s, "exp": now_s + self.lifetime_s})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """A provider, which grants tokens to whoever knows a client's secret."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    urlencode: bool = False
+    tls: TlsSettings = _ANY_AUTHORITY
+
+    def token(self) -> str:
+        """See `TokenSource`."""
+        with _LOCK:
+            token, renewed_s = _GRANTED.get(self, ("", 0.0))
+            if not token or time.monotonic() >= renewed_s:
+                asked_s = time.monotonic()
+                token, lifetime_s = self._granted()
+                _GRANTED[self] = (token, asked_s + _RENEWED_AT * lifetime_s)
+        return token
+
+    def _granted(self) -> tuple[str, float]:
+        """Return a new token, and for how long it is good."""
+        credentials = (self.client_id, self.client_secret)
+        user, password = map(quote_plus, credentials) if self.urlencode else credentials
+        form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
+        content = fetched(
+            self.url,
+            self.tls,
+            data=urlencode(form).encode(),
+            headers={
+                "Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode(),
+                "Cache-Control": "no-cache",
+            },
+        )
+        try:
+            answer: Any = json.loads(content)
+            token = answer.get("access_token") or answer.get("id_token")
+        except (ValueError, AttributeError, RecursionError):
+            token = None
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token.strip()):
+            raise ProviderError(f"{self.url} has answered without a token")
+        return token.strip(), _lifetime_s(answer.get("expires_in"), token.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class BearerLogin:
+    """Begins an exchange whenever it is called."""
+
+    source: TokenSource
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __call__(self, address: str) -> ClientMechanism:
+        """Return a new exchange; a token is good at every address.
+
+        Raises:
+            KafkaError: there is no token to be had.
+        """
+        try:
+            return OAuthBearerLogin(self.source.token(), dict(self.extensions))
+        except ProviderError as error:
+            code = ErrorCode.sasl_authentication_failed if error.is_final else ErrorCode.network_exception
+            raise KafkaError(code, f"no token for {address}: {error}") from error
+        except (OSError, ValueError) as error:
+            raise KafkaError(
+                ErrorCode.sasl_authentication_failed, f"no token for {address}: {error}"
+            ) from error
+
+
+_LOCK: Final = threading.Lock()
+_GRANTED: Final[dict[ClientCredentials, tuple[str, float]]] = {}
+
+
+def _lifetime_s(expires_in: object, token: str) -> float:
+    """Return how long a token is good, as the provider says, or the token; no time if neither does."""
+    if isinstance(expires_in, int | float):
+        return float(expires_in)
+    try:
+        expires_s = claims_of(token).get("exp")
+    except TokenError:
+        return 0.0
+    return expires_s - wall_clock_ms() / 1000 if isinstance(expires_s, int | float) else 0.0

@@ -1,0 +1,93 @@
+"""The keys of an identity provider, as they were when they were last fetched, from a file or over HTTP.
+
+Fetching blocks, so a thread does it; looking for a key never does. What can't be fetched leaves what is
+there: the provider may be down while tokens that it has signed are good.
+
+Order for the caller, all on one event loop: `run` until cancelled; `find` at any time. `tried` is set when
+they have been fetched or could not be; before that nobody's token is good.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from sparklog.clocks import monotonic_ms
+from sparklog.security.oauth.http import ProviderError
+from sparklog.security.oauth.machine.refresh_times import RefreshTimes
+from sparklog.security.oauth.verification_keys import VerificationKey, VerificationKeys
+
+__all__ = ["ProviderKeys"]
+
+logger = logging.getLogger(__name__)
+
+_NONE: Final = VerificationKeys(())
+
+
+class ProviderKeys:
+    """The keys for one listener."""
+
+    def __init__(self, where: str, fetch: Callable[[], bytes], times: RefreshTimes) -> None:
+        """`fetch` returns the key set of `where`, or raises a ProviderError or OSError."""
+        self.tried = asyncio.Event()
+        self._where = where
+        self._fetch = fetch
+        self._times = times
+        self._wanted = asyncio.Event()
+        self._keys = _NONE
+        self._failure: str | None = None
+
+    def find(self, key_id: object, algorithm: object) -> VerificationKey | None:
+        """Return a key; if there is none, they are fetched again, for the next that asks."""
+        key = self._keys.find(key_id, algorithm)
+        if key is None and self._times.missing(monotonic_ms()):
+            self._wanted.set()
+        return key
+
+    async def run(self) -> None:
+        """Keep them fresh; ends by cancellation."""
+        loop = asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1, "provider keys")
+        try:
+            while True:
+                now_ms = monotonic_ms()
+                if now_ms >= self._times.due_ms:
+                    self._times.begun(now_ms)
+                    self._note(await loop.run_in_executor(executor, self._fetched))
+                    self.tried.set()
+                    continue
+                self._wanted.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout((self._times.due_ms - now_ms) / 1000):
+                        await self._wanted.wait()
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _fetched(self) -> VerificationKeys | str:
+        """Return the keys, or why there are none. Blocks."""
+        try:
+            return VerificationKeys.parse(self._fetch())
+        except (ProviderError, OSError, ValueError) as error:
+            return str(error)
+        except Exception as error:  # whatever a provider may send: nobody would fetch them any more
+            logger.exception("The keys of %s", self._where)
+            return repr(error)
+
+    def _note(self, found: VerificationKeys | str) -> None:
+        now_ms = monotonic_ms()
+        if isinstance(found, str):
+            self._times.failed(now_ms)
+            if found != self._failure:
+                logger.error(
+                    "%s goes on with the %d keys it has: %s", self._where, len(self._keys.keys), found
+                )
+            self._failure = found
+            return
+        self._times.fetched(now_ms)
+        if self._failure is not None or found.keys != self._keys.keys:
+            names = ", ".join(str(key.key_id)[:100] for key in found.keys[:10])
+            logger.info("%s has %d keys: %s", self._where, len(found.keys), names)
+        self._failure = None
+        self._keys = found

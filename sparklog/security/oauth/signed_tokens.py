@@ -1,0 +1,105 @@
+"""Signed tokens (JSON Web Tokens, RFC 7519): who signed them, for whom they are, until when they hold.
+
+PyJWT checks the signature, by a key of the provider's and an algorithm that goes with it, before anything of
+what the token claims is read; then the times, the issuer and the audience. Here is what Kafka asks for beyond
+that: both times must be there, in order, and the claims that name the user and what he may do.
+
+A token for some audience is refused where none is expected, as Kafka's library does.
+
+Source: Kafka's BrokerJwtValidator, ClaimValidationUtils.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.security.oauth.verification_keys import VerificationKey
+from sparklog.security.sasl.oauthbearer import BearerToken, TokenError
+
+__all__ = ["SignedTokenSettings", "SignedTokens"]
+
+_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedTokenSettings:
+    """What a token must say; named after Kafka's keys."""
+
+    clock_skew_seconds: int = 30
+    expected_audience: tuple[str, ...] = ()
+    expected_issuer: str | None = None
+    scope_claim_name: str = "scope"
+    sub_claim_name: str = "sub"
+
+
+class SignedTokens:
+    """Accepts signed tokens."""
+
+    def __init__(
+        self, settings: SignedTokenSettings, find_key: Callable[[object, object], VerificationKey | None]
+    ) -> None:
+        """`find_key` finds a provider's key by its name and an algorithm."""
+        self._settings = settings
+        self._find_key = find_key
+
+    def accepted(self, token: str) -> BearerToken:
+        """Return what the token says.
+
+        Raises:
+            TokenError: why it is not accepted.
+        """
+        import jwt
+
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+            key_id, algorithm = header.get("kid"), header.get("alg")
+            key = self._find_key(key_id, algorithm)
+            if key is None:
+                raise TokenError(
+                    f"no key of the provider has the name {str(key_id)[:_SHOWN]!r} and is for the algorithm "
+                    f"{str(algorithm)[:_SHOWN]!r}"
+                )
+            claims = jwt.decode(
+                token,
+                key.public_key,
+                algorithms=key.algorithms,
+                audience=settings.expected_audience or None,
+                issuer=settings.expected_issuer,
+                leeway=settings.clock_skew_seconds,
+                options={
+                    "require": ["exp", "iat"],
+                    "verify_iat": False,
+                    "verify_sub": False,
+                    "verify_jti": False,
+                },
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+            raise TokenError(f"{type(error).__name__}: {str(error)[:_SHOWN]}") from None
+        expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
+        if expires_ms < issued_ms:
+            raise TokenError("it has expired before it was issued")
+        _check_scopes(settings.scope_claim_name, claims.get(settings.scope_claim_name))
+        return BearerToken(_text(settings.sub_claim_name, claims.get(settings.sub_claim_name)), expires_ms)
+
+
+def _time_ms(claims: dict[str, Any], name: str) -> int:
+    seconds = claims[name]
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1 << 48:
+        raise TokenError(f"its claim {name} is no time")
+    return int(seconds * 1000)
+
+
+def _check_scopes(name: str, scopes: object) -> None:
+    if not isinstance(scopes, list):
+        scopes = [scopes] if isinstance(scopes, str) else []
+    seen = [_text(name, each) for each in scopes]
+    if len(set(seen)) < len(seen):
+        raise TokenError(f"its claim {name} names something twice")
+
+
+def _text(name: str, value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if not text:
+        raise TokenError(f"its claim {name[:_SHOWN]} is no text, or empty")
+    return text
