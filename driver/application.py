@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from driver.cluster import SparkCluster
 from driver.controller.bootstrap_listeners import CannotListenError
+from driver.controller.first_users import FirstUsersError, read_first_users
 from driver.controller.quorum.machine.candidate import ExpectedBroker
 from driver.controller.server import ControllerServer
 from driver.running_cluster import RunningCluster, Shape
@@ -24,6 +25,7 @@ from sparklog.client.config import parse_bootstrap_servers
 from sparklog.config import BrokerConfig, read_properties
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, StartError
+from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 
 _running: Final = RunningCluster()
@@ -51,6 +53,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_dynamic_allocation(context)
     preflight.check_listeners(broker_config)
     preflight.check_certificates(broker_config)
+    first_users = _first_users(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None
     directories = [Path(directory) for directory in broker_config.data_directories]
@@ -78,6 +81,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
             secret=secret,
             expected_brokers=brokers,
             new_cluster_id=new_cluster_id,
+            first_users=first_users,
         )
         broken_off.callback(controller.stop)
         try:
@@ -125,6 +129,21 @@ def _configuration(
         paths = [log_directories] if isinstance(log_directories, str | Path) else log_directories
         configuration["log.dirs"] = ",".join(str(Path(path).absolute()) for path in paths)
     return configuration
+
+
+def _first_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:
+    """Return those of the file that the configuration names.
+
+    Raises:
+        StartError: It can't be read, or is no such file.
+    """
+    path = config.sparklog_bootstrap_scram_file
+    if path is None:
+        return []
+    try:
+        return read_first_users(Path(path))
+    except (FirstUsersError, OSError) as error:
+        raise StartError(f"sparklog.bootstrap.scram.file: {error} (docs/security.md)") from error
 
 
 def _broker_log_level(context: SparkContext) -> int:

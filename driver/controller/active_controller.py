@@ -38,6 +38,7 @@ from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import KafkaError
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.metadata_log.machine.control_records import kraft_version, leader_change, voters_record
 from sparklog.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.metadata_log.machine.voter_set import VoterKey, VoterSet
@@ -72,11 +73,13 @@ class ActiveController:
         take_telemetry: Callable[[Push], None],
         on_commit: Callable[[MetadataImage, Mapping[BrokerId, str]], None],
         on_failure: Callable[[BaseException], None],
+        first_users: Sequence[UserScramCredentialRecord] = (),
     ) -> None:
         """Put together who leads from the `image` on that the log adds up to; `begin` comes next.
 
-        `endpoints` are the driver's; brokers are told of the first.
+        `endpoints` are the driver's; brokers are told of the first. A new cluster knows the `first_users`.
         """
+        self._first_users = first_users
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
@@ -148,7 +151,7 @@ class ActiveController:
         if lead.forms_cluster:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
-        self.commit_queue.submit(self.controller.bootstrap(), lambda _: self._ready())
+        self.commit_queue.submit(self.controller.bootstrap(self._first_users), lambda _: self._ready())
         for broker in self._announced.values():
             self._begin_quorum_epoch(broker)
 

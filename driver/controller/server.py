@@ -43,6 +43,7 @@ from sparklog.endpoints import Endpoint
 from sparklog.metadata.features import SUPPORTED_FEATURES
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.metadata.replay import replay_records
+from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
 from sparklog.security.tls.inside import inside_tls
@@ -77,14 +78,15 @@ class ControllerServer:
         secret: ApplicationSecret,
         expected_brokers: Sequence[ExpectedBroker],
         new_cluster_id: str,
+        first_users: Sequence[UserScramCredentialRecord] = (),
     ) -> None:
         """Serve the cluster to which the brokers' directories belong, or a new one if they belong to none.
 
         `directory` must be empty; nothing in it outlives the controller's use. Who does not have the `secret`
-        is no broker of it. `new_cluster_id` is the name of the cluster if there is none yet.
+        is no broker of it. A new cluster has the name `new_cluster_id`, and knows the `first_users`.
         """
+        self._first_users = first_users
         self.secret = secret
-        """What those inside know each other by."""
         self._config = config
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
@@ -109,9 +111,8 @@ class ControllerServer:
     @property
     def authority_pem(self) -> str:
         """Who signs the certificates of the inside, if the first listener speaks TLS; else empty."""
-        if not self._config.controller_protocol.is_encrypted:
-            return ""
-        return inside_tls(self.secret.tls_seed).authority_pem
+        is_encrypted = self._config.controller_protocol.is_encrypted
+        return inside_tls(self.secret.tls_seed).authority_pem if is_encrypted else ""
 
     @property
     def insider(self) -> Insider:
@@ -362,6 +363,7 @@ class ControllerServer:
                 take_telemetry=self._intake.take,
                 on_commit=self._committed,
                 on_failure=self._fail,
+                first_users=self._first_users,
             )
             active_controller.begin()
             self._cluster_id = self._candidate.cluster_id

@@ -63,6 +63,14 @@ class SaslKeys:
         "How many bytes a request of a client may have of whom it is not known yet who he is.",
         at_least(1),
     )
+    sparklog_bootstrap_scram_file: str | None = config_key(
+        "sparklog.bootstrap.scram.file",
+        ConfigType.STRING,
+        None,
+        "A file on the driver's host with the users of SCRAM that a new cluster begins with, one a line as"
+        " kafka-storage.sh format --add-scram takes them: SCRAM-SHA-512=[name=admin,password=...]. A cluster"
+        " that is there already keeps its users. Not a key of Kafka's.",
+    )
     sasl_server_callback_handler_class: str | None = config_key(
         "sasl.server.callback.handler.class",
         ConfigType.CLASS,

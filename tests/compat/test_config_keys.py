@@ -51,6 +51,7 @@ STRICTER: Final = {"max.connection.creation.rate"}
 """Kafka takes 0, and then lets nobody in."""
 OURS = {
     "message.max.decompressed.bytes",
+    "sparklog.bootstrap.scram.file",
     "sparklog.trusted.network",
     "sparklog.two.phase.commit.transactional.id.prefixes",
 }

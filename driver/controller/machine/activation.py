@@ -7,6 +7,7 @@ over that (Kafka's controllers note theirs as if the cluster had been told, whic
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
@@ -19,6 +20,7 @@ from sparklog.metadata.schemas import (
     FeatureLevelRecord,
     MetadataRecord,
     ResourceType,
+    UserScramCredentialRecord,
 )
 
 __all__ = ["bootstrap_records", "eligible_replicas_records"]
@@ -28,8 +30,13 @@ _CONTROLLER: Final = str(CONTROLLER_ID)
 logger = logging.getLogger(__name__)
 
 
-def bootstrap_records(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:
-    """Return the first records of a new cluster, or those that a cluster needs under this configuration."""
+def bootstrap_records(
+    image: MetadataImage, config: BrokerConfig, first_users: Sequence[UserScramCredentialRecord] = ()
+) -> list[MetadataRecord]:
+    """Return the first records of a new cluster, or those that a cluster needs under this configuration.
+
+    `first_users` are those that a new cluster knows.
+    """
     records: list[MetadataRecord] = []
     features = image.features
     if not features:
@@ -37,6 +44,9 @@ def bootstrap_records(image: MetadataImage, config: BrokerConfig) -> list[Metada
         records += [
             FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_CLUSTER_FEATURES.items()
         ]
+        records += first_users
+    elif first_users:
+        logger.info("The cluster is not new: the users that it was to begin with are not set again")
     if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0:
         records += _own_minimum_records(image, str(config.min_insync_replicas))
     return records

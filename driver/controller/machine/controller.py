@@ -60,7 +60,7 @@ from driver.controller.machine.unregister_broker import unregister_broker
 from driver.controller.machine.update_features import update_features
 from sparklog.config import BrokerConfig
 from sparklog.metadata.image import EMPTY_IMAGE, MetadataImage
-from sparklog.metadata.schemas import MetadataRecord
+from sparklog.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.metadata_log.machine.log_position import LogPosition
 from sparklog.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
@@ -129,9 +129,12 @@ class Controller:
         """Why each broker was last fenced, or told to leave."""
         return self._cluster.departure_reasons
 
-    def bootstrap(self) -> Decision:
-        """Return what a controller says before anything else; nothing if its configuration is as it was."""
-        return Decision(bootstrap_records(self.image, self._cluster.started_with), None)
+    def bootstrap(self, first_users: Sequence[UserScramCredentialRecord] = ()) -> Decision:
+        """Return what a controller says before anything else; nothing if its configuration is as it was.
+
+        A new cluster knows the `first_users`.
+        """
+        return Decision(bootstrap_records(self.image, self._cluster.started_with, first_users), None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> Decision:
         """Decide about a request, an entity of one of the types below, within its client's `quota`.
