@@ -1,4 +1,7 @@
-"""The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it."""
+"""The CONTROLLER listener of a broker: where candidates and leaders of the metadata quorum reach it.
+
+All who come are of the inside, and have to log in before they are answered, whatever protocol it speaks.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -10,7 +13,6 @@ from executor.metadata.quorum_member import QuorumMember
 from executor.monitoring.broker_monitoring import BrokerMonitoring
 from executor.partitions.log_end import log_end
 from executor.replicas import Replicas
-from sparklog.authorization.inside import OF_QUORUM, guarded_inside
 from sparklog.config import BrokerConfig
 from sparklog.config.listener_tls import inside_listener_tls
 from sparklog.endpoints import CONTROLLER_LISTENER, Endpoint
@@ -46,7 +48,7 @@ class QuorumListener:
     ) -> Self:
         """Listen where brokers reach each other, at a free port; the logs of `replicas` are told of, too.
 
-        Who does not have the `secret` is refused everything.
+        Who does not have the `secret` is closed for whatever he asks.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -59,10 +61,10 @@ class QuorumListener:
         listener = await Listener.start(
             bound.host,
             0,
-            guarded_inside(handlers.table(), OF_QUORUM),
+            handlers.table(),
             name=CONTROLLER_LISTENER,
             security_protocol=bound.security_protocol,
-            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: verification}))),
+            admission=Admission(Authentication(Mechanisms({INSIDE_MECHANISM: verification}), principal=None)),
             settings=config.socket_settings(),
             quotas=ConnectionQuotas(descriptors=descriptors),
             metrics=monitoring.requests,

@@ -2,26 +2,24 @@
 
 Who registers as a broker, votes, changes an ISR, forwards requests in others' names or fetches as a replica
 could take the cluster over. So these requests are answered for `INSIDE` alone, and everybody else is told
-CLUSTER_AUTHORIZATION_FAILED, as Kafka tells those who lack CLUSTER_ACTION. No ACL gives it to a user. Where
-an answer could only say so of every single thing that was asked for, there is none.
+CLUSTER_AUTHORIZATION_FAILED, as Kafka tells those who lack CLUSTER_ACTION. No ACL gives it to a user. The
+CONTROLLER listeners of brokers let nobody else in.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.config import BrokerConfig
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode
 from sparklog.security.inside import INSIDE
 from sparklog.wire.apis import ApiKey
 from sparklog.wire.requests import Api, Handler, Request
 
-__all__ = ["OF_CONTROLLER", "OF_QUORUM", "guarded_inside", "only_inside_of_brokers"]
+__all__ = ["OF_CONTROLLER", "guarded_inside", "only_inside_of_brokers"]
 
 _FETCH_WITH_STATE: Final = 15
 """From this version on a follower says its id in a field of its own (KIP-903)."""
 _FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
-
-_WITHOUT_AN_ERROR: Final = frozenset({ApiKey.LIST_OFFSETS})
 
 IsInside = Callable[[Request], bool]
 """Whether a request is one that only those inside may make."""
@@ -61,19 +59,6 @@ OF_CONTROLLER: Final[Mapping[ApiKey, IsInside]] = dict.fromkeys(
     _always,
 )
 """On the controller's listener."""
-OF_QUORUM: Final[Mapping[ApiKey, IsInside]] = dict.fromkeys(
-    (
-        ApiKey.BEGIN_QUORUM_EPOCH,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.END_QUORUM_EPOCH,
-        ApiKey.FETCH,
-        ApiKey.FETCH_SNAPSHOT,
-        ApiKey.LIST_OFFSETS,
-        ApiKey.VOTE,
-    ),
-    _always,
-)
-"""On the listeners on which brokers answer the driver."""
 
 
 def only_inside_of_brokers(config: BrokerConfig) -> Mapping[ApiKey, IsInside]:
@@ -113,7 +98,5 @@ def _refused(request: Request) -> Any:
 
     error_code, name = ErrorCode.cluster_authorization_failed, request.api_key.name
     what = f"{name} is for the application's own driver and brokers, and {request.principal} is neither"
-    if request.api_key in _WITHOUT_AN_ERROR:
-        raise KafkaError(error_code, what)
     request.connection.note(f"{name} {error_code.name}", what)
     return refused(request, error_code)

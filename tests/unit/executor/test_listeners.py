@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
+from kio.schema.describe_quorum.v2.request import PartitionData as QuorumPartition
+from kio.schema.describe_quorum.v2.request import TopicData as QuorumTopic
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.metadata.v13.request import MetadataRequest
 
 from sparklog.client.config import parse_bootstrap_servers
 from sparklog.endpoints import SecurityProtocol
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.security.sasl.mechanism import Login
 from sparklog.wire.channel import Channel
 from sparklog.wire.insider import STRANGER, Insider
 from tests.certificates import Authority, server_keys
-from tests.unit.executor.one_broker import one_broker
+from tests.unit.executor.one_broker import DEADLINE_S, one_broker
 
 METADATA = MetadataRequest(
     topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
@@ -115,5 +119,35 @@ def test_driver_and_brokers_find_each_other_by_addresses_of_ipv6(tmp_path: Path)
             (told,) = (await channel.request(METADATA)).brokers
             assert (told.host, told.port) == (endpoint.host, endpoint.port) == ("::1", endpoint.port)
             channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_listener_of_the_quorum_is_closed_to_who_has_not_logged_in(tmp_path: Path) -> None:
+    """Everything there is for driver and brokers; a stranger could have it keep requests of 100 MiB."""
+    partition = QuorumPartition(partition_index=0)
+    question = DescribeQuorumRequest(
+        topics=(QuorumTopic(topic_name="__cluster_metadata", partitions=(partition,)),)
+    )
+
+    async def asked(port: int, login: Login | None) -> Any:
+        channel = await Channel.connect("127.0.0.1", port, "test", login=login)
+        try:
+            return await channel.request(question)
+        finally:
+            channel.close()
+
+    async def scenario() -> None:
+        async with one_broker(tmp_path, {}) as (controller, _):
+            asking = asyncio.to_thread(controller.ask, lambda active: active.quorum.voters.voters, DEADLINE_S)
+            (voter,) = await asking or ()
+            told = await asked(voter.port, controller.secret.login)
+            assert told.error_code is ErrorCode.none
+            with pytest.raises(KafkaError, match="closed the connection"):
+                await asked(voter.port, None)
+            reader, writer = await asyncio.open_connection("127.0.0.1", voter.port)
+            writer.write((1 << 20).to_bytes(4, "big"))
+            assert await reader.read() == b""  # closed for the announcement
+            writer.close()
 
     asyncio.run(scenario())
