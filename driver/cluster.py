@@ -27,6 +27,7 @@ from driver.spark.rack import Rack
 from driver.spark.slots import BrokerSlots, SlotClaims
 from driver.ui.tab_thread import TabThread
 from sparklog.config import BrokerConfig
+from sparklog.config.session_access import session_access
 from sparklog.dataframe import announce
 from sparklog.errors import KafkaError
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
@@ -61,6 +62,7 @@ class SparkCluster:
     ) -> None:
         """Take over a controller that listens; `name` is for Spark's jobs, and no other cluster's."""
         self._controller = controller
+        self._config = config
         self._broker_count = sum(len(assignments) for assignments in racks)
         self._temporary_directories = tuple(temporary_directories)
         self._lock = threading.Lock()
@@ -142,8 +144,8 @@ class SparkCluster:
                 rack.start()
             self._decommissions.start()
             self._wait_until_unfenced()
-            authority_pem = self._controller.authority_pem
-            self._announcement.enter_context(announce(self._context, self.bootstrap_servers, authority_pem))
+            access = session_access(self._config, self._controller.secret)
+            self._announcement.enter_context(announce(self._context, self.bootstrap_servers, access))
             self._tab.start()
             self._metrics.start()
             logger.info("Cluster %s serves at %s", self.cluster_id, self.bootstrap_servers)

@@ -55,7 +55,7 @@ class BootstrapListeners:
         config: BrokerConfig,
         apis: Mapping[ApiKey, Api],
         secret: ApplicationSecret,
-        authentication_of: Callable[[str, Callable[[], ServerMechanism]], Authentication],
+        authentication_of: Callable[[str, Mapping[str, Callable[[], ServerMechanism]]], Authentication],
         features: Callable[[], Features],
         descriptors: DescriptorBudget,
         metrics: RequestMetrics,
@@ -63,7 +63,7 @@ class BootstrapListeners:
         """Listen at `addresses`, one for each of the configuration's bootstrap servers.
 
         Driver and brokers speak TLS to each other by their `secret`; `authentication_of` says how those that
-        come for a listener of the brokers' are known, and those inside, of whom it is given the exchange.
+        come for a listener of the brokers' are known, and those inside, of whom it is given the exchanges.
 
         Raises:
             CannotListenError: one of them cannot be listened on; none is.
@@ -74,7 +74,7 @@ class BootstrapListeners:
         listeners: list[Listener] = []
         endpoints: list[Endpoint] = []
         own_addresses: set[str] = set()
-        inside = secret.verification(own_addresses)
+        inside = secret.verifications(own_addresses)
         try:
             for server, address in zip(config.controller_quorum_bootstrap_servers, addresses, strict=True):
                 name = server.listener_name

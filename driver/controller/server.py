@@ -46,7 +46,6 @@ from sparklog.metadata.replay import replay_records
 from sparklog.metadata.schemas import UserScramCredentialRecord
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.sasl.scram import ScramCredential
-from sparklog.security.tls.inside import inside_tls
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.descriptors import DescriptorBudget
 from sparklog.wire.insider import Insider
@@ -87,6 +86,7 @@ class ControllerServer:
         """
         self._first_users = first_users
         self.secret = secret
+        """What those inside know each other by."""
         self._config = config
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
@@ -107,12 +107,6 @@ class ControllerServer:
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
         self._running: Running | None = None
         self._subscribers: tuple[CommitSubscriber, ...] = ()
-
-    @property
-    def authority_pem(self) -> str:
-        """Who signs the certificates of the inside, if the first listener speaks TLS; else empty."""
-        is_encrypted = self._config.controller_protocol.is_encrypted
-        return inside_tls(self.secret.tls_seed).authority_pem if is_encrypted else ""
 
     @property
     def insider(self) -> Insider:

@@ -87,7 +87,7 @@ class ClientListeners:
         listeners: list[Listener] = []
         bound: list[Endpoint] = []
         own_addresses: set[str] = set()
-        inside = services.secret.verification(own_addresses)
+        inside = services.secret.verifications(own_addresses)
         connection_quotas = ConnectionQuotas(
             config.connection_limits, windows=config.quota_windows, descriptors=descriptors
         )

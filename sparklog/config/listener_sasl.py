@@ -9,7 +9,6 @@ from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_oauth import tokens_taken
 from sparklog.config.listener_overrides import MECHANISMS, ListenerKey
-from sparklog.security.inside import INSIDE_MECHANISM
 from sparklog.security.oauth.provider_keys import ProviderKeys
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
@@ -31,17 +30,19 @@ _MODULE: Final = "PlainLoginModule"
 def listener_authentication(
     config: BrokerConfig,
     listener_name: str,
-    inside: Callable[[], ServerMechanism],
+    inside: Mapping[str, Callable[[], ServerMechanism]],
     credential_of: CredentialOf,
     ready: asyncio.Event | None = None,
 ) -> Authentication:
-    """Return it. Those `inside` are known on every listener; clients wait until it is `ready`.
+    """Return it. Those `inside` are known on every listener, by their mechanisms.
+
+    Clients wait until it is `ready`.
 
     Raises:
         ConfigError: a listener of SASL has no mechanism, one that is not here, no users of PLAIN, or nobody
             whose tokens it takes.
     """
-    begin: dict[str, Callable[[], ServerMechanism]] = {INSIDE_MECHANISM: inside}
+    begin = dict(inside)
     if not config.security_protocol(listener_name).is_sasl:
         return Authentication(Mechanisms(begin))
     own = config.of_listener(listener_name)
@@ -61,7 +62,7 @@ def listener_authentication(
                 f"a listener of SASL needs some of {', '.join(MECHANISMS)}; {mechanism} is not here"
                 " (docs/security.md)",
             )
-    offered = tuple(mechanism for mechanism in begin if mechanism != INSIDE_MECHANISM)
+    offered = tuple(mechanism for mechanism in begin if mechanism not in inside)
     if not offered:
         raise ConfigError(
             str(ListenerKey(listener_name, "sasl.enabled.mechanisms")),

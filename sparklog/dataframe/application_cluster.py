@@ -8,6 +8,7 @@ reads it in a worker: anew for every query, so that a cluster is also found by s
 before it.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, SparkFiles
+
+from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
 __all__ = ["BOOTSTRAP_SERVERS_CONF", "ApplicationAddress", "announce", "announced_address", "write_address"]
 
@@ -28,22 +31,24 @@ _STOPPED: Final = ""
 class ApplicationAddress(str):
     """The address of the application's own cluster, which is its controller's; empty once it was stopped."""
 
-    __slots__ = ("authority_pem",)
-    authority_pem: str
-    """Who signs the certificates of the inside, where that is a listener of TLS; else empty. No secret."""
+    __slots__ = ("access",)
+    access: SessionAccess
+    """By what sessions get in there."""
 
-    def __new__(cls, address: str, authority_pem: str = "") -> "ApplicationAddress":
+    def __new__(cls, address: str, access: SessionAccess = PLAIN_ACCESS) -> "ApplicationAddress":
         """Make it of what is announced."""
         made = super().__new__(cls, address)
-        made.authority_pem = authority_pem
+        made.access = access
         return made
 
 
 @contextmanager
-def announce(spark_context: SparkContext, bootstrap_servers: str, authority_pem: str = "") -> Iterator[None]:
+def announce(
+    spark_context: SparkContext, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS
+) -> Iterator[None]:
     """Say in the driver where queries of this application go unless they name another cluster.
 
-    With `authority_pem` they speak TLS, and trust whom that has signed.
+    With `access` they get in there.
 
     Sessions show it as `spark.sparklog.bootstrap.servers`, for Kafka clients that run beside them. When the
     context ends, queries are told that the cluster was stopped.
@@ -52,7 +57,7 @@ def announce(spark_context: SparkContext, bootstrap_servers: str, authority_pem:
         OSError: it cannot be written.
     """
     directory = Path(SparkFiles.getRootDirectory())
-    write_address(directory, bootstrap_servers, authority_pem)
+    write_address(directory, bootstrap_servers, access)
     # The context's own configuration, not the copy that Python has: it is what sessions begin with.
     spark_context._jsc.sc().conf().set(BOOTSTRAP_SERVERS_CONF, bootstrap_servers)
     try:
@@ -64,15 +69,21 @@ def announce(spark_context: SparkContext, bootstrap_servers: str, authority_pem:
             spark_context._jsc.sc().conf().remove(BOOTSTRAP_SERVERS_CONF)
 
 
-def write_address(directory: Path, bootstrap_servers: str, authority_pem: str = "") -> None:
+def write_address(directory: Path, bootstrap_servers: str, access: SessionAccess = PLAIN_ACCESS) -> None:
     """Write the address among the application's files, whole for whoever reads it meanwhile.
+
+    Only who runs the application can read the file: there may be a secret in it.
 
     Raises:
         OSError: it cannot be written.
     """
     path = directory / _FILE_NAME
     unfinished = path.with_suffix(".new")
-    unfinished.write_text(f"{bootstrap_servers}\n{authority_pem}" if authority_pem else bootstrap_servers)
+    with suppress(FileNotFoundError):
+        unfinished.unlink()
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{bootstrap_servers}\n{access.to_text()}")
     unfinished.replace(path)
 
 
@@ -85,8 +96,8 @@ def announced_address() -> ApplicationAddress | None:
     # The files of a Spark Connect session have a directory of their own, in the application's.
     for place in (directory, directory.parent):
         try:
-            address, _, authority_pem = (place / _FILE_NAME).read_text().partition("\n")
-            return ApplicationAddress(address, authority_pem)
+            address, _, access = (place / _FILE_NAME).read_text().partition("\n")
+            return ApplicationAddress(address, SessionAccess.from_text(access))
         except FileNotFoundError:
             continue
     return None

@@ -17,6 +17,8 @@ from sparklog.dataframe.sasl_options import SASL_SETTINGS, sasl_login
 from sparklog.dataframe.tls_options import TLS_SETTINGS, inside_settings, tls_settings
 from sparklog.endpoints import SecurityProtocol
 from sparklog.records.codecs import Codec
+from sparklog.security.sasl.mechanism import Login
+from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
 __all__ = ["KafkaOptions", "boolean", "integer"]
 
@@ -181,10 +183,9 @@ class KafkaOptions:
             raise DataSourceOptionError(
                 f"Option 'kafka.bootstrap.servers' is '{servers}': {error}"
             ) from error
-        authority_pem = default.authority_pem if isinstance(default, ApplicationAddress) else ""
-        inside = inside_settings(authority_pem) if of_this_application and authority_pem else None
-        protocol = "PLAINTEXT" if inside is None else "SSL"
-        protocol = self._settings.get("security.protocol", protocol).strip().upper()
+        access = default.access if of_this_application and isinstance(default, ApplicationAddress) else None
+        inside = PLAIN_ACCESS if access is None else access
+        protocol = self._settings.get("security.protocol", inside.protocol).strip().upper()
         if protocol not in SecurityProtocol.__members__:
             raise DataSourceOptionError(
                 f"Option 'kafka.security.protocol' is '{protocol}'; it must be one of "
@@ -202,11 +203,17 @@ class KafkaOptions:
                 if unknown_topic_timeout_ms is None
                 else unknown_topic_timeout_ms
             ),
-            tls=tls_settings(self._settings, inside) if protocol.endswith("SSL") else None,
-            login=sasl_login(self._settings) if protocol.startswith("SASL_") else None,
+            tls=tls_settings(self._settings, inside_settings(inside)) if protocol.endswith("SSL") else None,
+            login=self._login(protocol, inside),
             retry_backoff_ms=self._integer("retry.backoff.ms", defaults.retry_backoff_ms, 1),
             retry_backoff_max_ms=self._integer("retry.backoff.max.ms", defaults.retry_backoff_max_ms, 1),
         )
+
+    def _login(self, protocol: str, inside: SessionAccess) -> Login | None:
+        """Return how to say who this is; the application's own sessions may leave it to `inside`."""
+        if inside.login is not None and SASL_SETTINGS.isdisjoint(self._settings):
+            return inside.login
+        return sasl_login(self._settings) if protocol.startswith("SASL_") else None
 
     def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:
         """Return how to read.

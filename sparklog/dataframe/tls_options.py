@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.dataframe.errors import DataSourceOptionError
+from sparklog.security.session_access import SessionAccess
 from sparklog.security.tls.inside import INSIDE_NAME
 from sparklog.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
 
@@ -78,10 +79,18 @@ def tls_settings(settings: Mapping[str, str], inside: TlsSettings | None = None)
     )
 
 
-def inside_settings(authority_pem: str) -> TlsSettings:
+def inside_settings(access: SessionAccess) -> TlsSettings | None:
     """Return those of the application's own sessions, whose cluster is wherever Spark has put it."""
-    trusted = StoreSettings(type="PEM", certificates=authority_pem)
-    return TlsSettings(truststore=trusted, server_name=INSIDE_NAME, prefix=_PREFIX)
+    if not access.authority_pem:
+        return None
+    return TlsSettings(
+        keystore=StoreSettings(
+            type="PEM", key=access.key_pem or None, certificates=access.certificate_pem or None
+        ),
+        truststore=StoreSettings(type="PEM", certificates=access.authority_pem),
+        server_name=INSIDE_NAME,
+        prefix=_PREFIX,
+    )
 
 
 def _list(text: str | None) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ for who has logged in to it. So the side that connects says, and signs, which ad
 the other side knows nobody by addresses that are not its own.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from hmac import digest
 from secrets import token_hex
 from typing import Final, Self
 
@@ -29,12 +30,22 @@ from sparklog.security.sasl.scram import (
     ScramVerification,
 )
 
-__all__ = ["INSIDE", "INSIDE_MECHANISM", "ApplicationSecret"]
+__all__ = [
+    "INSIDE",
+    "INSIDE_MECHANISM",
+    "SESSION",
+    "SESSION_MECHANISM",
+    "ApplicationSecret",
+    "SessionSecret",
+]
 
 INSIDE: Final = Principal("Application", "sparklog")
 """Driver and brokers. A process has it once: it is asked for by identity, so that a name that came in a
 request is never taken for it."""
 INSIDE_MECHANISM: Final = "SPARKLOG-INSIDE"
+SESSION: Final = Principal("Application", "session")
+"""The sessions of the application, where a listener asks everybody who he is. They may do what ACLs say."""
+SESSION_MECHANISM: Final = "SPARKLOG-SESSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +64,62 @@ class ApplicationSecret:
         """What the certificates of the inside are derived from (`tls.inside`)."""
         return bytes.fromhex(self._value)
 
+    @property
+    def of_sessions(self) -> str:
+        """What sessions log in with: who has it has not the secret itself."""
+        return digest(bytes.fromhex(self._value), b"sparklog sessions", "sha256").hex()
+
     def login(self, address: str) -> ClientMechanism:
         """Begin an exchange as the side that has connected to `address`, which is `host:port`."""
-        return ScramLogin(
-            SCRAM_SHA_256,
-            address,
-            self._value,
-            name=INSIDE_MECHANISM,
-            max_iterations=MIN_ITERATIONS,  # on event loops, for whoever has taken a broker's port
-        )
+        return _login(INSIDE_MECHANISM, address, self._value)
 
     def verification(self, addresses: Container[str]) -> Callable[[], ServerMechanism]:
         """Return what begins an exchange as the side that is connected to, and has these addresses.
 
         They may become known later; until then nobody is inside.
         """
-        credential = _credential(self._value)
+        return _verification(self._value, addresses, INSIDE)
 
-        def begin() -> ServerMechanism:
-            return ScramVerification(
-                SCRAM_SHA_256, lambda name: credential if name in addresses else None, lambda name: INSIDE
-            )
+    def verifications(self, addresses: Container[str]) -> Mapping[str, Callable[[], ServerMechanism]]:
+        """Return the same for listeners to which sessions come, too, by mechanisms."""
+        return {
+            INSIDE_MECHANISM: self.verification(addresses),
+            SESSION_MECHANISM: _verification(self.of_sessions, addresses, SESSION),
+        }
 
-        return begin
+
+@dataclass(frozen=True, slots=True)
+class SessionSecret:
+    """The secret of sessions; begins an exchange whenever it is called."""
+
+    _value: str = field(repr=False)
+
+    def __call__(self, address: str) -> ClientMechanism:
+        """Begin an exchange as a session that has connected to `address`, which is `host:port`."""
+        return _login(SESSION_MECHANISM, address, self._value)
+
+
+def _login(mechanism: str, address: str, value: str) -> ClientMechanism:
+    return ScramLogin(
+        SCRAM_SHA_256,
+        address,
+        value,
+        name=mechanism,
+        max_iterations=MIN_ITERATIONS,  # on event loops, for whoever has taken a broker's port
+    )
+
+
+def _verification(
+    value: str, addresses: Container[str], principal: Principal
+) -> Callable[[], ServerMechanism]:
+    credential = _credential(value)
+
+    def begin() -> ServerMechanism:
+        return ScramVerification(
+            SCRAM_SHA_256, lambda name: credential if name in addresses else None, lambda name: principal
+        )
+
+    return begin
 
 
 @cache

@@ -6,7 +6,8 @@ another authority. A client of the inside asks for `INSIDE_NAME`, which is no ho
 certificate of the inside on every listener of TLS, whatever that shows to others; where brokers are does not
 matter, nor what certificates users have.
 
-The application's own sessions trust this authority, too, and are told of it; they get no certificate.
+The application's own sessions trust this authority, too, and are told of it. Where a listener asks for
+certificates the driver makes them one, with which nobody can pass for a broker: it does not have the name.
 
 It keeps out who listens on the network or stands between two brokers. Who is a broker is not said by it, but
 by the exchange that follows.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["INSIDE_NAME", "InsideTls", "inside_tls"]
 
 INSIDE_NAME: Final = "inside.sparklog"
+_SESSION_NAME: Final = "session.sparklog"
 _VALID: Final = datetime.timedelta(days=3650)
 _CLOCKS_DIFFER: Final = datetime.timedelta(days=1)
 
@@ -97,15 +99,26 @@ class InsideTls:
         key = self._authority_key
         return _signed(_named("sparklog application"), key.public_key(), key, x509.BasicConstraints(True, 0))
 
+    def session_pem(self) -> tuple[str, str]:
+        """Return a private key and a certificate for sessions, as PEM; the former is a secret."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        material = self._certified(_SESSION_NAME)
+        (certificate,) = material.certificates
+        return material.key_pem.decode(), certificate.public_bytes(Encoding.PEM).decode()
+
     @cached_property
     def _own(self) -> KeyMaterial:
+        return self._certified(INSIDE_NAME)
+
+    def _certified(self, name: str) -> KeyMaterial:
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.DNSName(INSIDE_NAME)])
-        certificate = _signed(_named(INSIDE_NAME), key.public_key(), self._authority_key, names)
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        certificate = _signed(_named(name), key.public_key(), self._authority_key, names)
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

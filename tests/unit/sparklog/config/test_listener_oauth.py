@@ -45,7 +45,7 @@ def config(**of_oauthbearer: str) -> BrokerConfig:
 
 
 def authentication(of: BrokerConfig) -> Authentication:
-    return listener_authentication(of, "OUT", SECRET.verification(set()), lambda user, mechanism: None)
+    return listener_authentication(of, "OUT", SECRET.verifications(set()), lambda user, mechanism: None)
 
 
 class Heard:

@@ -1,5 +1,6 @@
 """Where a query that names no cluster goes: what a process finds in which Spark makes data sources."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from sparklog.dataframe.application_cluster import announced_address, write_addr
 from sparklog.dataframe.errors import DataSourceOptionError
 from sparklog.dataframe.options import ReadOptions, WriteOptions
 from sparklog.dataframe.source import SparklogDataSource
+from sparklog.security.session_access import PLAIN_ACCESS, SessionAccess
 
 
 @pytest.fixture
@@ -81,11 +83,14 @@ def test_application_whose_cluster_was_stopped_is_told_so_unless_it_names_anothe
     assert ReadOptions.parse(other, stopped).client.bootstrap_servers == (("127.0.0.1", 3001),)
 
 
-def test_address_of_a_cluster_that_speaks_tls_comes_with_whom_to_trust(files: Path) -> None:
-    """Sessions are given no certificate of the cluster's by anybody else."""
-    write_address(files, "127.0.0.1:1001", "-----BEGIN CERTIFICATE-----\nA\n")
+def test_address_of_a_cluster_that_asks_who_comes_is_told_with_what_to_say(files: Path) -> None:
+    """Nobody but who runs the application can read it: sessions log in by it."""
+    access = SessionAccess(protocol="SASL_SSL", authority_pem="A\nB\n", secret="s3cret")
+    write_address(files, "127.0.0.1:1001", access)
     told = announced_address()
-    assert (told, told and told.authority_pem) == ("127.0.0.1:1001", "-----BEGIN CERTIFICATE-----\nA\n")
+    assert (told, told and told.access) == ("127.0.0.1:1001", access)
+    assert "s3cret" not in repr(access)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in files.iterdir()] == [0o600]
     write_address(files, "127.0.0.1:1001")
     told = announced_address()
-    assert (told, told and told.authority_pem) == ("127.0.0.1:1001", "")
+    assert (told, told and told.access) == ("127.0.0.1:1001", PLAIN_ACCESS)

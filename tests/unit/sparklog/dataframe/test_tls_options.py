@@ -1,21 +1,7 @@
 """The `kafka.ssl.*` options: the connector's, and never shown."""
 
-import asyncio
-import pickle
-from pathlib import Path
-
-from sparklog.config import BrokerConfig
-from sparklog.config.listener_tls import listener_tls
-from sparklog.dataframe.application_cluster import ApplicationAddress
 from sparklog.dataframe.kafka_options import KafkaOptions
-from sparklog.dataframe.tls_options import inside_settings
-from sparklog.endpoints import SecurityProtocol
-from sparklog.security.inside import ApplicationSecret
-from sparklog.security.tls.inside import InsideTls
 from sparklog.security.tls.settings import StoreSettings, TlsSettings
-from sparklog.wire.blocking import BlockingChannel
-from tests.certificates import Authority, server_keys
-from tests.unit.sparklog.wire.serving import HEARTBEAT_ONLY, heartbeat, heartbeat_response, run, serving
 
 GIVEN = {
     "bootstrap.servers": "a:1",
@@ -53,39 +39,3 @@ def test_tls_options_without_the_protocol_encrypt_nothing() -> None:
     """As with Kafka's clients: it is security.protocol that says it."""
     given = {name: value for name, value in GIVEN.items() if name != "security.protocol"}
     assert KafkaOptions(given, None, report=lambda _: None).client().tls is None
-
-
-def test_session_of_the_application_trusts_its_own_cluster_without_options() -> None:
-    """It needs nothing to be told: where Spark puts a broker, no certificate of a user's could say."""
-    authority_pem = InsideTls(ApplicationSecret.new().tls_seed).authority_pem
-    own = pickle.loads(pickle.dumps(ApplicationAddress("127.0.0.1:1", authority_pem)))
-    client = KafkaOptions({}, own, report=lambda _: None).client()
-    assert client.tls == inside_settings(authority_pem)
-    assert KafkaOptions({}, ApplicationAddress("127.0.0.1:1"), report=lambda _: None).client().tls is None
-    other = {"bootstrap.servers": "127.0.0.1:2"}
-    assert KafkaOptions(other, own, report=lambda _: None).client().tls is None
-    given = {"security.protocol": "SSL", "ssl.truststore.location": "/ca.pem"}
-    named = KafkaOptions(given, own, report=lambda _: None).client().tls
-    assert isinstance(named, TlsSettings) and named.truststore.location == "/ca.pem"
-
-
-def test_session_of_the_application_reaches_a_listener_whose_certificate_names_another_host(
-    tmp_path: Path,
-) -> None:
-    """With nothing but what the driver has announced."""
-    secret, authority = ApplicationSecret.new(), Authority()
-    keys = server_keys(authority.certify(hosts=["elsewhere.example"]), tmp_path)
-    config = BrokerConfig.from_mapping({"listeners": "SSL://127.0.0.1:0", **keys})
-
-    async def scenario() -> None:
-        tls = listener_tls(config, "SSL", SecurityProtocol.SSL, secret)
-        async with serving(HEARTBEAT_ONLY, tls=tls) as listener:
-            settings = inside_settings(InsideTls(secret.tls_seed).authority_pem)
-
-            def ask() -> object:
-                with BlockingChannel("127.0.0.1", listener.port, "test", tls=settings) as channel:
-                    return channel.request(heartbeat(1))
-
-            assert await asyncio.to_thread(ask) == heartbeat_response(1)
-
-    run(scenario())

@@ -1,0 +1,27 @@
+"""What the application's own sessions have to bring to the driver's first listener, by the configuration."""
+
+from sparklog.config.broker import BrokerConfig
+from sparklog.security.inside import ApplicationSecret
+from sparklog.security.session_access import SessionAccess
+from sparklog.security.tls.inside import inside_tls
+
+__all__ = ["session_access"]
+
+
+def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAccess:
+    """Return it. What a listener does not ask for, sessions are not told. Makes certificates, perhaps."""
+    listener_name = config.controller_quorum_bootstrap_servers[0].listener_name
+    protocol = config.controller_protocol
+    authority_pem = key_pem = certificate_pem = ""
+    if protocol.is_encrypted:
+        inside = inside_tls(secret.tls_seed)
+        authority_pem = inside.authority_pem
+        if config.of_listener(listener_name).tls_settings().client_auth == "required":
+            key_pem, certificate_pem = inside.session_pem()
+    return SessionAccess(
+        protocol=protocol.name,
+        authority_pem=authority_pem,
+        key_pem=key_pem,
+        certificate_pem=certificate_pem,
+        secret=secret.of_sessions if protocol.is_sasl or certificate_pem else "",
+    )
