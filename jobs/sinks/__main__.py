@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from jobs.command_config import add_command_config, command_client
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.config import ClientConfig, parse_bootstrap_servers
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import KafkaError
 from sparklog.sink.client import SinkClient
@@ -27,10 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="SINK",
         help="commit what was decided of a sink and abort the rest; only of what does not run any more",
     )
+    add_command_config(parser)
     options = parser.parse_args(arguments)
     try:
-        servers = parse_bootstrap_servers(options.bootstrap)
-        with ClusterClient(ClientConfig(bootstrap_servers=servers)) as cluster:
+        with ClusterClient(command_client(options.bootstrap, options.command_config)) as cluster:
             client = SinkClient(cluster)
             return _list(client) if options.end is None else _end(client, options.end)
     except (KafkaError, SinkError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The command: `python -m jobs.top [--once] BOOTSTRAP`."""
+"""The command: `python -m jobs.top [--once] [--command-config FILE] BOOTSTRAP`."""
 
 import argparse
 import sys
@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from jobs.command_config import add_command_config, command_client
 from jobs.top.observation import ClusterWatch
-from sparklog.client.config import parse_bootstrap_servers
 from sparklog.errors import KafkaError
 
 REFRESH_S: Final = 1.0
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument("--once", action="store_true", help="print it once and end")
+    add_command_config(parser)
     options = parser.parse_args(arguments)
     try:
         from rich.console import Console
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("jobs.top needs the package rich: pip install rich", file=sys.stderr)
         return 1
     try:
-        watch = ClusterWatch(parse_bootstrap_servers(options.bootstrap))
+        watch = ClusterWatch(command_client(options.bootstrap, options.command_config))
         overview = watch.look()
     except (KafkaError, ValueError) as error:
         print(f"No cluster answers at {options.bootstrap}: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
@@ -10,6 +11,7 @@ from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, Partiti
 from jobs.top.groups import GroupsSeen, GroupWatch
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.config import ClientConfig
+from sparklog.client.connecting import connected
 from sparklog.client.log_dirs import BrokerDirectories, describe_log_dirs
 from sparklog.client.offsets import high_watermarks
 from sparklog.clocks import monotonic_ms
@@ -92,15 +94,16 @@ class _Look(NamedTuple):
 class ClusterWatch:
     """Looks at one cluster again and again; belongs to one thread."""
 
-    def __init__(self, bootstrap_servers: tuple[tuple[str, int], ...]) -> None:
-        config = ClientConfig(
-            bootstrap_servers=bootstrap_servers,
+    def __init__(self, client: ClientConfig) -> None:
+        """Look as a `client` that may look at it."""
+        config = replace(
+            client,
             client_id="sparklog-top",
             request_timeout_ms=TIMEOUT_MS,
             api_timeout_ms=TIMEOUT_MS,
             max_response_bytes=MAX_RESPONSE_BYTES,
         )
-        self._bootstrap = bootstrap_servers
+        self._config = config
         self._known: tuple[tuple[str, int], ...] = ()
         """Where the brokers are, by the last look: who was named first may be the one that has died."""
         self._client = ClusterClient(config)
@@ -144,9 +147,9 @@ class ClusterWatch:
 
     def _any_channel(self) -> BlockingChannel:
         failure: KafkaError | None = None
-        for host, port in dict.fromkeys((*self._bootstrap, *self._known)):
+        for address in dict.fromkeys((*self._config.bootstrap_servers, *self._known)):
             try:
-                return BlockingChannel(host, port, "sparklog-top", timeout_s=TIMEOUT_MS / 1_000)
+                return connected(self._config, address)
             except KafkaError as error:
                 failure = error
         assert failure is not None, "there is at least one address"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +22,12 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka.net.sasl import oauth as kafka_oauth
 
+from jobs.command_config import command_client
+from jobs.top.observation import ClusterWatch
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.errors import KafkaError as OurKafkaError
 from sparklog.security.sasl.password_login import PasswordLogin
+from sparklog.sink.client import SinkClient
 from sparklog.wire.blocking import BlockingChannel
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
@@ -242,6 +247,23 @@ def test_librdkafka_has_its_token_from_the_provider(cluster: LocalCluster) -> No
             }
         )
     assert {path for path, _ in provider.asked} == {"/token"}
+
+
+def test_commands_take_a_clients_settings_as_kafkas_tools_do(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Where everybody has to say who he is, a file says it, the one for Kafka's tools."""
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+        f'  username="ann" password="{PASSWORD}";\n'
+    )
+    watch = ClusterWatch(command_client(address(cluster), path))
+    try:
+        assert [each.node_id for each in watch.look().brokers] == [0]
+    finally:
+        watch.close()
+    with ClusterClient(command_client(address(cluster), path)) as client:
+        assert SinkClient(client).open_transactions() == []
 
 
 def test_credentials_are_told_replaced_and_removed(cluster: LocalCluster) -> None:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 
+from jobs.command_config import command_client
 from jobs.top.observation import ClusterWatch
-from sparklog.client.config import parse_bootstrap_servers
 from tests.cluster import LocalCluster
 from tests.compat.librdkafka import create_topic, produce
 
@@ -34,7 +34,7 @@ def test_overview_has_brokers_topics_and_rates_by_kafka_s_apis(
     """It needs an address and nothing else, so that it works from anywhere."""
     topic = new_topic_name("top")
     create_topic(cluster.bootstrap_servers, topic, partitions=2, replication_factor=3)
-    watch = ClusterWatch(parse_bootstrap_servers(cluster.controller.bootstrap_servers))
+    watch = ClusterWatch(command_client(cluster.controller.bootstrap_servers, None))
     try:
         watch.look()
         produce(cluster.bootstrap_servers, topic, [{"value": b"record"}] * 10)
@@ -68,7 +68,7 @@ def test_groups_are_shown_with_how_far_they_are_behind(
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic})
     consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=False)
     consumer.close()
-    watch = ClusterWatch(parse_bootstrap_servers(cluster.controller.bootstrap_servers))
+    watch = ClusterWatch(command_client(cluster.controller.bootstrap_servers, None))
     try:
         seen = watch.look().groups
     finally:
@@ -107,7 +107,7 @@ def relayed(bootstrap_servers: str) -> Iterator[str]:
 def test_overview_goes_on_when_the_address_it_was_given_is_gone(cluster: LocalCluster) -> None:
     """That broker's death is what somebody looks for."""
     with relayed(cluster.bootstrap_servers) as address:
-        watch = ClusterWatch(parse_bootstrap_servers(address))
+        watch = ClusterWatch(command_client(address, None))
         before = watch.look()
     try:
         assert [row.address for row in watch.look().brokers] == [row.address for row in before.brokers]
