@@ -211,9 +211,15 @@ class KafkaOptions:
 
     def _login(self, protocol: str, inside: SessionAccess) -> Login | None:
         """Return how to say who this is; the application's own sessions may leave it to `inside`."""
-        if inside.login is not None and SASL_SETTINGS.isdisjoint(self._settings):
+        is_sasl = protocol.startswith("SASL_")
+        own_settings = SASL_SETTINGS if is_sasl else TLS_SETTINGS
+        if (
+            protocol == inside.protocol
+            and inside.login is not None
+            and own_settings.isdisjoint(self._settings)
+        ):
             return inside.login
-        return sasl_login(self._settings) if protocol.startswith("SASL_") else None
+        return sasl_login(self._settings) if is_sasl else None
 
     def fetch(self, *, poll_timeout_ms: int | None = None) -> FetchConfig:
         """Return how to read.

@@ -1,0 +1,145 @@
+"""The recipes of docs/security.md, as they stand there but for hosts and directories."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from driver.controller.first_users import read_first_users
+from driver.spark import preflight
+from sparklog.acls.acl import Principal
+from sparklog.client.connecting import connected
+from sparklog.config import BrokerConfig, read_properties
+from sparklog.config.listener_sasl import listener_authentication
+from sparklog.config.listener_tls import listener_tls
+from sparklog.config.session_access import session_access
+from sparklog.dataframe.application_cluster import ApplicationAddress
+from sparklog.dataframe.kafka_options import KafkaOptions
+from sparklog.errors import KafkaError
+from sparklog.metadata.scram_records import SCRAM_MECHANISMS, scram_credential_of_record
+from sparklog.security.inside import SESSION, ApplicationSecret
+from sparklog.wire.admission import Admission
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.requests import Api, Request
+from tests.certificates import Authority
+from tests.unit.sparklog.wire.serving import heartbeat, heartbeat_response, run, serving
+
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+SECRET = ApplicationSecret.new()
+ADMIN = Principal("User", "admin")
+
+
+class Recipe(NamedTuple):
+    """What a recipe's blocks say."""
+
+    cluster: BrokerConfig
+    client: dict[str, str]
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^### {title}\n(.*?)(?=^##)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def recipe(title: str, directory: Path) -> Recipe:
+    """Return a recipe whose files are in a directory, and whose hosts are this one."""
+    cluster, client = (_here(block, directory) for block in blocks(section(title), "properties"))
+    config = BrokerConfig.from_mapping(cluster)
+    preflight.check_listeners(config)
+    loopback = {"controller.quorum.bootstrap.servers": "127.0.0.1:0"}
+    loopback["listeners"] = cluster["listeners"].replace("0.0.0.0:9093", "127.0.0.1:0")
+    return Recipe(BrokerConfig.from_mapping(cluster | loopback), client)
+
+
+def _here(block: str, directory: Path) -> dict[str, str]:
+    path = directory / "recipe.properties"
+    path.write_text(re.sub(r"/(etc/sparklog|home/me)/", f"{directory}/", block))
+    return read_properties(path)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """What the recipes have on their disks: users, and certificates of one authority."""
+    (users,) = blocks(section("A laptop"), "text")
+    (tmp_path / "first-users").write_text(users)
+    authority = Authority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    server = authority.certify(hosts=["127.0.0.1"])
+    for name in ("server.pem", "tls-combined.pem"):
+        (tmp_path / name).write_text(server.key_pem + server.certificate_pem)
+    admin = authority.certify("admin")
+    (tmp_path / "admin.pem").write_text(admin.key_pem + admin.certificate_pem)
+    return tmp_path
+
+
+@pytest.mark.parametrize("title", ["A laptop", "Standalone, with SCRAM", "Kubernetes, with certificates"])
+def test_recipe_knows_its_admin_and_the_application_s_sessions_and_nobody_else(
+    title: str, files: Path
+) -> None:
+    """Whoever copies it has what it promises."""
+    config, settings = recipe(title, files)
+    (endpoint,) = config.listeners
+    users = {
+        (record.name, SCRAM_MECHANISMS[record.mechanism]): scram_credential_of_record(record)
+        for record in read_first_users(files / "first-users")
+    }
+    heard: list[Principal] = []
+    own_addresses: set[str] = set()
+
+    def answer(request: Request) -> Any:
+        heard.append(request.principal)
+        return heartbeat_response(1)
+
+    def ask(port: int, given: dict[str, str], access: Any) -> None:
+        address = f"127.0.0.1:{port}"
+        client = KafkaOptions(
+            {**given, "bootstrap.servers": address}, ApplicationAddress(address, access), report=print
+        ).client()
+        with connected(client, client.bootstrap_servers[0]) as channel:
+            channel.request(heartbeat(1))
+
+    async def scenario() -> None:
+        protocol = endpoint.security_protocol
+        async with serving(
+            {ApiKey.HEARTBEAT: Api(0, 4, answer)},
+            admission=Admission(
+                listener_authentication(
+                    config,
+                    endpoint.name,
+                    SECRET.verifications(own_addresses),
+                    lambda user, mechanism: users.get((user, mechanism)),
+                )
+            ),
+            tls=listener_tls(config, endpoint.name, protocol, SECRET),
+        ) as listener:
+            own_addresses.add(f"127.0.0.1:{listener.port}")
+            await asyncio.to_thread(ask, listener.port, settings, session_access(config, SECRET))
+            await asyncio.to_thread(ask, listener.port, {}, session_access(config, SECRET))
+            for stranger in (
+                {"security.protocol": "PLAINTEXT"},
+                {
+                    name: value
+                    for name, value in settings.items()
+                    if "keystore" not in name and "jaas" not in name
+                },
+            ):
+                if "sasl.mechanism" in stranger:
+                    stranger["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(
+                        "a long one", "another"
+                    )
+                with pytest.raises(KafkaError):
+                    await asyncio.to_thread(
+                        ask, listener.port, stranger, session_access(config, ApplicationSecret.new())
+                    )
+
+    run(scenario())
+    assert heard == [ADMIN, SESSION]
+    if config.authorizer is not None:
+        assert {ADMIN, SESSION} <= config.authorizer.super_users
