@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ def repository_modules() -> Iterator[Path]:
         yield from (REPOSITORY / package).rglob("*.py")
 
 
+@cache
+def every_definition() -> frozenset[str]:
+    """Return what is defined anywhere; to read all modules takes a second."""
+    return frozenset(name for path in repository_modules() for name in definitions(path))
+
+
 @pytest.mark.parametrize("page", PURE_PAGES, ids=page_names)
 def test_page_without_a_cluster_runs_from_top_to_bottom(page: Path) -> None:
     """A reader pastes the blocks one after the other."""
@@ -67,13 +74,12 @@ def test_page_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_names)
 def test_page_names_classes_that_exist(page: Path) -> None:
     """`Class.member` is taken for one of ours: it must be defined in some module."""
-    defined = {name for path in repository_modules() for name in definitions(path)}
     named = {
         span.removesuffix("()")
         for span in code_spans(prose(page))
         if re.fullmatch(r"[A-Z]\w*[a-z]\w*\.\w+(\(\))?", span)
     }
-    assert sorted(named - defined) == []
+    assert sorted(named - every_definition()) == []
 
 
 def test_journey_names_what_is_defined_in_the_file_of_its_step() -> None:
