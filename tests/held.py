@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import psutil
 import pytest
 
 from sparklog.types import CLUSTER_METADATA_TOPIC, TopicPartition
@@ -75,6 +74,8 @@ def nothing_grows(session: pytest.Session) -> Iterator[None]:
     """
     clusters, failed = tuple(LocalCluster.running), session.testsfailed
     gc.collect()
+    # What has outlived that is not the test's, and looking at it again is most of a collection's time.
+    gc.freeze()
     before = _look(clusters)
     yield
     if session.testsfailed > failed:
@@ -96,10 +97,15 @@ def let_go(records: Iterable[logging.LogRecord]) -> None:
 def _look(clusters: tuple[LocalCluster, ...]) -> dict[int, Held]:
     """Return what this process and the clusters' brokers hold, by process."""
     processes = {os.getpid(), *(process for cluster in clusters for process in cluster.process_ids())}
-    connections = {process: _connections(process) for process in processes}
+    connections = _connections()
+    descriptors = {process: _descriptors(process) for process in processes}
     listening = {port for cluster in clusters for port in _listening_ports(cluster)}
-    members = _Members(clusters, listening, connections)
-    return {process: _held(process, members) for process in processes if connections[process] is not None}
+    members = _Members(clusters, listening, connections, descriptors)
+    held = {}
+    for process, targets in descriptors.items():
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            held[process] = Held(members.count(process, targets), _threads(process), _memory_bytes(process))
+    return held
 
 
 def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> list[str]:
@@ -139,15 +145,17 @@ class _Members:
         self,
         clusters: tuple[LocalCluster, ...],
         listening: set[int],
-        connections: Mapping[int, Mapping[int, tuple[int, int]] | None],
+        connections: Mapping[str, tuple[int, int]],
+        descriptors: Mapping[int, list[str]],
     ) -> None:
         self._listening = listening
         self._connections = connections
         self._broker_ports = {
-            local
-            for process, of_process in connections.items()
+            connections[target][0]
+            for process, targets in descriptors.items()
             if process != os.getpid()
-            for local, _ in (of_process or {}).values()
+            for target in targets
+            if target in connections
         }
         self._partitions = {
             TopicPartition(topic.name, number)
@@ -157,10 +165,15 @@ class _Members:
         }
         self._directories = tuple(str(cluster.directory) for cluster in clusters)
 
-    def name_of(self, process: int, descriptor: int, target: str) -> str | None:
+    def count(self, process: int, targets: Iterable[str]) -> Counter[str]:
+        """Return how many descriptors of each name a process has."""
+        names = (self._name_of(process, target) for target in targets)
+        return Counter(name for name in names if name is not None and not name.startswith("/proc/"))
+
+    def _name_of(self, process: int, target: str) -> str | None:
         """Return what to count a descriptor as; None if it is a file of a partition that there is."""
         if target.startswith("socket:"):
-            ports = (self._connections[process] or {}).get(descriptor)
+            ports = self._connections.get(target)
             return "socket" if ports is None else self._name_of_connection(process, *ports)
         if target.startswith(("pipe:", "anon_inode:")):
             return target.partition("[")[0] if target.startswith("pipe:") else target
@@ -183,14 +196,14 @@ class _Members:
         )
 
 
-def _held(process: int, members: _Members) -> Held:
-    descriptors: Counter[str] = Counter()
-    for descriptor in Path(f"/proc/{process}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, such as this listing's own
-            name = members.name_of(process, int(descriptor.name), str(descriptor.readlink()))
-            if name is not None and not name.startswith("/proc/"):
-                descriptors[name] += 1
-    return Held(descriptors, _threads(process), _memory_bytes(process))
+def _descriptors(process: int) -> list[str]:
+    """Return what the process's descriptors are, as /proc says; nothing if it has ended."""
+    targets = []
+    with contextlib.suppress(FileNotFoundError):
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile, such as this listing's own
+                targets.append(str(descriptor.readlink()))
+    return targets
 
 
 def _threads(process: int) -> Counter[str]:
@@ -211,13 +224,20 @@ def _memory_bytes(process: int) -> int:
     return 0 if found is None else int(found[1]) << 10
 
 
-def _connections(process: int) -> Mapping[int, tuple[int, int]] | None:
-    """Return local and remote port of each TCP connection by descriptor; None if the process has ended."""
-    try:
-        found = psutil.Process(process).net_connections("tcp")
-    except psutil.NoSuchProcess:
-        return None
-    return {one.fd: (one.laddr.port, one.raddr.port) for one in found if one.raddr}
+def _connections() -> dict[str, tuple[int, int]]:
+    """Return local and remote port of each TCP connection of the machine, by what its descriptors are.
+
+    Read once for all processes: the kernel goes through all of its connections, whoever asks.
+    """
+    found = {}
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError):  # there is no IPv6
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, remote, _, _, _, _, _, _, inode, *_ = line.split()
+                local_port, remote_port = (int(end.rpartition(":")[2], 16) for end in (local, remote))
+                if remote_port:  # else it listens
+                    found[f"socket:[{inode}]"] = local_port, remote_port
+    return found
 
 
 def _listening_ports(cluster: LocalCluster) -> Iterator[int]:
