@@ -38,9 +38,10 @@ def test_all_brokers_killed_every_partition_leads_and_has_its_records_again(clus
         "every replica of every partition in sync again",
     )
     servers = cluster.bootstrap_servers
-    for topic, number in everything:
-        (message,) = consume(servers, [TopicPartition(topic, number, OFFSET_BEGINNING)], 1)
-        assert message.value() == b"%d" % number
+    assignment = [TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in everything]
+    messages = consume(servers, assignment, len(assignment))
+    found = {(message.topic(), message.partition()): message.value() for message in messages}
+    assert found == {(topic, number): b"%d" % number for topic, number in everything}
 
     # Leaders lie where they came back; an administrator puts them where they belong.
     admin = admin_client(servers)
