@@ -4,7 +4,9 @@ Starting Spark is most of what the tests compute, and clusters of processes are 
 there is one Spark session at a time in a process of the tests, beside one application with processes of its
 own, beside one cluster of processes; everything else, which is a unit a file, fills what is left.
 
-These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
+These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here). A
+fourth process begins with what is left, and that gives way: it fills the others' waits, and they do not wait
+for it.
 """
 
 import gc
@@ -29,6 +31,9 @@ GROUP_OF: Final = {
     Path("compat"): CLUSTERS,
 }
 """Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
+FIRST: Final = (APPLICATIONS, SESSIONS, CLUSTERS)
+GIVES_WAY: Final = 5
+"""How nice a process of the tests is, and what it starts, once it has come to what is in no group."""
 ALONE: Final = frozenset({Path("spark/test_class_archive.py")})
 """One JVM after the other starts here: that may be beside everything else."""
 
@@ -51,9 +56,14 @@ def group_of(file: Path) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have the groups of many tests begun before files of their own, longest first."""
-    order = [APPLICATIONS, SESSIONS, CLUSTERS]
-    rank = {group: number for number, group in enumerate(order)}
-    items.sort(key=lambda item: rank.get(group_of(item.path), len(order)))
+    rank = {group: number for number, group in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(group_of(item.path), len(FIRST)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave the processors to clients and brokers with their time-outs."""
+    if "PYTEST_XDIST_WORKER" in os.environ and group_of(item.path) not in FIRST and os.nice(0) < GIVES_WAY:
+        os.nice(GIVES_WAY)
 
 
 def pytest_collection_finish() -> None:
