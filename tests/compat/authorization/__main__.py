@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
 from sparklog.acls.acl import Acl
@@ -30,6 +30,7 @@ from tests.compat.authorization.stated import Asked
 
 QUESTIONS_A_CASE: Final = (20, 40)
 MOST_ACLS: Final = 30
+CASES_A_LINE: Final = 20
 
 
 class Comparison:
@@ -39,6 +40,7 @@ class Comparison:
         self._sides = (ours, kafka)
         self._open_to_all = open_to_all
         self._at_once = ThreadPoolExecutor(2)
+        self.cases = 0
         self.answers: Counter[str] = Counter()
         """How many questions there were of each API."""
         self.refusals = 0
@@ -125,10 +127,14 @@ def compare_at_random(comparison: Comparison, cases: int, number: int) -> None:
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
     )
     @given(acl_sets(MOST_ACLS), st.lists(questions(), min_size=fewest, max_size=most))
     def compare(acls: Set[Acl], asked: list[Asked]) -> None:
         comparison.compare(acls, asked)
+        comparison.cases += 1
+        if comparison.cases % CASES_A_LINE == 0:
+            print(f"{comparison.cases} cases", file=sys.stderr, flush=True)
 
     compare()
 

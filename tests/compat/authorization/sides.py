@@ -119,7 +119,9 @@ class Side:
             time.sleep(0.002)
 
     def prepare(self) -> None:
-        """Make topics, groups, and what goes on."""
+        """Make topics, groups, and what goes on; connect all users."""
+        for user in USERS:
+            self._channel(user)
         self.restore_topics()
         for key_type, key in ((0, LIVE), (1, LIVE)):
             self._until_done(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=[key])
@@ -177,14 +179,18 @@ class Side:
             self.restore_groups()
         if asked.api not in CHANGING_TOPICS:
             return
-        coming = set()
-        if asked.api == ApiKey.METADATA.name and asked.fields.get("allow_auto_topic_creation", True):
+        rows = [] if "closed" in answer else answer.get("topics", answer.get("responses", []))
+        done = {row["name"] or row.get("topic_id") for row in rows if row["error_code"] == "none"}
+        if asked.api == ApiKey.CREATE_TOPICS.name:
+            self.restore_topics(coming=set() if asked.fields.get("validate_only") else done)
+        elif asked.api == ApiKey.DELETE_TOPICS.name:
+            self.restore_topics(going=done)
+        elif asked.fields.get("allow_auto_topic_creation", True):
             # They are created when the answer has been given.
-            coming = {row["name"] for row in answer["topics"] if row["error_code"] in _CREATED_SOON}
-        self.restore_topics(coming)
+            self.restore_topics(coming={row["name"] for row in rows if row["error_code"] in _CREATED_SOON})
 
-    def restore_topics(self, coming: Set[str] = frozenset()) -> None:
-        """Have the topics that a case begins with, and no others, once those that are coming have come.
+    def restore_topics(self, *, coming: Set[str] = frozenset(), going: Set[str] = frozenset()) -> None:
+        """Have the topics that a case begins with, and no others, once a change before is there.
 
         Learns their ids.
         """
@@ -193,18 +199,19 @@ class Side:
         while True:
             response = self._ask(ApiKey.METADATA, 12, topics=None, allow_auto_topic_creation=False)
             there = {topic.name: topic for topic in response.topics if not topic.is_internal}
-            extra = sorted(set(there) - set(TOPICS))
-            missing = [name for name in TOPICS if name not in there]
-            coming = coming - set(there)
-            if coming:
+            coming, going = coming - there.keys(), going & there.keys()
+            extra, missing = sorted(there.keys() - TOPICS), sorted(TOPICS - there.keys())
+            if coming or going:
                 pass
             elif extra:
                 rows = [{"name": name, "topic_id": None} for name in extra]
                 self._ask(ApiKey.DELETE_TOPICS, 6, topics=rows, timeout=10_000)
+                going = set(extra)
             elif missing:
                 rows = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in missing]
                 self._ask(ApiKey.CREATE_TOPICS, 7, topics=rows, timeout=10_000)
                 created = True
+                coming = set(missing)
             elif all(_has_leaders(topic) for topic in there.values()):
                 self._topic_ids = {topic.name: topic.topic_id for topic in response.topics}
                 if created:

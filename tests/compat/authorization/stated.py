@@ -44,7 +44,6 @@ _WHAT: Final = frozenset(
         *("partition_index", "partition_id", "partition", "index", "partitions", "is_internal"),
         *("user", "entity_type", "entity_name", "transaction_state", "group_state", "group_type"),
         *("authorized_operations", "topic_authorized_operations", "cluster_authorized_operations"),
-        "topic_config_error_code",
     }
 )
 """Fields that say what an answer is about, and what may be done to it."""
@@ -145,7 +144,7 @@ def _told(entity: Any, names: Mapping[UUID, str]) -> dict[str, Any]:
         if field.entity_type is not None:
             if field.is_array and value is not None:
                 said[field.name] = _merged([_told(item, names) for item in value])
-        elif field.kafka_type == "error_code":
+        elif field.name.endswith("error_code"):
             said[field.name] = ErrorCode(value).name
         elif field.name in _WHAT or (field.name == "host" and "principal" in said):
             said[field.name] = names.get(value, value and "?") if field.kafka_type == "uuid" else value
