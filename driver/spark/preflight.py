@@ -18,7 +18,6 @@ from driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
 from driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_oauth import takes_unsecured_tokens
 from sparklog.config.listener_tls import listener_tls
 from sparklog.endpoints import SecurityProtocol
 from sparklog.hosting import (
@@ -30,6 +29,7 @@ from sparklog.hosting import (
     TooFewTaskSlotsError,
 )
 from sparklog.security.inside import ApplicationSecret
+from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ def check_listeners(config: BrokerConfig) -> None:
         if is_loopback(host):
             continue
         protocol = config.security_protocol(name)
-        if protocol.is_sasl and takes_unsecured_tokens(config, name):
+        if protocol.is_sasl and config.of_listener(name, OAUTHBEARER).takes_unsecured_tokens:
             raise OpenNetworkError(
                 f"{name}://{host} is reached from other hosts, and takes unsecured tokens, by which "
                 "anybody may say that he is anybody: remove sasl.server.callback.handler.class and set "

@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
 from sparklog.config.listener_overrides import ListenerKey
-from sparklog.config.sasl_keys import UNSECURED_TOKENS_CLASS
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.security.oauth.http import fetched, provider_tls
 from sparklog.security.oauth.machine.refresh_times import RefreshTimes
@@ -20,7 +19,7 @@ from sparklog.security.oauth.verification_keys import VerificationKeys
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER, BearerToken
 
-__all__ = ["TokensTaken", "takes_unsecured_tokens", "tokens_taken"]
+__all__ = ["TokensTaken", "tokens_taken"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +36,6 @@ class TokensTaken(NamedTuple):
     """By which keys; None if nobody needs any."""
 
 
-def takes_unsecured_tokens(config: BrokerConfig, listener_name: str) -> bool:
-    """Whether anybody may say on a listener that he is anybody."""
-    own = config.of_listener(listener_name, OAUTHBEARER)
-    return (
-        OAUTHBEARER in own.sasl_enabled_mechanisms
-        and own.sasl_server_callback_handler_class == UNSECURED_TOKENS_CLASS
-    )
-
-
 def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
     """Return it. A file of keys is read; a provider is not asked before the keys run.
 
@@ -54,7 +44,7 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
     """
     own = config.of_listener(listener_name, OAUTHBEARER)
     options = _options(config, own, listener_name)
-    if takes_unsecured_tokens(config, listener_name):
+    if own.takes_unsecured_tokens:
         try:
             return TokensTaken(UnsecuredTokens.of_options(options).accepted, None)
         except ValueError as error:

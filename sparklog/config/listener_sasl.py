@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_oauth import tokens_taken
 from sparklog.config.listener_overrides import MECHANISMS, ListenerKey
-from sparklog.security.oauth.provider_keys import ProviderKeys
 from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerVerification
@@ -17,6 +15,9 @@ from sparklog.security.sasl.plain import PLAIN, PlainVerification
 from sparklog.security.sasl.scram import SCRAM_ALGORITHMS, ScramCredential, ScramVerification
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.machine.authenticator import Mechanisms
+
+if TYPE_CHECKING:
+    from sparklog.security.oauth.provider_keys import ProviderKeys
 
 __all__ = ["CredentialOf", "listener_authentication"]
 
@@ -53,6 +54,8 @@ def listener_authentication(
         elif mechanism in SCRAM_ALGORITHMS:
             begin[mechanism] = partial(_verify_scram, mechanism, credential_of)
         elif mechanism == OAUTHBEARER:
+            from sparklog.config.listener_oauth import tokens_taken  # only few clusters pay for it
+
             accepted, keys = tokens_taken(config, listener_name)
             begin[mechanism] = partial(OAuthBearerVerification, accepted)
         else:

@@ -11,6 +11,7 @@ from typing import Final
 from sparklog.config.definition import ConfigType, Rule, at_least, config_key, one_of
 from sparklog.config.listener_overrides import MECHANISMS
 from sparklog.config.password import Password
+from sparklog.security.sasl.oauthbearer import OAUTHBEARER
 
 __all__ = ["SIGNED_TOKENS_CLASSES", "UNSECURED_TOKENS_CLASS", "SaslKeys"]
 
@@ -141,3 +142,11 @@ class SaslKeys:
     sasl_oauthbearer_sub_claim_name: str = config_key(
         "sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub", "Which claim is the user's name."
     )
+
+    @property
+    def takes_unsecured_tokens(self) -> bool:
+        """Whether anybody may be anybody; of the configuration as it holds for OAUTHBEARER on a listener."""
+        return (
+            OAUTHBEARER in self.sasl_enabled_mechanisms
+            and self.sasl_server_callback_handler_class == UNSECURED_TOKENS_CLASS
+        )

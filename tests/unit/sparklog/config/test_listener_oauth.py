@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from driver.spark.preflight import check_listeners
 from sparklog.acls.acl import Principal
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
-from sparklog.config.listener_oauth import takes_unsecured_tokens
 from sparklog.config.listener_sasl import listener_authentication
 from sparklog.config.sasl_keys import UNSECURED_TOKENS_CLASS as UNSECURED
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.hosting import OpenNetworkError
 from sparklog.security.oauth.client_tokens import BearerLogin, OwnTokens, TokenFile
 from sparklog.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.wire import blocking
@@ -110,7 +111,8 @@ def test_unsecured_token_is_taken_only_where_kafkas_class_is_named() -> None:
     """Anybody may be anybody by it; Kafka takes it wherever nothing is said."""
     heard, login = Heard(), BearerLogin(OwnTokens((("sub", "bob"),)))
     of = config(sasl_server_callback_handler_class=UNSECURED)
-    assert takes_unsecured_tokens(of, "OUT") and not takes_unsecured_tokens(of, "IN")
+    assert of.of_listener("OUT", "OAUTHBEARER").takes_unsecured_tokens
+    assert not of.of_listener("IN", "OAUTHBEARER").takes_unsecured_tokens
     said(heard, of, login)
     assert heard.principals == [Principal("User", "bob")]
 
@@ -185,3 +187,17 @@ def test_key_of_a_mechanism_holds_for_it_alone() -> None:
                 "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "x",
             }
         )
+
+
+def test_unsecured_tokens_beyond_loopback_are_refused_unless_the_network_is_trusted() -> None:
+    """They ask nobody who he is, as PLAINTEXT does not."""
+    given = {
+        "listeners": "SASL_PLAINTEXT://0.0.0.0:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.server.callback.handler.class": UNSECURED,
+        "controller.quorum.bootstrap.servers": "127.0.0.1:0",
+    }
+    with pytest.raises(OpenNetworkError, match="takes unsecured tokens"):
+        check_listeners(BrokerConfig.from_mapping(given))
+    check_listeners(BrokerConfig.from_mapping({**given, "sparklog.trusted.network": "true"}))
+    check_listeners(BrokerConfig.from_mapping({**given, "listeners": "SASL_PLAINTEXT://127.0.0.1:0"}))
