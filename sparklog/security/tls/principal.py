@@ -38,12 +38,20 @@ _KEY: Final = "ssl.principal.mapping.rules"
 
 
 class NoMatchingRuleError(Exception):
-    """No rule says who the owner of this name is; he is nobody."""
+    """No rule says who the owner of this name is, or it is no name; he is nobody."""
 
 
 def distinguished_name(certificate: "x509.Certificate") -> str:
-    """Return the subject's name as Java writes it: the most specific part first."""
-    return ",".join("+".join(map(_attribute, part)) for part in reversed(certificate.subject.rdns))
+    """Return the subject's name as Java writes it: the most specific part first.
+
+    Raises:
+        NoMatchingRuleError: it has a part of a type that no name has.
+    """
+    try:
+        parts = certificate.subject.rdns
+    except (ValueError, TypeError) as error:
+        raise NoMatchingRuleError(f"its name cannot be read: {error}") from error
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(parts))
 
 
 def _attribute(attribute: "x509.NameAttribute[str | bytes]") -> str:

@@ -1,5 +1,6 @@
 """Whose a certificate is: names as Java writes them, and Kafka's rules for them."""
 
+import ssl
 from typing import Final
 
 import pytest
@@ -101,3 +102,11 @@ def test_part_of_several_attributes_and_rarer_types_is_written_as_java_writes_it
         ]
     )
     assert distinguished_name(AUTHORITY.certify(x509.Name([part])).certificate) == expected
+
+
+def test_name_with_a_part_that_is_no_text_is_nobodys() -> None:
+    """A string of bits may stand there, and the library that reads names raises what nobody expects."""
+    text, bits = b"\x06\x03\x55\x04\x03\x0c\x09localhost", b"\x06\x03\x55\x04\x03\x03\x09localhost"
+    damaged = ssl.PEM_cert_to_DER_cert(AUTHORITY.certify().damaged(text, bits))
+    with pytest.raises(NoMatchingRuleError, match="its name cannot be read"):
+        PrincipalMapper("DEFAULT").principal(damaged)
