@@ -253,7 +253,7 @@ def test_cve_2025_27819_brokers_take_no_login_module_from_alter_configs(text: st
         }
     )
     with pytest.raises(ConfigError, match="PlainLoginModule") as unstarted:
-        listener_authentication(started, "SASL_PLAINTEXT", scram_server, lambda user, mechanism: None)
+        listener_authentication(started, "SASL_PLAINTEXT", {}, lambda user, mechanism: None)
     assert "10.6.6.6" not in str(unstarted.value)
 
 
