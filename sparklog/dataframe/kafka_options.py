@@ -118,6 +118,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         "sasl.login.retry.backoff.ms",
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",
+        "security.providers",
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
