@@ -76,12 +76,13 @@ class Authorization:
         resource_name: str,
     ) -> None:
         rule = decisions.rule(operation, resource_type, resource_name)
+        principal = _shown(str(decisions.principal))
         # Of every principal and operation one line a minute and the count: names are for anybody to choose.
         self._log.write(
             logging.INFO,
-            f"{decisions.principal} at {decisions.host}",
+            f"{principal} at {decisions.host}",
             f"{operation.name} {resource_type.name}",
-            f"Principal = {decisions.principal} is Denied operation = {operation.name} from host = "
+            f"Principal = {principal} is Denied operation = {operation.name} from host = "
             f"{decisions.host} on resource = {resource_type.name}:LITERAL:{_shown(resource_name)} "
             f"for request = {api_name(ApiKey(api_key))} based on rule {rule}",
         )

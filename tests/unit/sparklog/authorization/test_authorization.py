@@ -114,7 +114,7 @@ def test_denial_of_a_name_of_many_lines_is_one_short_line(caplog: pytest.LogCapt
             asyncio.get_running_loop(),
         )
         for _ in range(2):
-            assert not authorization.admit(request_of("bob"), lambda _: None)
+            assert not authorization.admit(request_of("bob\nPrincipal = User:eve"), lambda _: None)
         authorization.close()
 
     with caplog.at_level(logging.INFO, AUDIT_LOGGER):
