@@ -14,11 +14,16 @@ _LEADER_UNKNOWN: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.
 class CurrentLeaders:
     """The leaders that one answer names."""
 
-    __slots__ = ("_leader", "_node", "_table", "nodes")
+    __slots__ = ("_leader", "_listener_name", "_node", "_table", "nodes")
 
-    def __init__(self, table: PartitionTable, leader: Any, node: Any) -> None:
-        """`leader` and `node` are the entities of the answer's version; None where it has none."""
+    def __init__(self, table: PartitionTable, listener_name: str, leader: Any, node: Any) -> None:
+        """`leader` and `node` are the entities of the answer's version; None where it has none.
+
+        Brokers are named by where their listener of the same name is: the client may reach no other, and is
+        not to learn of them.
+        """
         self._table = table
+        self._listener_name = listener_name
         self._leader = leader
         self._node = node
         self.nodes: dict[int, Any] = {}
@@ -35,7 +40,7 @@ class CurrentLeaders:
             return
         leader_id = registration.leader
         row["current_leader"] = self._leader(leader_id=leader_id, leader_epoch=registration.leader_epoch)
-        found = self._table.endpoint(leader_id)
+        found = self._table.endpoint(leader_id, self._listener_name)
         if found is not None and self._node is not None:
             endpoint, rack = found
             self.nodes[leader_id] = self._node(

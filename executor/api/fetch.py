@@ -232,8 +232,13 @@ class DelayedFetch:
                 )
         if by_follower and self._services.leader_quota.is_bounded:
             self._count_for_quota(found)
+        params = self._params
         response = fetch_response(
-            self._params.version, found, self._services.table, session_id=context.session_id
+            params.version,
+            found,
+            self._services.table,
+            params.listener_name,
+            session_id=context.session_id,
         )
         if throttle_ms:
             response = Throttled(response, throttle_ms)
@@ -291,13 +296,15 @@ class FetchHandler:
         services = self._services
         now_ms = services.delayed.now_ms()
         body, version = request.body, request.api_version
-        params = FetchParams(body, version, self._max_response_bytes)
+        params = FetchParams(body, version, request.listener_name, self._max_response_bytes)
         try:
             context = self._sessions.begin(
                 body, version, request.connection, is_follower=params.broker_id is not None, now_ms=now_ms
             )
         except KafkaError as error:
-            return fetch_response(version, [], services.table, error_code=error.error_code)
+            return fetch_response(
+                version, [], services.table, request.listener_name, error_code=error.error_code
+            )
         quota = None if context.is_follower else self._consumer_quota(request)
         if quota is not None:
             params.bound(int(quota.most_at_once))

@@ -49,14 +49,15 @@ def fetch_response(
     version: int,
     partitions: list[FetchedPartition],
     table: PartitionTable,
+    listener_name: str,
     *,
     session_id: int = 0,
     error_code: ErrorCode = ErrorCode.none,
 ) -> Any:
-    """Return the response entity of `version`."""
+    """Return the response entity of `version`, for a client of that listener."""
     types = _types(version)
     topics: dict[UUID | str, list[Any]] = {}
-    leaders = CurrentLeaders(table, types.leader, types.node)
+    leaders = CurrentLeaders(table, listener_name, types.leader, types.node)
     for fetched in partitions:
         key = fetched.asked.key
         topics.setdefault(key.topic, []).append(_partition(version, types, fetched, leaders))

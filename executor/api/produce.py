@@ -70,7 +70,7 @@ class ProduceHandler:
         body, version = request.body, request.api_version
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
-        produce = DelayedProduce(body, version, now_ms, wall_ms)
+        produce = DelayedProduce(body, version, request.listener_name, now_ms, wall_ms)
         if body.transactional_id is not None:
             return self._append_transactional(body, produce, examination)
         partition_count = 0

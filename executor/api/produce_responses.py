@@ -50,7 +50,7 @@ def _types(version: int) -> _Types:
 def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
     """Return the response entity of the request's version."""
     types = _types(produce.version)
-    leaders = CurrentLeaders(table, types.leader, types.node)
+    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
     for produced in produce.partitions:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))
@@ -60,7 +60,7 @@ def produce_response(produce: DelayedProduce, table: PartitionTable) -> Any:
 def produce_response_in_steps(produce: DelayedProduce, table: PartitionTable) -> Steps:
     """Make the response entity of a request with many partitions."""
     types = _types(produce.version)
-    leaders = CurrentLeaders(table, types.leader, types.node)
+    leaders = CurrentLeaders(table, produce.listener_name, types.leader, types.node)
     topics: _Topics = {}
     for produced in produce.partitions:
         topics.setdefault(produced.topic, []).append(_row(produce.version, types, produced, leaders))

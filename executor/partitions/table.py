@@ -101,12 +101,14 @@ class PartitionTable:
         known = topics.by_name.get(topic) if isinstance(topic, str) else topics.by_id.get(topic)  # type: ignore[arg-type]
         return None if known is None else known.partitions.get(partition)
 
-    def endpoint(self, broker_id: BrokerId) -> tuple[Endpoint, str | None] | None:
-        """Return where to reach a broker, and its rack (KIP-951)."""
+    def endpoint(
+        self, broker_id: BrokerId, listener_name: str | None = None
+    ) -> tuple[Endpoint, str | None] | None:
+        """Return where to reach a broker, and its rack; without a listener's name, at the brokers' own."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             return None
-        endpoint = broker.endpoint(self._listener_name)
+        endpoint = broker.endpoint(listener_name or self._listener_name)
         return None if endpoint is None else (endpoint, broker.rack)
 
 

@@ -82,10 +82,24 @@ class ProducedPartition:
 class DelayedProduce:
     """One request."""
 
-    __slots__ = ("acks", "answer", "now_ms", "partitions", "refusal", "unsettled", "version", "wall_ms")
+    __slots__ = (
+        "acks",
+        "answer",
+        "listener_name",
+        "now_ms",
+        "partitions",
+        "refusal",
+        "unsettled",
+        "version",
+        "wall_ms",
+    )
 
-    def __init__(self, body: Any, version: int, now_ms: int, wall_ms: TimestampMs) -> None:
+    def __init__(
+        self, body: Any, version: int, listener_name: str, now_ms: int, wall_ms: TimestampMs
+    ) -> None:
         self.version = version
+        self.listener_name = listener_name
+        """By which it came."""
         self.acks: int = body.acks
         self.refusal: KafkaError | None = None
         """Why nothing in the request can be appended, if so."""

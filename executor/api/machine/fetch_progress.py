@@ -34,6 +34,7 @@ class FetchParams:
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "listener_name",
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
@@ -41,8 +42,10 @@ class FetchParams:
         "version",
     )
 
-    def __init__(self, body: Any, version: int, max_consumer_bytes: int) -> None:
+    def __init__(self, body: Any, version: int, listener_name: str, max_consumer_bytes: int) -> None:
         self.version = version
+        self.listener_name = listener_name
+        """By which it came."""
         self.broker_id: BrokerId | None
         """The follower that asks; None for a consumer."""
         self.broker_epoch: BrokerEpoch | None = None

@@ -145,6 +145,7 @@ class Brokers:
             0,
             broker.apis,
             name=f"broker-{broker_id}",
+            listener_name="CLIENTS",
             admission=self._admission(broker.quotas),
         )
         self.brokers[broker_id] = broker
@@ -156,6 +157,9 @@ class Brokers:
                 end_points=(
                     BrokerEndpoint(
                         name="PLAINTEXT", host="127.0.0.1", port=broker.listener.port, security_protocol=0
+                    ),
+                    BrokerEndpoint(
+                        name="CLIENTS", host=f"b{broker_id}.example", port=9092, security_protocol=1
                     ),
                 ),
                 rack=f"rack-{broker_id}",
