@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from kio.schema.describe_topic_partitions.v0 import response as partitions_described
 from kio.schema.end_txn.v5 import response as ended
 from kio.schema.fetch.v16 import response as fetched
 from kio.schema.find_coordinator.v4 import response as coordinators
@@ -57,6 +58,7 @@ class Brokers:
                 ApiKey.PRODUCE: Api(10, 10, self._produce(broker_id)),
                 ApiKey.LIST_OFFSETS: Api(7, 7, self._list_offsets),
                 ApiKey.FIND_COORDINATOR: Api(4, 4, self._find_coordinator),
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(0, 0, self._describe_partitions),
             }
             if broker_id == 0:
                 apis[ApiKey.END_TXN] = Api(5, 5, self._end_transaction)
@@ -129,6 +131,36 @@ class Brokers:
                 )
                 for partition, leader in leaders.items()
             ),
+        )
+
+    def _describe_partitions(self, request: Request) -> partitions_described.DescribeTopicPartitionsResponse:
+        """Tell of one partition a page, whatever the limit."""
+        (topic,) = request.body.topics
+        leaders = {
+            each.partition: leader for each, leader in self.leaders.items() if each.topic == topic.name
+        }
+        first = 0 if request.body.cursor is None else request.body.cursor.partition_index
+        following = partitions_described.Cursor(topic_name=topic.name, partition_index=first + 1)
+        return partitions_described.DescribeTopicPartitionsResponse(
+            throttle_time=timedelta(0),
+            topics=(
+                partitions_described.DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.none if leaders else ErrorCode.unknown_topic_or_partition,
+                    name=topic.name,
+                    topic_id=TOPIC_ID if leaders else None,
+                    partitions=tuple(
+                        partitions_described.DescribeTopicPartitionsResponsePartition(
+                            error_code=ErrorCode.none,
+                            partition_index=partition,
+                            leader_id=leader.broker_id,
+                            leader_epoch=leader.leader_epoch,
+                        )
+                        for partition, leader in leaders.items()
+                        if partition == first
+                    ),
+                ),
+            ),
+            next_cursor=following if first + 1 < len(leaders) else None,
         )
 
     def _find_coordinator(self, request: Request) -> coordinators.FindCoordinatorResponse:
