@@ -87,7 +87,7 @@ def stopped_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_program: Kaf
             partitions=2,
             config={"segment.bytes": str(2**20), "index.interval.bytes": "512"},
         )
-        produce(cluster.bootstrap_servers, "t", records, **{"enable.idempotence": True, "batch.size": 5_000})
+        produce(cluster.bootstrap_servers, "t", records, **{"batch.size": 5_000})
         leader = cluster.leader("t")
         assert leader is not None
         cluster.kill(leader)

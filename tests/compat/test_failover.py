@@ -130,7 +130,7 @@ def test_frozen_leader_is_replaced_and_comes_back_without_harm(
         wait_for(lambda: cluster.leader(topic) not in (frozen, None), "another leader")
         others = [b for b in cluster.broker_ids if b != frozen]
         addresses = ",".join(":".join(map(str, cluster.address(broker_id))) for broker_id in others)
-        produce(addresses, topic, [{"value": b"during"}], **{"enable.idempotence": True})
+        produce(addresses, topic, [{"value": b"during"}])
     finally:
         cluster.signal(frozen, signal.SIGCONT)
     wait_for(lambda: frozen in cluster.in_sync(topic), "the frozen broker back in the ISR")

@@ -22,7 +22,7 @@ def test_produce_with_acks_is_read_back_in_order(
     records = [{"value": b"%d" % number} for number in range(1_000)]
     # Nobody tells a producer with acks=0 that its leader has only just been made one.
     produce(cluster.bootstrap_servers, topic, records[:1])
-    produce(cluster.bootstrap_servers, topic, records[1:], acks=acks)
+    produce(cluster.bootstrap_servers, topic, records[1:], acks=acks, **{"enable.idempotence": False})
     messages = consume(cluster.bootstrap_servers, [TopicPartition(topic, 0, OFFSET_BEGINNING)], 1_000)
     assert [message.value() for message in messages] == [record["value"] for record in records]
     assert [message.offset() for message in messages] == list(range(1_000))
@@ -58,7 +58,7 @@ def test_produce_idempotently_to_many_partitions_keeps_order_in_each(
         {"partition": number % 6, "key": b"%d" % (number % 6), "value": b"%d" % number}
         for number in range(6_000)
     ]
-    produce(cluster.bootstrap_servers, topic, records, **{"enable.idempotence": True})
+    produce(cluster.bootstrap_servers, topic, records)
     assignment = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(6)]
     messages = consume(cluster.bootstrap_servers, assignment, 6_000)
     for partition in range(6):

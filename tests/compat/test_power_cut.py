@@ -31,7 +31,7 @@ def test_longest_log_leads_after_all_machines_went_down(cluster: LocalCluster) -
     create_topic(cluster.bootstrap_servers, TOPIC)
     for value in VALUES:
         # Once each, even if the leader changes before it has acknowledged it.
-        produce(cluster.bootstrap_servers, TOPIC, [{"value": value}], **{"enable.idempotence": True})
+        produce(cluster.bootstrap_servers, TOPIC, [{"value": value}])
     leader, follower, first_down = partition(cluster).replicas
     assert partition(cluster).leader == leader
     cluster.kill(first_down)
