@@ -92,6 +92,11 @@ class MemberGroup:
         """Where its members are."""
         return [place.name for place in self._places]
 
+    @property
+    def looks_for_topics(self) -> bool:
+        """Whether members may say by an expression what they read, and its coordinator looks for it."""
+        return self._subscribes_by_regex and self.protocol in (Protocol.CONSUMER, Protocol.MIGRATING)
+
     def next_incarnation(self) -> int:
         """Return the number of the process that begins."""
         self._incarnations += 1

@@ -5,6 +5,7 @@ A group that has settled before is in the same generation, or the same epoch, wh
 
 from typing import TYPE_CHECKING, Final
 
+from executor.coordinators.groups.machine.consumer.regular_expressions import MIN_REFRESH_INTERVAL_MS
 from sparklog.types import BrokerId
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 _LOOK_MS: Final = 50
 _WELL_LOOKS: Final = 30
 """How often all must have been well, one time after the other, before anything is done."""
+_REFRESH_LOOKS: Final = MIN_REFRESH_INTERVAL_MS // _LOOK_MS
+"""How often, besides, before the first restart: a group that has looked for its topics before there were any
+looks again no earlier, and then begins a new epoch whether brokers are restarted or not."""
 _LONGEST_MS: Final = 120_000
 
 
@@ -47,8 +51,7 @@ class RollingRestart:
     def _look(self) -> None:
         world = self._world
         self._well_looks = self._well_looks + 1 if self._is_well() else 0
-        # The next assignment of a group may be waiting for its interval.
-        if self._well_looks > _WELL_LOOKS:
+        if self._well_looks > self._looks_needed():
             if not self._epochs:
                 self._epochs = {group.group_id: group.epochs() for group in world.member_groups}
                 self._left = list(world.disks)
@@ -60,6 +63,13 @@ class RollingRestart:
             world.outcome.faults += 1
             broker.after(0, broker.ask_to_stop)
         world.scheduler.after(_LOOK_MS, self._look)
+
+    def _looks_needed(self) -> int:
+        # The next assignment of a group may be waiting for its interval.
+        looks = _WELL_LOOKS
+        if not self._epochs and any(group.looks_for_topics for group in self._world.member_groups):
+            looks += _REFRESH_LOOKS
+        return looks
 
     def _is_well(self) -> bool:
         world = self._world
