@@ -4,6 +4,7 @@ A seed is something of its kind that is right, so that mutations begin there. Th
 for what is signed or has a key in it, which is left as it is if it is there.
 """
 
+import json
 import random
 import ssl
 import struct
@@ -176,6 +177,17 @@ def sasl() -> Iterator[tuple[str, bytes]]:
         server_final = server.respond(client_final)
         yield f"scram-{kind}", bytes([kind]) + joined((client_first, client_final))
         yield f"scram-login-{kind}", bytes([kind + 2]) + joined((server_first, server_final))
+    from sparklog.security.oauth.unsecured_tokens import unsecured_token
+    from sparklog.security.sasl.oauthbearer import OAuthBearerLogin
+    from tests.identity_provider import IdentityProvider
+
+    claims = {"sub": "ann", "iat": 1_000, "exp": 1 << 40, "scope": ["a"]}
+    yield "bearer", b"\5" + OAuthBearerLogin(unsecured_token(claims), {"logicalCluster": "1"}).first()
+    for algorithm in (b"none", b"RS256"):
+        header = b'{"alg":"%s","typ":"JWT","kid":"key-1"}' % algorithm
+        yield f"token-{algorithm.decode()}", b"\6" + joined((header, json.dumps(claims).encode()))
+    yield "key-set", b"\7" + IdentityProvider().key_set()
+    yield "header-in-brackets", b"\6" + joined((b"[" * 3000, b"{}"))
     yield "scram-with-authorization-id", b"\1" + b"n,a=a=2Cn=3Dn,n=a=2Cn=3Dn,r=abc"
 
 
@@ -278,7 +290,7 @@ SEEDS = {
     each.__name__: each for each in (requests, connections, batches, snapshots, files, coordinators, sasl)
 } | {each.__name__: each for each in (certificates, tls, options, configs)}
 """What makes the seeds of each target."""
-_RANDOM = {"certificates", "tls"}
+_RANDOM = {"certificates", "sasl", "tls"}
 
 
 def _frames() -> Iterator[tuple[str, bytes]]:

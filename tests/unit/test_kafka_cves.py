@@ -12,6 +12,8 @@ The list is kafka.apache.org/cve-list, up to CVE-2025-27819, and CVE-2026-35554 
     CVE-2024-27309  the ACLs beside one that is removed are lost (ZooKeeper): seen on the image
     CVE-2024-31141  config providers read files and the environment: there are none
     CVE-2024-56128  SCRAM's last message with another nonce
+    CVE-2025-27817  files by sasl.oauthbearer.token.endpoint.url, whose content was shown. Whoever sets a
+                    client up chooses it, here as there: such options are read in the tasks of a job
     CVE-2025-27818  LdapLoginModule in sasl.jaas.config
     CVE-2025-27819  the same by AlterConfigs on brokers
 
@@ -20,13 +22,12 @@ Without a test, because they cannot be here:
     CVE-2019-12399  secrets of connectors in Connect's REST API: there is no Connect
     CVE-2021-4104   log4j 1, and so 2022-23302, 2022-23305, 2022-23307; log4j 2: 2021-44228, 2021-45046. No
                     broker has Java; the driver's log4j is Spark's, and gets no text that came by the wire
-    CVE-2025-27817  files read and addresses asked by sasl.oauthbearer...url, which whoever sets a client up
-                    chooses: such options are read in the tasks of a job that may read and ask by itself
     CVE-2026-35554  a batch that has expired is overwritten while it is sent: no buffer is used again
 """
 
 import hmac
 import struct
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -233,6 +234,30 @@ def test_cve_2023_25194_and_2025_27818_login_modules_of_java_are_refused(text: s
     with pytest.raises(DataSourceOptionError, match="names another login module") as refused:
         ReadOptions.parse(options, None)
     assert "10.6.6.6" not in str(refused.value)
+
+
+def test_cve_2025_27817_content_of_a_file_that_is_no_token_is_not_shown(tmp_path: Path) -> None:
+    """Errors showed it, and so to whoever reads the log what whoever runs the client may read."""
+    path = tmp_path / "shadow"
+    options = {
+        "subscribe": "t",
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": "a.OAuthBearerLoginModule required;",
+        "kafka.sasl.oauthbearer.token.endpoint.url": path.as_uri(),
+    }
+    path.write_text("root:$6$hash:20000\nann:$6$other:20000\n")
+    login = ReadOptions.parse(options, None).client.login
+    assert login is not None
+    with pytest.raises(KafkaError, match="holds no token") as refused:
+        login("h:1")
+    told: BaseException | None = refused.value
+    while told is not None:
+        assert "hash" not in str(told)
+        told = told.__cause__
+    with pytest.raises(DataSourceOptionError, match="must be a URL of https, http or file"):
+        ReadOptions.parse({**options, "kafka.sasl.oauthbearer.token.endpoint.url": "ftp://h/a"}, None)
 
 
 @pytest.mark.parametrize("text", [JNDI, LDAP])

@@ -1,16 +1,22 @@
-"""The exchanges of SASL: servers of PLAIN and SCRAM, SCRAM's clients, and the inside's login.
+"""The exchanges of SASL: servers of PLAIN, SCRAM and OAUTHBEARER, SCRAM's clients, and key sets.
 
 The first byte says which side of which mechanism is fuzzed, the parts are what the other side says, in turn.
 Whatever that is, only who has computed the proof is let in, and a client trusts only who has computed his.
 """
 
+import contextlib
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from functools import cache
 from hashlib import new, pbkdf2_hmac
 from hmac import digest
 
 from sparklog.acls.acl import Principal
+from sparklog.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
+from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
+from sparklog.security.oauth.verification_keys import VerificationKeys
 from sparklog.security.sasl.mechanism import SaslError
+from sparklog.security.sasl.oauthbearer import OAuthBearerVerification, TokenError
 from sparklog.security.sasl.plain import PlainVerification
 from sparklog.security.sasl.scram import (
     SCRAM_ALGORITHMS,
@@ -28,7 +34,16 @@ __all__ = ["CLIENT_NONCE", "ITERATIONS", "KINDS", "PASSWORD", "SALT", "SERVER_NO
 
 USER, PASSWORD, SALT, ITERATIONS = "a,n=n", "secret of ann", b"a salt", 4096
 CLIENT_NONCE, SERVER_NONCE = "clientnonce", "servernonce"
-KINDS = ("PLAIN", SCRAM_SHA_256, SCRAM_SHA_512, "login by " + SCRAM_SHA_256, "login by " + SCRAM_SHA_512)
+KINDS = (
+    "PLAIN",
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    "login by " + SCRAM_SHA_256,
+    "login by " + SCRAM_SHA_512,
+    "bearer",
+    "token's header and claims",
+    "key set",
+)
 _MAX_TOKENS = 4
 
 
@@ -45,10 +60,51 @@ def target() -> Target:
             _plain(tokens)
         elif kind < 3:
             _server(KINDS[kind], credentials[KINDS[kind]], tokens)
-        else:
+        elif kind < 5:
             _client(KINDS[kind].removeprefix("login by "), tokens)
+        elif kind == 5:
+            _bearer(tokens)
+        elif kind == 6:
+            _token(tokens)
+        else:
+            with contextlib.suppress(ValueError):
+                VerificationKeys.parse(rest)
 
     return take
+
+
+def _bearer(tokens: list[bytes]) -> None:
+    exchange = OAuthBearerVerification(UnsecuredTokens().accepted)
+    for token in tokens:
+        try:
+            exchange.respond(token)
+        except SaslError:
+            expect(exchange.principal is None, "who is refused has a principal")
+            return
+        if exchange.principal is not None:
+            expect(token.startswith(b"n,") and b"auth=" in token.lower(), "without a token")
+            return
+
+
+def _token(sections: list[bytes]) -> None:
+    """Put a token together: nobody has signed it, so that only the parser of unsecured ones takes it."""
+    header, claims = [*sections, b""][:2]
+    token = ".".join(urlsafe_b64encode(each).decode().rstrip("=") for each in (header, claims)) + "."
+    with contextlib.suppress(TokenError):
+        UnsecuredTokens().accepted(token)
+    for signature in ("", "AAAA"):
+        try:
+            _signed().accepted(token + signature)
+        except TokenError:
+            continue
+        expect(False, "a token that nobody has signed is accepted")
+
+
+@cache
+def _signed() -> SignedTokens:
+    from tests.identity_provider import IdentityProvider
+
+    return SignedTokens(SignedTokenSettings(), VerificationKeys.parse(IdentityProvider().key_set()).find)
 
 
 def _plain(tokens: list[bytes]) -> None:
