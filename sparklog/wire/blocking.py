@@ -22,7 +22,7 @@ from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.encoder import Chunk
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
-from sparklog.wire.login import authentication_requests
+from sparklog.wire.login import MAX_ANSWER_BYTES, authentication_requests
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.tls_stream import ClientTls
 from sparklog.wire.versions import downgrade
@@ -121,6 +121,8 @@ class BlockingChannel:
             KafkaError: as `send` and `receive`; sasl_authentication_failed, unsupported_sasl_mechanism or
                 illegal_sasl_state: the connection is of no use.
         """
+        max_response_bytes = self._max_response_bytes
+        self._max_response_bytes = min(max_response_bytes, MAX_ANSWER_BYTES)
         steps = authentication_requests(mechanism, self.peer)
         entity = next(steps)
         while True:
@@ -128,6 +130,7 @@ class BlockingChannel:
             try:
                 entity = steps.send(response)
             except StopIteration as last:
+                self._max_response_bytes = max_response_bytes
                 return int(last.value)
 
     def _log_in(self, login: Login) -> None:

@@ -21,7 +21,7 @@ from sparklog.security.tls.errors import tls_error
 from sparklog.wire.apis import ApiKey, SupportedVersions
 from sparklog.wire.buffers import BufferPool, ReceiveBuffer
 from sparklog.wire.frames import LENGTH, decode_response, request_encoder
-from sparklog.wire.login import authentication_requests
+from sparklog.wire.login import MAX_ANSWER_BYTES, authentication_requests
 from sparklog.wire.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.wire.outbox import Flushed, Outbox
 from sparklog.wire.tls_outbox import TlsOutbox
@@ -172,6 +172,8 @@ class Channel:
             KafkaError: as `request`; sasl_authentication_failed, unsupported_sasl_mechanism or
                 illegal_sasl_state: the connection is of no use.
         """
+        max_response_bytes = self._max_response_bytes
+        self._max_response_bytes = min(max_response_bytes, MAX_ANSWER_BYTES)
         steps = authentication_requests(mechanism, self.peer)
         entity = next(steps)
         while True:
@@ -179,6 +181,7 @@ class Channel:
             try:
                 entity = steps.send(response)
             except StopIteration as last:
+                self._max_response_bytes = max_response_bytes
                 return int(last.value)
 
     async def _authenticate_or_close(self, mechanism: ClientMechanism) -> None:

@@ -6,12 +6,15 @@ if the server has not proved that it knows the secret, too.
 """
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.security.sasl.mechanism import ClientMechanism, SaslError
 
-__all__ = ["authentication_requests"]
+__all__ = ["MAX_ANSWER_BYTES", "authentication_requests"]
+
+MAX_ANSWER_BYTES: Final = 512 << 10
+"""How long an answer may be of one that has not proved yet who it is: as much as it takes of a client."""
 
 
 def authentication_requests(mechanism: ClientMechanism, peer: str) -> Generator[Any, Any, int]:

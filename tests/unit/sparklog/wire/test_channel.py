@@ -177,6 +177,29 @@ def test_answer_that_claims_to_be_large_takes_no_memory(ask: Ask) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("is_blocking", [False, True])
+def test_server_that_has_not_proved_who_it_is_may_not_answer_much(is_blocking: bool) -> None:
+    """Whoever has taken a broker's port could fill the memory of all who come to it, before they know him."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(struct.pack(">i", 1 << 20))
+        await reader.read(-1)
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(KafkaError, match="a response of 1048576 bytes, of at most 524288"):
+            if is_blocking:
+                await asyncio.to_thread(BlockingChannel, host, port, "test", login=SECRET.login)
+            else:
+                await Channel.connect(host, port, "test", login=SECRET.login)
+        server.close()
+
+    run(scenario())
+
+
 @BOTH
 def test_silent_server_is_a_timeout(ask: Ask) -> None:
     """A broker that hangs instead of dying must not hang its peers."""
