@@ -9,6 +9,8 @@ Records of the source are `<number>:<word>`. Two queries write to the same topic
 - `copied` has no state, so that any setting may be another one whenever it is started again: the records' own
   values, shuffled.
 
+What each task writes goes to all partitions of the topic, so that its transaction has leaders everywhere.
+
 Nobody is to see whether it was started anew a hundred times: each time with other settings, drawn from the
 seed. A query that fails is started again, as a supervisor would do it; what it must never say is noted in the
 file `broken`. The file `progress` has the last batch of each that was done, and the process ends when its
@@ -31,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from jobs.class_archive.archive import SHORT_LIVED
+from tests.chaos.exactly_once import PARTITIONS
 from tests.chaos.hosts import session_of_hosts
 from tests.chaos.slow_tasks import SPECULATION, at_times_slowly
 from tests.chaos.stops import PLACE, StoppingDataSource
@@ -72,7 +75,7 @@ class Settings:
             "spark.sql.adaptive.streaming.stateless.enabled": chance.choice(("true", "false")),
         }
         self.available_now = chance.random() < 0.5
-        self.max_offsets = chance.choice((None, 1_000, 10_000))
+        self.max_offsets = chance.choice((None, 2_000, 10_000))
         self.tasks = chance.choice((None, 1, 2, 3))
         """Into how many a batch is shuffled before it is written; None leaves it to Spark."""
 
@@ -188,7 +191,7 @@ class Pipeline:
             place = self._place
             shuffled = shuffled.mapInArrow(lambda each: at_times_slowly(each, place), shuffled.schema)
         written = (
-            shuffled.selectExpr(f"'{name}' AS key", "value")
+            shuffled.selectExpr(f"'{name}' AS key", "value", f"pmod(hash(value), {PARTITIONS}) AS partition")
             .writeStream.format(self._format)
             .option("kafka.bootstrap.servers", self._servers)
             .option("topic", self._target)
