@@ -20,8 +20,9 @@ from tests.chaos.copying import copy_under_kills
 from tests.chaos.counting import count_under_kills
 from tests.chaos.disks import Disk
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
-from tests.chaos.piping import pipe_under_kills, stop_at_each_step
+from tests.chaos.piping import pipe_under_kills, stop_before_each
 from tests.chaos.scene import Scene, Strike, Struck
+from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
 
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
@@ -180,7 +181,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
     "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),
     "sink": Fault("kills of all kinds under a pipeline from stream to stream", pipe_under_kills, weight=0),
-    "stops": Fault("a stop before each step of a sink", stop_at_each_step, weight=0),
+    "commit-stops": Fault(
+        "a stop before each step of a sink's commit", stop_before_each(STOPS_OF_COMMITS), weight=0
+    ),
+    "task-stops": Fault(
+        "a stop before each step of a task of a sink", stop_before_each(STOPS_OF_TASKS), weight=0
+    ),
     "power-cut": Fault("power cut of a leader's machine", _cut_power, bound_s=1.0, needs_disks=True),
     "full-disk": Fault("full disk", _break_disk("full", Disk.fill, Disk.empty), needs_disks=True),
     "read-only": Fault(

@@ -46,9 +46,9 @@ from tests.chaos.exactly_once import (
     wait_for_records,
 )
 from tests.chaos.pipeline import NOTHING, QUERIES
-from tests.chaos.scene import Scene, Struck
+from tests.chaos.scene import Scene, Strike, Struck
 from tests.chaos.slow_tasks import ran_twice
-from tests.chaos.stops import ONLY_FIRST, STOPS, arm, is_armed
+from tests.chaos.stops import ONLY_FIRST, Stop, arm, is_armed
 
 RECORDS_A_SECOND: Final = 100
 VOCABULARY: Final = 40
@@ -96,29 +96,31 @@ def pipe_under_kills(scene: Scene) -> Struck:
     )
 
 
-def stop_at_each_step(scene: Scene) -> Struck:
-    """Have somebody die before each step of a commit and of a task, in an order drawn at random, and compare.
+def stop_before_each(stops: Sequence[Stop]) -> Strike:
+    """Return what has somebody die before each of these steps, in an order drawn at random, and compares.
 
-    Mostly the next one dies in what is done to get over the one before.
-
-    Raises:
-        ExactlyOnceError: as `pipe_under_kills`; or nobody comes to a step.
+    Mostly the next one dies in what is done to get over the one before. It raises ExactlyOnceError as
+    `pipe_under_kills` does; also if nobody comes to a step.
     """
-    stops = list(STOPS)
-    scene.chance.shuffle(stops)
-    with Piping(scene, "stop") as piping:
-        piping.wait_until_come_on()
-        for stop in stops:
-            if stop.step not in ONLY_FIRST and scene.chance.random() < COME_ON_FIRST:
-                piping.wait_until_come_on()
-            arm(piping.place, stop)
-            piping.wait_for(lambda: not is_armed(piping.place))
-            print(f"stopped: {stop.victim.value}, before {stop.step}", flush=True)
-            over_s = time.monotonic()
-        piping.wait_until_come_on()
-        rows = piping.finish()
-    told = f"{len(stops)} stops, one before each step of a sink: {rows:,} rows, 0 lost, 0 twice"
-    return Struck(told, frozenset(), False, over_s)
+
+    def strike(scene: Scene) -> Struck:
+        shuffled = list(stops)
+        scene.chance.shuffle(shuffled)
+        with Piping(scene, "stop") as piping:
+            piping.wait_until_come_on()
+            for stop in shuffled:
+                if stop.step not in ONLY_FIRST and scene.chance.random() < COME_ON_FIRST:
+                    piping.wait_until_come_on()
+                arm(piping.place, stop)
+                piping.wait_for(lambda: not is_armed(piping.place))
+                print(f"stopped: {stop.victim.value}, before {stop.step}", flush=True)
+                over_s = time.monotonic()
+            piping.wait_until_come_on()
+            rows = piping.finish()
+        told = f"{len(shuffled)} stops, one before each step: {rows:,} rows, 0 lost, 0 twice"
+        return Struck(told, frozenset(), False, over_s)
+
+    return strike
 
 
 class Piping:

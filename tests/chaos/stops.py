@@ -1,4 +1,4 @@
-"""A sink that stops dead where it is told to: the format `stopping`, for `make chaos FAULT=stops`.
+"""A sink that stops dead where it is told to: the format `stopping`, for `commit-stops` and `task-stops`.
 
 It is the format `sparklog`, with a look at the file `stop` of the directory that SPARKLOG_STOPS names before
 each step of a commit and of a task. If the step is the one that the file names, the file is renamed, which
@@ -23,7 +23,17 @@ from sparklog.dataframe.source import SparklogDataSource
 from sparklog.sink.client import SinkClient
 from sparklog.sink.machine.steps import EndTransactions
 
-__all__ = ["ONLY_FIRST", "PLACE", "STOPS", "Stop", "StoppingDataSource", "Victim", "arm", "is_armed"]
+__all__ = [
+    "ONLY_FIRST",
+    "PLACE",
+    "STOPS_OF_COMMITS",
+    "STOPS_OF_TASKS",
+    "Stop",
+    "StoppingDataSource",
+    "Victim",
+    "arm",
+    "is_armed",
+]
 
 PLACE: Final = "SPARKLOG_STOPS"
 """The environment variable; Spark's processes inherit it."""
@@ -69,10 +79,10 @@ TASK_STEPS: Final = (
     "flush",
     "the task's message",
 )
-STOPS: Final = (
-    *(Stop(step, victim) for step in COMMIT_STEPS for victim in (Victim.PROCESS, Victim.JVM)),
-    *(Stop(step, victim) for step in TASK_STEPS for victim in Victim),
+STOPS_OF_COMMITS: Final = tuple(
+    Stop(step, victim) for step in COMMIT_STEPS for victim in (Victim.PROCESS, Victim.JVM)
 )
+STOPS_OF_TASKS: Final = tuple(Stop(step, victim) for step in TASK_STEPS for victim in Victim)
 
 
 def arm(place: Path, stop: Stop) -> None:
