@@ -134,6 +134,8 @@ class SinkBook:
         """Whether readers see all of a transaction: it has its markers, and they are committed."""
         producer_id, producer_epoch = transaction.producer_id, transaction.producer_epoch
         for where in self.world.data_partitions:
+            if not self.world.has_topic(where.topic):  # it is being created, and nobody has written to it
+                continue
             ledger = self.world.ledger(self.world.key_of(*where))
             for logged in self.world.transaction_logs.of(ledger).begun:
                 is_it = (logged.producer_id, logged.producer_epoch) == (producer_id, producer_epoch)
