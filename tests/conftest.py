@@ -29,6 +29,8 @@ GROUP_OF: Final = {
     Path("spark/test_other_hosts.py"): APPLICATIONS,
     Path("spark/test_standalone.py"): APPLICATIONS,
     Path("compat"): CLUSTERS,
+    Path("unit/executor/monitoring/test_telemetry.py"): CLUSTERS,
+    Path("unit/executor/process/test_stopped_cluster.py"): CLUSTERS,
 }
 """Of files and directories; the longest path says. Most of `compat` runs against one cluster for them all."""
 FIRST: Final = (APPLICATIONS, SESSIONS, CLUSTERS)
