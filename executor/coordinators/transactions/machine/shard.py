@@ -222,14 +222,20 @@ class TransactionShard:
         """Abort what has been open for too long, and forget ids that nobody has used for long."""
         for transactional_id, producer in self._schedule.to_complete(now.monotonic_ms):
             yield self.markers_written(MarkersWritten(transactional_id, producer), now)
-        for transactional_id in self._schedule.to_abort(self._ongoing, now.monotonic_ms):
+
+        def has_timed_out(transactional_id: str) -> bool:
+            known = self._transactions.get(transactional_id)
+            return known is not None and known.has_timed_out(now.wall_ms)
+
+        def has_expired(transactional_id: str) -> bool:
+            known = self._transactions.get(transactional_id)
+            return known is not None and known.has_expired(now.wall_ms, self._limits.expiration_ms)
+
+        for transactional_id in self._schedule.to_abort(self._ongoing, has_timed_out, now.monotonic_ms):
             yield self.abort_timed_out(transactional_id, None, now)
         tombstones: list[CoordinatorRecord] = []
         batch_bytes = 0
-        for transactional_id in self._schedule.to_examine(self._transactions, now.monotonic_ms):
-            known = self._transactions.get(transactional_id)
-            if known is None or not known.has_expired(now.wall_ms, self._limits.expiration_ms):
-                continue
+        for transactional_id in self._schedule.to_forget(self._transactions, has_expired, now.monotonic_ms):
             tombstones.append(CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None))
             batch_bytes += len(transactional_id)
             if batch_bytes >= _TOMBSTONES_BYTES:

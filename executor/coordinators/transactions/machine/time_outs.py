@@ -1,12 +1,13 @@
 """When a coordinator looks for transactions that have timed out, and for ids that nobody uses any more.
 
 Aborts look at the open transactions at each interval, expiry at all ids, of which there may be a million.
-Both do so in portions, one a tick, for what is due is appended in the same turn of the loop.
+Both do so in portions, one a tick: many are looked at and few are aborted, for what is due is appended in the
+same turn of the loop.
 
 Source: Kafka's TransactionStateManager; the keys transaction.* and transactional.id.expiration.ms.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -49,28 +50,38 @@ class TransactionLimits(NamedTuple):
 class _Walk:
     """Goes through ids at intervals, some of them at a time."""
 
-    def __init__(self, interval_ms: int, portion: int) -> None:
+    def __init__(self, interval_ms: int, most: int) -> None:
+        """`most` is how many may be found at a time."""
         self.due_ms: int | None = None
         self._interval_ms = interval_ms
-        self._portion = portion
+        self._most = most
         self._left: Iterator[str] | None = None
 
     def begin(self, monotonic_ms: int) -> None:
         self.due_ms = monotonic_ms + self._interval_ms
 
-    def next_portion(self, ids: Iterable[str], monotonic_ms: int) -> list[str]:
-        """Return the next ids, if it is time; while some are left, it is soon."""
+    def next_portion(
+        self, ids: Iterable[str], is_wanted: Callable[[str], bool], monotonic_ms: int
+    ) -> list[str]:
+        """Return those of the next ids that are wanted, if it is time; while some are left, it is soon."""
         if self.due_ms is None or monotonic_ms < self.due_ms:
             return []
         if self._left is None:
             self._left = iter(list(ids))
-        portion = list(islice(self._left, self._portion))
-        if len(portion) < self._portion:
+        wanted = []
+        examined = 0
+        for each in islice(self._left, _EXAMINED_AT_A_TIME):
+            examined += 1
+            if is_wanted(each):
+                wanted.append(each)
+                if len(wanted) == self._most:
+                    break
+        if examined < _EXAMINED_AT_A_TIME and len(wanted) < self._most:
             self._left = None
             self.due_ms = monotonic_ms + self._interval_ms
         else:
             self.due_ms = monotonic_ms + _PAUSE_MS
-        return portion
+        return wanted
 
 
 class Schedule:
@@ -122,10 +133,14 @@ class Schedule:
         self._next_portion_ms = monotonic_ms + _PAUSE_MS
         return taken
 
-    def to_abort(self, ongoing: Iterable[str], monotonic_ms: int) -> list[str]:
-        """Return the next open transactions that may have timed out."""
-        return self._aborts.next_portion(ongoing, monotonic_ms)
+    def to_abort(
+        self, ongoing: Iterable[str], has_timed_out: Callable[[str], bool], monotonic_ms: int
+    ) -> list[str]:
+        """Return the next open transactions that have timed out."""
+        return self._aborts.next_portion(ongoing, has_timed_out, monotonic_ms)
 
-    def to_examine(self, transactions: Iterable[str], monotonic_ms: int) -> list[str]:
-        """Return the next ids that may have expired."""
-        return self._expiry.next_portion(transactions, monotonic_ms)
+    def to_forget(
+        self, transactions: Iterable[str], has_expired: Callable[[str], bool], monotonic_ms: int
+    ) -> list[str]:
+        """Return the next ids that have expired."""
+        return self._expiry.next_portion(transactions, has_expired, monotonic_ms)

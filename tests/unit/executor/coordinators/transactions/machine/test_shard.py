@@ -322,6 +322,18 @@ def test_many_transactions_that_time_out_at_once_are_aborted_some_at_a_time() ->
     assert len(partition.markers) == 120
 
 
+def test_time_out_behind_many_open_transactions_waits_for_none_of_them() -> None:
+    """To look at one costs next to nothing; readers of its partitions wait for the one that is left open."""
+    partition = Partition()
+    for number in range(500):
+        assert (
+            partition.add(partition.given(f"id-{number}", timeout_ms=60_000), P0, of=f"id-{number}") is NONE
+        )
+    assert partition.add(partition.given("late", timeout_ms=1_000), P0, of="late") is NONE
+    partition.now = Now(partition.now.monotonic_ms + 20_000, partition.now.wall_ms + 20_000)
+    assert len(list(partition.shard.tick(partition.now))) == 1
+
+
 def test_time_out_with_the_last_epoch_takes_a_new_producer_id() -> None:
     """Nobody asks then, so the id is obtained by an effect."""
     partition = Partition()
