@@ -11,7 +11,7 @@ from typing import Final
 INITIAL_BUFFER_BYTES: Final = 256 << 10
 _MAX_POOLED_BUFFER_BYTES: Final = 4 << 20
 _MAX_POOL_BYTES: Final = 16 << 20
-_KEEP_SMALL_BYTES: Final = 16 << 10
+KEEP_SMALL_BYTES: Final = 16 << 10
 """The start of a frame up to this size is copied out, so that its buffer can go back to the pool."""
 
 
@@ -76,7 +76,7 @@ class ReceiveBuffer:
         if self._buffer is None:
             return
         length = self.end - self.start
-        if length <= _KEEP_SMALL_BYTES:
+        if length <= KEEP_SMALL_BYTES:
             self._kept = bytes(self._view[self.start : self.end])
             self.start, self.end = 0, length
             self._detach()

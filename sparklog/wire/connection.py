@@ -23,14 +23,14 @@ from typing import Any, Final, Protocol
 
 from sparklog.acls.acl import Principal
 from sparklog.wire.authentication import Authentication
-from sparklog.wire.buffers import BufferPool, ReceiveBuffer
+from sparklog.wire.buffers import KEEP_SMALL_BYTES, BufferPool, ReceiveBuffer
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.exchange import Exchange
 from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
 from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
-from sparklog.wire.request_memory import RequestMemory
+from sparklog.wire.request_memory import MemoryClaim, RequestMemory
 from sparklog.wire.turns import SHARE_S, Turns
 
 _REQUESTS_PER_TURN: Final = 64
@@ -52,6 +52,7 @@ class ConnectionOwner(Protocol):
     max_request_bytes: int
     max_outstanding_requests: int
     memory: RequestMemory | None
+    strangers_memory: RequestMemory
     log: RateLimitedLog
     dispatcher: Dispatcher
 
@@ -66,7 +67,7 @@ class Connection:
     """See the module. Handlers see a `Peer`, the dispatcher an `Answering`; the rest is for the listener."""
 
     __slots__ = (
-        "_claimed_bytes",
+        "_claim",
         "_close_callbacks",
         "_descriptor",
         "_exchanges",
@@ -82,7 +83,6 @@ class Connection:
         "_session",
         "_socket",
         "_unmuting",
-        "_waits_for_memory",
         "_warming",
         "_writer_registered",
         "accepted_ms",
@@ -114,9 +114,8 @@ class Connection:
         self._received = ReceiveBuffer(owner.pool)
         self._frame_bytes = 0
         """Size with its length of the frame that has begun, 0 when not known."""
-        self._claimed_bytes = 0
+        self._claim = MemoryClaim()
         """What the frame that has begun has claimed of the owner's memory."""
-        self._waits_for_memory = False
         self._exchanges: deque[Exchange] = deque()
         self._outbox = Outbox(connected)
         self._close_callbacks: list[Callable[[], None]] = []
@@ -163,7 +162,7 @@ class Connection:
         for timer in (self._unmuting, self._session):
             if timer is not None:
                 timer.cancel()
-        self._give_memory_back()
+        self._claim.close()
         self._socket.close()
         self._outbox.clear()
         exchanges, self._exchanges = self._exchanges, deque()
@@ -218,7 +217,7 @@ class Connection:
 
     def _receive(self) -> None:
         try:
-            received_bytes = self._socket.recv_into(self._received.room(self._frame_bytes))
+            received_bytes = self._socket.recv_into(self._room())
         except (BlockingIOError, InterruptedError):
             # What came before may wait for this turn: it was received after this one was asked for.
             self._handle_received()
@@ -232,6 +231,11 @@ class Connection:
         self.active = True
         self._received.end += received_bytes
         self._handle_received()
+
+    def _room(self) -> memoryview:
+        """Return where to receive into; of who has not said who he is a little, until he has claimed more."""
+        room = self._received.room(self._frame_bytes)
+        return room if self.principal is not None or self._claim.size_bytes else room[:KEEP_SMALL_BYTES]
 
     def _handle_received(self) -> None:
         """Handle the whole frames received, as many as one turn allows, then send what is answered."""
@@ -267,8 +271,8 @@ class Connection:
             dispatch(self, received.readable[start:end])
             if self.closed:
                 return
-            if self._claimed_bytes and not self.holds:
-                self._give_memory_back()
+            if self._claim.size_bytes and not self.holds:
+                self._claim.give_back()
         else:
             self._frame_bytes = 0
         if self._outbox:
@@ -298,7 +302,7 @@ class Connection:
             or self._warming
             or self.holds > 0
             or self._unmuting is not None
-            or self._waits_for_memory
+            or self._claim.waits
             or len(self._exchanges) >= self._owner.max_outstanding_requests
         )
 
@@ -317,24 +321,15 @@ class Connection:
     def _claim_memory(self, size: int) -> None:
         """Claim what the frame that has begun will take, or wait until there is some.
 
-        Who has not said who he is claims nothing, as in Kafka, or he could keep others' requests out.
+        Those who have not said who they are share what there is for them, or they could keep others' requests
+        out.
         """
-        memory = self._owner.memory
-        if memory is None or self._claimed_bytes or self._unmuting is not None or self.principal is None:
-            return
-        if memory.claim(size, self._go_on_with_memory):
-            self._claimed_bytes = size
-        else:
-            self._waits_for_memory = True
+        memory = self._owner.memory if self.principal is not None else self._owner.strangers_memory
+        if memory is not None and not self._claim.size_bytes and self._unmuting is None:
+            self._claim.make(memory, size, self._go_on_with_memory)
 
     def _go_on_with_memory(self) -> None:
-        self._waits_for_memory = False
         self._owner.turns.wait(self._resume)
-
-    def _give_memory_back(self) -> None:
-        if self._claimed_bytes and self._owner.memory is not None:
-            claimed, self._claimed_bytes = self._claimed_bytes, 0
-            self._owner.memory.give_back(claimed)
 
     def _close(self, level: int, reason: str, line: str, **details: Any) -> None:
         self._log(level, reason, line, **details)
@@ -372,7 +367,7 @@ class Connection:
         """Go on reading in a later turn."""
         self.holds -= 1
         if not self.holds:
-            self._give_memory_back()
+            self._claim.give_back()
         self._owner.turns.wait(self._resume)
 
     def mute(self, duration_ms: int) -> None:

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN: Final = 64
 _ACCEPT_RETRY_S: Final = 1.0
+_STRANGERS_BYTES: Final = 32 << 20
 _MAX_HELD_BACK: Final = 100
 _MAPPED: Final = "::ffff:"
 """With which an address of IPv4 begins among those of IPv6."""
@@ -83,6 +84,8 @@ class Listener:
         self.max_outstanding_requests = max_outstanding_requests
         self.host, self.port = listening.getsockname()[:2]
         self.memory = memory
+        self.strangers_memory = RequestMemory(_STRANGERS_BYTES)
+        """For the requests, in pieces, of all who have not said who they are."""
         self._quotas = quotas
         self._own_quota = own_quota
         self._reserved = reserved

@@ -149,7 +149,7 @@ class TlsConnection(Connection):
             self._decrypt()
             return
         wire, received = memoryview(self._handshakes.received), self._received
-        room = received.room(self._frame_bytes)
+        room = self._room()
         taken = 0
         began_s = perf_counter()
         until_s = began_s + SHARE_S
@@ -183,7 +183,7 @@ class TlsConnection(Connection):
         received = self._received
         began_s = perf_counter()
         try:
-            received.end += self._stream.read_into(received.room(self._frame_bytes), began_s + SHARE_S)
+            received.end += self._stream.read_into(self._room(), began_s + SHARE_S)
         except ssl.SSLError as error:
             self.refuse("TLS", _reason(error))
             return

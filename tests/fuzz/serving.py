@@ -22,6 +22,7 @@ from sparklog.wire.authentication import Authentication
 from sparklog.wire.buffers import BufferPool
 from sparklog.wire.connection import Connection
 from sparklog.wire.dispatcher import Dispatcher
+from sparklog.wire.request_memory import RequestMemory
 from sparklog.wire.request_metrics import RequestMetrics
 from sparklog.wire.requests import Api, Request
 from sparklog.wire.routes import Routes
@@ -90,6 +91,7 @@ class Serving:
         self.max_request_bytes = 1 << 20
         self.max_outstanding_requests = 256
         self.memory = None
+        self.strangers_memory = RequestMemory(1 << 20)
         self.log: Any = _Log()
         self.handshakes: Any = None
         self.closed_count = 0

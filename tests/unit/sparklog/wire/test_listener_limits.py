@@ -2,11 +2,14 @@
 
 import asyncio
 import socket
+import struct
 from unittest.mock import patch
 
 import pytest
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
+from sparklog.errors import ErrorCode
 from sparklog.rates import QuotaWindows, SampledRate
 from sparklog.wire import inside_reserve
 from sparklog.wire.admission import OPEN, Admission
@@ -197,22 +200,22 @@ def test_requests_in_pieces_wait_for_memory_that_others_have() -> None:
             large = [client.frame(heartbeat(group_id="g" * 900)) for client in (slow, waiting)]
             slow.writer.write(large[0][:500])
             (first,) = [each for each in listener._connections if each.peer.endswith(port_of(slow))]
-            await until(lambda: first._claimed_bytes > 0)
+            await until(lambda: first._claim.size_bytes > 0)
             waiting.writer.write(large[1][:200])
             (second,) = [each for each in listener._connections if each.peer.endswith(port_of(waiting))]
-            await until(lambda: second._claimed_bytes > 0)  # one more than fits, or none ever would
+            await until(lambda: second._claim.size_bytes > 0)  # one more than fits, or none ever would
             blocked = await connect_from("127.0.0.1", listener)
             third_frame = blocked.frame(heartbeat(group_id="g" * 900))
             blocked.writer.write(third_frame[:200])
             (third,) = [each for each in listener._connections if each.peer.endswith(port_of(blocked))]
-            await until(lambda: third._waits_for_memory)
+            await until(lambda: third._claim.waits)
             assert await is_served(small)  # what comes in one piece takes nothing
             blocked.writer.write(third_frame[200:])
             slow.writer.write(large[0][500:])
             waiting.close()
             await slow.receive()
             await blocked.receive()
-            assert not any(each._claimed_bytes for each in listener._connections)
+            assert not any(each._claim.size_bytes for each in listener._connections)
 
     run(scenario())
 
@@ -229,7 +232,7 @@ def test_muted_connection_claims_no_memory_for_what_it_sends_meanwhile() -> None
             await muted.receive()
             other.writer.write(other.frame(heartbeat(group_id="g" * 900))[:200])
             (connection,) = [each for each in listener._connections if each.peer.endswith(port_of(other))]
-            await until(lambda: connection._claimed_bytes > 0)
+            await until(lambda: connection._claim.size_bytes > 0)
 
     run(scenario())
 
@@ -251,7 +254,7 @@ def test_who_has_not_said_who_he_is_keeps_no_memory_from_others() -> None:
             other = await connect_from("127.0.0.1", listener)
             frame = other.frame(heartbeat(group_id="g" * 900))
             other.writer.write(frame[:200])
-            await until(lambda: any(each._claimed_bytes for each in listener._connections))
+            await until(lambda: any(each._claim.size_bytes for each in listener._connections))
             other.writer.write(frame[200:])
             await other.receive()
             stranger.close()
@@ -340,6 +343,32 @@ def test_stranger_beyond_the_bound_is_closed_in_time() -> None:
             async with serving(HEARTBEAT_ONLY, quotas=quotas, keeps_room_inside=True) as listener:
                 assert await (await RawClient.connect(listener)).closed_by_server()
                 assert listener.connection_count == 0
+
+    run(scenario())
+
+
+def test_strangers_share_a_little_memory_and_who_waits_for_it_holds_next_to_none() -> None:
+    """A thousand that announce 512 KiB each, and send most of it, would take half a GiB."""
+
+    async def scenario() -> None:
+        strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
+        async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
+            listener.strangers_memory = RequestMemory(500 << 10)
+            begun = struct.pack(">i", 500 << 10) + bytes(400 << 10)
+            first, *waiting = [await RawClient.connect(listener) for _ in range(4)]
+            first.writer.write(begun)
+            await until(lambda: any(each._received.end > 400 << 10 for each in listener._connections))
+            for each in waiting:
+                each.writer.write(begun)
+            await until(lambda: sum(each._claim.waits for each in listener._connections) == 3)
+            held = sorted(len(each._received._buffer or b"") for each in listener._connections)
+            assert held[:3] == [0, 0, 0]
+            another = await RawClient.connect(listener)
+            another.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+            assert (await another.receive()).error_code is ErrorCode.none
+            first.close()
+            await until(lambda: sum(each._claim.waits for each in listener._connections) == 2)
+            await until(lambda: any(each._received.end > 400 << 10 for each in listener._connections))
 
     run(scenario())
 
