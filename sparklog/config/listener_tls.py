@@ -19,14 +19,30 @@ from sparklog.security.tls.contexts import server_context
 from sparklog.security.tls.errors import TlsConfigError
 from sparklog.security.tls.inside import inside_tls
 from sparklog.security.tls.principal import PrincipalMapper
+from sparklog.security.tls.settings import TlsSettings
 from sparklog.wire.requests import ANONYMOUS
 from sparklog.wire.tls_handshakes import ServerTls
 
-__all__ = ["inside_listener_tls", "listener_tls"]
+__all__ = ["inside_listener_tls", "listener_tls", "listener_tls_settings"]
 
 _CLIENT_AUTH: Final = "ssl.client.auth"
 
 logger = logging.getLogger(__name__)
+
+
+def listener_tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
+    """Return what the keys say of a listener of SSL or SASL_SSL."""
+    settings = config.of_listener(listener_name).tls_settings()
+    is_set_alone = _CLIENT_AUTH in config.listener_overrides.get(listener_name, {})
+    if settings.client_auth == "none" or is_set_alone or not config.security_protocol(listener_name).is_sasl:
+        return settings
+    logger.warning(
+        "%s is for listeners of SSL; listener %s of SASL_SSL asks for certificates by %s alone",
+        _CLIENT_AUTH,
+        listener_name,
+        ListenerKey(listener_name, _CLIENT_AUTH),
+    )
+    return replace(settings, client_auth="none")
 
 
 def listener_tls(
@@ -42,17 +58,7 @@ def listener_tls(
     """
     if not protocol.is_encrypted:
         return None
-    settings = config.of_listener(listener_name).tls_settings()
-    asks_by_sasl = protocol is SecurityProtocol.SASL_SSL
-    if asks_by_sasl and _CLIENT_AUTH not in config.listener_overrides.get(listener_name, {}):
-        if settings.client_auth != "none":
-            logger.warning(
-                "%s is for listeners of SSL; listener %s of SASL_SSL asks for certificates by %s alone",
-                _CLIENT_AUTH,
-                listener_name,
-                ListenerKey(listener_name, _CLIENT_AUTH),
-            )
-        settings = replace(settings, client_auth="none")
+    settings = listener_tls_settings(config, listener_name)
     inside = inside_tls(secret.tls_seed)
     if listener_name == config.inter_broker_listener and not settings.keystore.is_given:
         return inside_listener_tls(protocol, secret, asks_all=settings.client_auth == "required")
@@ -69,7 +75,7 @@ def listener_tls(
     inside.shown_by(context)
 
     def principal_of(certificate_der: bytes) -> Principal:
-        if asks_by_sasl or inside.is_insiders(certificate_der):
+        if protocol.is_sasl or inside.is_insiders(certificate_der):
             return ANONYMOUS
         return mapper.principal(certificate_der)
 

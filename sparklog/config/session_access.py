@@ -1,6 +1,7 @@
 """What the application's own sessions have to bring to the driver's first listener, by the configuration."""
 
 from sparklog.config.broker import BrokerConfig
+from sparklog.config.listener_tls import listener_tls_settings
 from sparklog.security.inside import ApplicationSecret
 from sparklog.security.session_access import SessionAccess
 from sparklog.security.tls.inside import inside_tls
@@ -16,7 +17,7 @@ def session_access(config: BrokerConfig, secret: ApplicationSecret) -> SessionAc
     if protocol.is_encrypted:
         inside = inside_tls(secret.tls_seed)
         authority_pem = inside.authority_pem
-        if config.of_listener(listener_name).tls_settings().client_auth == "required":
+        if listener_tls_settings(config, listener_name).client_auth == "required":
             key_pem, certificate_pem = inside.session_pem()
     return SessionAccess(
         protocol=protocol.name,

@@ -30,6 +30,8 @@ SECRET = ApplicationSecret.new()
 SCRAM = {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}
 CERTIFICATE = {"ssl.client.auth": "required", "ssl.truststore.type": "PEM"}
 
+CERTIFICATE_ALONE = {"listener.name.sasl_ssl.ssl.client.auth": "required"}
+
 
 def configured(protocol: str, directory: Path, **keys: str) -> BrokerConfig:
     """Return the configuration of one listener; its own certificate names another host."""
@@ -58,6 +60,7 @@ def told(access: SessionAccess, address: str, **settings: str) -> Any:
         ("SASL_PLAINTEXT", SCRAM, SESSION),
         ("SASL_SSL", SCRAM, SESSION),
         ("SASL_SSL", SCRAM | CERTIFICATE, SESSION),
+        ("SASL_SSL", SCRAM | CERTIFICATE | CERTIFICATE_ALONE, SESSION),
     ],
 )
 def test_session_gets_into_its_own_cluster_without_options(
@@ -133,3 +136,10 @@ def test_secret_of_sessions_makes_nobody_driver_or_broker() -> None:
     assert of_sessions.principal == SESSION
     with pytest.raises(SaslError, match="no credentials"):
         begin[SESSION_MECHANISM]().respond(session("elsewhere:1").first())
+
+
+def test_session_is_told_of_a_certificate_only_where_one_is_asked_for(tmp_path: Path) -> None:
+    """It is a secret; and listeners of SASL_SSL ask for one only if that is set for them alone."""
+    for alone, keys in ((False, SCRAM | CERTIFICATE), (True, SCRAM | CERTIFICATE | CERTIFICATE_ALONE)):
+        access = session_access(configured("SASL_SSL", tmp_path, **keys), SECRET)
+        assert bool(access.key_pem) is bool(access.certificate_pem) is alone
