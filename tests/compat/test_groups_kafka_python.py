@@ -38,11 +38,14 @@ def member(cluster: LocalCluster, group: str, topic: str, **config: Any) -> Kafk
 
 
 def values(consumer: KafkaConsumer, count: int) -> list[int]:
-    """Return the next values."""
+    """Return the next values.
+
+    Whoever has not joined yet does so within one call of `poll`, for what `share` says.
+    """
     found: list[int] = []
 
     def read() -> bool:
-        for records in consumer.poll(timeout_ms=100).values():
+        for records in consumer.poll(timeout_ms=5_000).values():
             found.extend(int(record.value) for record in records)
         return len(found) >= count
 
