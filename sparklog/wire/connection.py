@@ -322,8 +322,10 @@ class Connection:
         """Claim what the frame that has begun will take, or wait until there is some.
 
         Those who have not said who they are share what there is for them, or they could keep others' requests
-        out.
+        out. What each of them may hold anyway is not claimed: a login must not wait for who never ends his.
         """
+        if self.principal is None and size <= KEEP_SMALL_BYTES:
+            return
         memory = self._owner.memory if self.principal is not None else self._owner.strangers_memory
         if memory is not None and not self._claim.size_bytes and self._unmuting is None:
             self._claim.make(memory, size, self._go_on_with_memory)

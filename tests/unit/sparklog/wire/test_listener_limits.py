@@ -373,6 +373,25 @@ def test_strangers_share_a_little_memory_and_who_waits_for_it_holds_next_to_none
     run(scenario())
 
 
+def test_login_in_pieces_does_not_wait_for_strangers_who_hold_all_their_memory() -> None:
+    """A token of some KiB comes in pieces; a few who never end their requests could keep everybody out."""
+
+    async def scenario() -> None:
+        strangers_only = Admission(Authentication(Mechanisms({}, ("PLAIN",)), principal=None))
+        async with serving(HEARTBEAT_ONLY, admission=strangers_only) as listener:
+            listener.strangers_memory = RequestMemory(1)
+            holding, login = [await RawClient.connect(listener) for _ in range(2)]
+            holding.writer.write(struct.pack(">i", 100 << 10) + bytes(200))
+            await until(lambda: any(each._claim.size_bytes for each in listener._connections))
+            frame = login.frame(SaslHandshakeRequest(mechanism="m" * 8_000))
+            login.writer.write(frame[:4_000])
+            await until(lambda: any(each._received.end == 4_000 for each in listener._connections))
+            login.writer.write(frame[4_000:])
+            assert (await login.receive()).error_code is ErrorCode.unsupported_sasl_mechanism
+
+    run(scenario())
+
+
 def test_idle_connection_is_closed_after_its_time_and_not_before() -> None:
     """Clients close theirs a little sooner (connections.max.idle.ms on both sides), and rely on the rest."""
 
