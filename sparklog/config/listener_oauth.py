@@ -73,6 +73,8 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
         refresh_ms = min(refresh_ms, FILE_REFRESH_MS)
     else:
         tls = provider_tls(options)
+        if parts.scheme.lower() == "http":
+            logger.warning("%s=%s: whoever stands in between can put in keys of his own", url_key, url)
 
         def fetch() -> bytes:
             return fetched(url, tls)
