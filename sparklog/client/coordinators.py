@@ -125,30 +125,42 @@ class Coordinators:
             self._found.pop((kind, key), None)
         return refusal
 
-    def _find(self, kind: CoordinatorKind, keys: Sequence[str]) -> dict[str, BrokerId]:
-        """Return who coordinates each of the keys.
+    def find(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
+        """Learn who coordinates what is not known yet; all are looked for at once.
+
+        A broker that is asked amid work waits before it answers, as a coordinator may just have been lost.
 
         Raises:
             KafkaError: of some it cannot be told at present, or is refused.
         """
-        unknown = tuple(key for key in keys if (kind, key) not in self._found)
-        if unknown:
-            if len(self._found) + len(unknown) > _MOST_REMEMBERED:
-                self._found.clear()
-                unknown = tuple(keys)
-            broker_id, channel = self._cluster.any_channel()
-            try:
-                response = channel.request(
-                    FindCoordinatorRequest(key_type=int(kind), coordinator_keys=unknown)
-                )
-            except KafkaError:
-                self._cluster.disconnect(broker_id)
-                raise
-            for found in response.coordinators:
+        unknown = self._unknown(keys)
+        if len(self._found) + sum(map(len, unknown.values())) > _MOST_REMEMBERED:
+            self._found.clear()
+            unknown = self._unknown(keys)
+        if not unknown:
+            return
+        broker_id, _ = self._cluster.any_channel()
+        asked = [
+            (broker_id, FindCoordinatorRequest(key_type=int(kind), coordinator_keys=tuple(each)))
+            for kind, each in unknown.items()
+        ]
+        for kind, answer in zip(unknown, ask_side_by_side(self._cluster, asked), strict=True):
+            if isinstance(answer, KafkaError):
+                raise answer
+            for found in answer.coordinators:
                 if found.error_code is not ErrorCode.none:
                     raise KafkaError(
                         found.error_code, found.error_message or f"nobody coordinates {found.key}"
                     )
                 self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
+
+    def _unknown(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> dict[CoordinatorKind, list[str]]:
+        unknown = {
+            kind: [key for key in each if (kind, key) not in self._found] for kind, each in keys.items()
+        }
+        return {kind: each for kind, each in unknown.items() if each}
+
+    def _find(self, kind: CoordinatorKind, keys: Sequence[str]) -> dict[str, BrokerId]:
+        self.find({kind: keys})
         return {key: self._found[(kind, key)] for key in keys}

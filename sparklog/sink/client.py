@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.coordinators import Coordinators
+from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.client.group_offsets import (
     CommittedOffset,
     OffsetOfTransaction,
@@ -23,7 +23,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
 from sparklog.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -150,6 +150,7 @@ class SinkClient:
             KafkaError: it could not be asked, or refused.
         """
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        self._look_up([transactional_id], f"{NAMES_PREFIX}{sink_of(transactional_id)}")
         response = self._transactions.initialize(transactional_id, wanted_ms)
         if response.error_code is ErrorCode.invalid_transaction_timeout:
             if timeout_ms is not None or wanted_ms != NO_TRANSACTION_TIMEOUT_MS:
@@ -183,6 +184,7 @@ class SinkClient:
 
     def _initialize_decider(self, step: InitializeDecider) -> DeciderStamp:
         decider_id = step.sink.decider_id
+        self._look_up([decider_id], decider_id)
         response = self._transactions.initialize(decider_id, _DECIDER_TIMEOUT_MS)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {decider_id} was refused")
@@ -210,6 +212,9 @@ class SinkClient:
         ]
 
     def _write_decision(self, step: WriteDecision) -> Position:
+        decider_id = step.sink.decider_id
+        writer_ids = [each.transactional_id for each in step.decision.transactions]
+        self._look_up([decider_id, *writer_ids], decider_id)
         record = self._decisions.appending(step.sink, step.decider, step.decision)
         topic_partition = record.topic_partition
         since = Position(topic_partition.partition, 0)
@@ -273,6 +278,11 @@ class SinkClient:
             delete_group(self._coordinators, step.sink.decider_id)
         except KafkaError as error:  # it expires by itself, and nobody asks for it
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
+
+    def _look_up(self, transactional_ids: list[str], group_id: str) -> None:
+        """Find whom the next steps ask, too: each look takes its time."""
+        keys = {CoordinatorKind.TRANSACTION: transactional_ids, CoordinatorKind.GROUP: [group_id]}
+        self.cluster.retry("finding coordinators", lambda: self._coordinators.find(keys))
 
     def _indexed(self, sink: SinkId, *, stable: bool) -> tuple[IndexEntry, Position] | None:
         committed = committed_offsets(self._coordinators, sink.decider_id, stable=stable)

@@ -46,6 +46,9 @@ class Brokers:
         """Who was asked for metadata,"""
         self.asked_for: list[set[str | None]] = []
         """and for that of which topics."""
+        self.questions_at_once = 1
+        """So many questions for coordinators have to be there before any is answered."""
+        self._questions: list[tuple[Any, Deferred]] = []
         self.produced: list[BrokerId] = []
         """Who was sent records."""
 
@@ -163,7 +166,19 @@ class Brokers:
             next_cursor=following if first + 1 < len(leaders) else None,
         )
 
-    def _find_coordinator(self, request: Request) -> coordinators.FindCoordinatorResponse:
+    def _find_coordinator(self, request: Request) -> Deferred:
+        answer = Deferred()
+        self._questions.append((request.body, answer))
+        if len(self._questions) >= self.questions_at_once:
+            asked, self._questions = self._questions, []
+            asyncio.get_running_loop().call_soon(self._tell_coordinators, asked)
+        return answer
+
+    def _tell_coordinators(self, asked: list[tuple[Any, Deferred]]) -> None:
+        for body, answer in asked:
+            answer.complete(self._coordinators(body))
+
+    def _coordinators(self, body: Any) -> coordinators.FindCoordinatorResponse:
         return coordinators.FindCoordinatorResponse(
             throttle_time=timedelta(0),
             coordinators=tuple(
@@ -175,7 +190,7 @@ class Brokers:
                     error_code=ErrorCode.none,
                     error_message=None,
                 )
-                for key in request.body.coordinator_keys
+                for key in body.coordinator_keys
             ),
         )
 

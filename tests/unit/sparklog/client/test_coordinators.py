@@ -21,3 +21,18 @@ def test_coordinator_that_the_metadata_did_not_know_is_asked_where_the_answer_sa
         assert answer.producer_id == 1
 
     with_client(use)
+
+
+def test_coordinators_of_a_group_and_of_transactional_ids_are_looked_for_at_once() -> None:
+    """Each look waits on purpose: it cost a job 10 ms for each of its ids and its group."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        brokers.questions_at_once = 2
+        found = Coordinators(client)
+        keys = {CoordinatorKind.TRANSACTION: ["t", "u"], CoordinatorKind.GROUP: ["g"]}
+        found.find(keys)
+        brokers.questions_at_once = 100
+        found.find(keys)
+        assert {found.broker_of(kind, key) for kind, each in keys.items() for key in each} == {0}
+
+    with_client(use)
