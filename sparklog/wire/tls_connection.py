@@ -183,7 +183,8 @@ class TlsConnection(Connection):
         received = self._received
         began_s = perf_counter()
         try:
-            received.end += self._stream.read_into(self._room(), began_s + SHARE_S)
+            room = self._room()  # may move what is there, and its end with it
+            received.end += self._stream.read_into(room, began_s + SHARE_S)
         except ssl.SSLError as error:
             self.refuse("TLS", _reason(error))
             return

@@ -89,6 +89,20 @@ def test_requests_and_file_regions_pass_through_tls_whole_and_in_order(version: 
     run(scenario())
 
 
+def test_frames_that_lie_across_the_ends_of_buffers_are_received_whole() -> None:
+    """What is there of a frame is moved to the beginning of its buffer; a producer sends nothing but such."""
+
+    async def scenario() -> None:
+        async with serving(HEARTBEAT_ONLY, tls=server_tls(SERVER)) as listener:
+            client = await RawClient.connect(listener, tls=client_of(AUTHORITY))
+            sizes = range(50_000, 110_000, 997)
+            client.send(*(heartbeat(size, group_id="g" * size) for size in sizes))
+            for size in sizes:
+                assert await client.receive() == heartbeat_response(size)
+
+    run(scenario())
+
+
 def test_reader_that_stops_reading_holds_nobody_up_and_gets_everything_later() -> None:
     """Back pressure is that of plain connections: what is not taken is not encrypted either."""
     content = bytes(range(256)) * 40_000
