@@ -11,9 +11,9 @@ import contextlib
 import signal
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from benchmarks import clients, coordinators, dataframe_writes, dataframes, groups, transactions
+from benchmarks import clients, coordinators, dataframe_writes, dataframes, groups, security, transactions
 from benchmarks.case import BASELINE, OURS, PARTITIONS, TOPICS, Case, Figure, Round
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
@@ -236,12 +236,13 @@ def cases() -> dict[str, Case]:
 def main() -> int:
     """Run the cases and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="benchmarks")
-    chosen = cases()
-    parser.add_argument("cases", nargs="*", metavar="case", help=f"one of {', '.join(chosen)}; default: all")
+    plain = cases()
+    names = (*plain, *security.CASES)
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"one of {', '.join(names)}; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="how many warm rounds of each case are counted")
     parser.add_argument("--alone", action="store_true", help="measure sparklog only")
     options = parser.parse_args()
-    unknown = set(options.cases) - set(chosen)
+    unknown = set(options.cases) - set(names)
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     if options.rounds < 1:
@@ -251,23 +252,35 @@ def main() -> int:
     compare = maven_at_hand() and not options.alone
     if not compare:
         print("Maven is not at hand (or --alone was given): no baseline", file=sys.stderr)
-    with contextlib.ExitStack() as stack:
-        clusters = [stack.enter_context(sparklog_cluster())]
-        if compare:
-            clusters.append(stack.enter_context(apache_kafka_cluster()))
-        print(
-            "| case | sparklog | lowest to highest | Apache Kafka, connector | lowest to highest | ratio |",
-            end="",
-        )
-        print(" bar | rounds until still |")
-        print("|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
-        for name, case in chosen.items():
-            if not options.cases or name in options.cases:
-                print(f"{name} ...", file=sys.stderr, flush=True)
-                most = coordinators.WARM_UP_ROUNDS if name in coordinators.CASES else MAX_WARM_UP_ROUNDS
-                _measure(case, clusters, options.rounds, most)
-        _print_rows({cluster.name: [memory(cluster)] for cluster in clusters}, {})
+    chosen = options.cases or names
+    print(
+        "| case | sparklog | lowest to highest | Apache Kafka, connector | lowest to highest | ratio |",
+        end="",
+    )
+    print(" bar | rounds until still |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    if not plain.keys().isdisjoint(chosen):
+        with contextlib.ExitStack() as stack:
+            clusters = [stack.enter_context(sparklog_cluster())]
+            if compare:
+                clusters.append(stack.enter_context(apache_kafka_cluster()))
+            _measure_all(plain, chosen, clusters, options.rounds)
+            _print_rows({cluster.name: [memory(cluster)] for cluster in clusters}, {})
+    if not security.CASES.keys().isdisjoint(chosen):
+        with security.secured_clusters(compare=compare) as (secured, clusters):
+            of_security = {name: case(secured) for name, case in security.CASES.items()}
+            _measure_all(of_security, chosen, clusters, options.rounds)
     return 0
+
+
+def _measure_all(
+    named: Mapping[str, Case], chosen: Collection[str], clusters: Sequence[ClusterUnderTest], rounds: int
+) -> None:
+    for name, case in named.items():
+        if name in chosen:
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            most = coordinators.WARM_UP_ROUNDS if name in coordinators.CASES else MAX_WARM_UP_ROUNDS
+            _measure(case, clusters, rounds, most)
 
 
 def _measure(case: Case, clusters: Sequence[ClusterUnderTest], rounds: int, most_warm_up_rounds: int) -> None:

@@ -3,7 +3,9 @@
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -39,12 +41,17 @@ def producer_performance(
     records_per_s: int = -1,
     batch_bytes: int | None = 65_536,
     idempotence: bool = True,
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> Rate:
-    """Run Kafka's own ProducerPerformance with acks=all, idempotent as it is unless told otherwise."""
+    """Run Kafka's own ProducerPerformance with acks=all, idempotent as it is unless told otherwise.
+
+    `security` has the client's keys, and makes it speak to the listener of that protocol.
+    """
     properties = [
         "acks=all",
         f"compression.type={compression}",
         f"enable.idempotence={str(idempotence).lower()}",
+        *(f"{key}={value}" for key, value in security.items()),
     ]
     if batch_bytes is not None:
         properties.append(f"batch.size={batch_bytes}")
@@ -52,7 +59,7 @@ def producer_performance(
     output = run_kafka_program(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
-        *("--throughput", str(records_per_s), "--bootstrap-server", cluster.bootstrap_servers),
+        *("--throughput", str(records_per_s), "--bootstrap-server", _servers(cluster, security)),
         *("--command-property", *properties),
     ).stdout
     summary = output.strip().splitlines()[-1]
@@ -111,6 +118,11 @@ def librdkafka_performance(
     )
 
 
+def _servers(cluster: ClusterUnderTest, security: Mapping[str, str]) -> str:
+    protocol = security.get("security.protocol")
+    return cluster.bootstrap_servers if protocol is None else cluster.secured[protocol]
+
+
 def end_to_end_latency(bootstrap_servers: str, topic: str, *, records: int) -> tuple[float, float]:
     """Run Kafka's own EndToEndLatency with acks=all; return p50 and p99 in milliseconds.
 
@@ -130,12 +142,23 @@ def end_to_end_latency(bootstrap_servers: str, topic: str, *, records: int) -> t
 
 
 def consume(
-    cluster: ClusterUnderTest, topic: str, *, partitions: int, records: int, record_bytes: int, passes: int
+    cluster: ClusterUnderTest,
+    topic: str,
+    *,
+    partitions: int,
+    records: int,
+    record_bytes: int,
+    passes: int,
+    security: Mapping[str, str] = MappingProxyType({}),
 ) -> Rate:
-    """Read every record of `topic` with librdkafka, partitions assigned, `passes` times over."""
+    """Read every record of `topic` with librdkafka, partitions assigned, `passes` times over.
+
+    `security` as for `producer_performance`, with librdkafka's keys.
+    """
     consumer = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap_servers,
+            **security,
+            "bootstrap.servers": _servers(cluster, security),
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4 * 2**20,

@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -27,6 +29,8 @@ BROKERS = 3
 START_TIMEOUT_S = 120.0
 GROUP_SETTINGS = "group.initial.rebalance.delay.ms=0\n"
 """Of both clusters: who waits for others to join measures the delay."""
+SECURED: Final = ("SSL", "SASL_SSL")
+"""The protocols of the listeners that a secured cluster has beside the plain one, by which they are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class ClusterUnderTest:
     """Processes that are there only to host the brokers: Spark's executors; none for Apache Kafka."""
     restart: Callable[[int], None]
     """Starts the broker of that id, which was killed, again; does nothing where that happens by itself."""
+    secured: Mapping[str, str] = field(default_factory=dict)
+    """Where its other listeners are, by their protocols (`benchmarks.security`)."""
+    unguarded: "ClusterUnderTest | None" = None
+    """The same without authorizer, beside it, where that is compared."""
 
     def brokers(self) -> dict[int, psutil.Process]:
         """Return the processes of the brokers that are up, by broker id."""
@@ -81,12 +89,28 @@ class ClusterUnderTest:
 
 
 @contextlib.contextmanager
-def sparklog_cluster() -> Iterator[ClusterUnderTest]:
-    """Start this project's cluster as its users do: spark-submit jobs/serve.py, three executors."""
+def sparklog_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iterator[ClusterUnderTest]:
+    """Start this project's cluster as its users do: spark-submit jobs/serve.py, three executors.
+
+    With `security`, Kafka's keys, it has a listener of each of `SECURED` beside the plain one.
+    """
     with tempfile.TemporaryDirectory(prefix="benchmark-sparklog-") as directory:
         log = Path(directory) / "serve.log"
         settings = Path(directory) / "broker.properties"
-        settings.write_text(GROUP_SETTINGS)
+        secured: dict[str, str] = {}
+        if security:
+            plain, *others = (f"127.0.0.1:{port}" for port in free_ports(1 + len(SECURED)))
+            secured = dict(zip(SECURED, others, strict=True))
+            listeners = [
+                f"PLAINTEXT://{plain}",
+                *(f"{name}://{address}" for name, address in secured.items()),
+            ]
+            security = {
+                **security,
+                "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *SECURED)),
+                "controller.quorum.bootstrap.servers": ",".join([plain, *listeners[1:]]),
+            }
+        settings.write_text(GROUP_SETTINGS + _properties(security))
         command = [
             str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
             *("--properties-file", os.environ["SPARK_PROPERTIES_FILE"]),
@@ -109,18 +133,20 @@ def sparklog_cluster() -> Iterator[ClusterUnderTest]:
             executors = [child for child in descendants if _is_executor(child)]
             work_directories = {Path(executor.cwd()).parent for executor in executors}
             # Whoever supervises the racks sees to it that a killed broker comes back.
-            yield ClusterUnderTest("sparklog", address.group(1), executors, restart=lambda _: None)
+            yield ClusterUnderTest(
+                "sparklog", address.group(1), executors, restart=lambda _: None, secured=secured
+            )
         logs = [log, *(path for work in work_directories for path in work.glob("*/stderr"))]
         lines = (line for path in logs for line in path.read_text(errors="replace").splitlines())
         print(f"longest stall of an event loop, of brokers and controller: {longest_stall(lines)}")
 
 
 @contextlib.contextmanager
-def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
-    """Start Apache Kafka: three combined controllers and brokers, 1 GB heaps."""
+def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> Iterator[ClusterUnderTest]:
+    """Start Apache Kafka: three combined controllers and brokers, 1 GB heaps; `security` as above."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-kafka-")))
-        ports = free_ports(2 * BROKERS)
+        ports = free_ports((2 + len(SECURED) + 1) * BROKERS)
         voters = ",".join(f"{node}@127.0.0.1:{ports[BROKERS + node]}" for node in range(BROKERS))
         cluster_id = "benchmarkAAAAAAAAAAAAA"
         for node in range(BROKERS):
@@ -139,6 +165,34 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
                 "offsets.topic.replication.factor=3\n"
                 f"{GROUP_SETTINGS}"
             )
+            if security:
+                # Later lines count. Its brokers and controllers have to say who they are as well.
+                names = ("INSIDE", *SECURED)
+                more = {
+                    name: f"127.0.0.1:{ports[BROKERS * number + node]}"
+                    for number, name in enumerate(names, 2)
+                }
+                clients = ",".join(
+                    f"{name}://{address}" for name, address in {"PLAINTEXT": client, **more}.items()
+                )
+                protocols = {name: name for name in ("PLAINTEXT", *SECURED)}
+                protocols |= dict.fromkeys(("INSIDE", "CONTROLLER"), "SASL_PLAINTEXT")
+                with properties.open("a") as file:
+                    file.write(
+                        _properties(
+                            {
+                                **security,
+                                "listeners": f"{clients},CONTROLLER://{controller}",
+                                "advertised.listeners": clients,
+                                "inter.broker.listener.name": "INSIDE",
+                                "listener.security.protocol.map": ",".join(
+                                    f"{name}:{protocol}" for name, protocol in protocols.items()
+                                ),
+                                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                                "sasl.mechanism.controller.protocol": "PLAIN",
+                            }
+                        )
+                    )
             run_kafka_program("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
 
         def start(node: int) -> None:
@@ -152,7 +206,15 @@ def apache_kafka_cluster() -> Iterator[ClusterUnderTest]:
             start(node)
         bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports[:BROKERS])
         _wait_for_brokers(bootstrap_servers)
-        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=start)
+        secured = {
+            name: ",".join(f"127.0.0.1:{ports[BROKERS * number + node]}" for node in range(BROKERS))
+            for number, name in enumerate(SECURED if security else (), 3)
+        }
+        yield ClusterUnderTest("Apache Kafka", bootstrap_servers, (), restart=start, secured=secured)
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 @contextlib.contextmanager
