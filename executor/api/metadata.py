@@ -16,6 +16,7 @@ from sparklog.answers.metadata import leaders_told, metadata_response, topics_to
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import check_topics_are_named
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.turns import over_turns
@@ -60,6 +61,7 @@ class MetadataHandler:
     def handle(self, request: Request) -> Steps:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = yield from upgrade_in_steps(request.body)
+        check_topics_are_named(body.topics, request.api_version)
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)), request)
         leaders = yield from self._leaders_told(request, body)

@@ -6,7 +6,8 @@ Topic names become directory names, so nothing gets past this check to the disk.
 """
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import CLUSTER_METADATA_TOPIC
@@ -61,3 +62,21 @@ def collision_key(name: str) -> str:
     True
     """
     return name.replace(".", "_")
+
+
+_FIRST_BY_ID: Final = 12
+"""From this version on Metadata may name topics by their ids; two versions before have the field alone."""
+
+
+def check_topics_are_named(topics: Iterable[Any] | None, api_version: int) -> None:
+    """Check what a Metadata request names, as Kafka does (KafkaApis.handleTopicMetadataRequest).
+
+    Raises:
+        KafkaError: INVALID_REQUEST: an id, or no name, in a version whose answer could not say so.
+    """
+    if topics is None or api_version >= _FIRST_BY_ID:
+        return
+    if any(topic.topic_id is not None or topic.name is None for topic in topics):
+        raise KafkaError(
+            ErrorCode.invalid_request, f"Metadata v{api_version} names topics by their names, not by ids"
+        )
