@@ -110,7 +110,7 @@ class Run:
             self._probe = stack.enter_context(
                 Probe(self._bootstrap_servers, TOPIC, PARTITIONS, configuration=CLIENT)
             )
-            self._wait_until_whole({})
+            _, self._sight = self._wait_until_whole({})
             self._stack = stack.pop_all()
         return self
 
@@ -136,7 +136,7 @@ class Run:
             RecoveryError: it did not become whole.
             ApplicationError: the application does not even start any more.
         """
-        _, sight = self._wait_until_whole({})
+        sight = self._sight
         time.sleep(self._chance.uniform(SHORTEST_PAUSE_S, self._longest_pause_s))
         self._note_work_directories()
         self._faults.append(fault)
@@ -145,7 +145,7 @@ class Run:
         struck = FAULTS[fault].strike(self._scene)
         self._marks.append(Mark(began_s - self._started_s, struck.over_s - self._started_s, fault))
         replaced = {broker: former[broker] for broker in struck.brokers if struck.is_replaced}
-        whole_s, whole = self._wait_until_whole(replaced)
+        whole_s, self._sight = self._wait_until_whole(replaced)
         gaps_s = self._probe.longest_gaps_s(began_s)
         led = [leader in struck.brokers for leader in sight.leaders]
         observation = Observation(
@@ -160,7 +160,7 @@ class Run:
                 (gap_s for gap_s, was_led in zip(gaps_s, led, strict=True) if not was_led), default=0.0
             ),
             back_s=whole_s - struck.over_s,
-            back_since_executor_s=whole_s - max(struck.over_s, _executors_began_s(whole)),
+            back_since_executor_s=whole_s - max(struck.over_s, _executors_began_s(self._sight)),
         )
         self._say(
             f"{observation.description}: {observation.gap_s:.2f} s without an acknowledgement, "

@@ -31,9 +31,16 @@ STOP_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
-def environment_archive() -> Path:
+def packaging() -> Iterator["subprocess.Popen[bytes]"]:
+    """Have `make package` go on beside the start of Spark's processes."""
+    with subprocess.Popen(["make", "package"], cwd=REPOSITORY, stdout=subprocess.DEVNULL) as making:
+        yield making
+
+
+@pytest.fixture(scope="module")
+def environment_archive(master: str, packaging: "subprocess.Popen[bytes]") -> Path:
     """The archive as `make package` builds it."""
-    subprocess.run(["make", "package"], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    assert packaging.wait() == 0
     return REPOSITORY / "dist" / "sparklog-environment.tar.gz"
 
 
@@ -59,7 +66,7 @@ def spark_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def master(packaging: "subprocess.Popen[bytes]", tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Master and three Workers as processes on loopback; the Master's address."""
     directory = tmp_path_factory.mktemp("standalone")
     environment = {
@@ -111,8 +118,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def spark_properties(archive: Path) -> dict[str, str]:
-    """Return what docs/deploy.md says to set."""
+def spark_properties() -> dict[str, str]:
+    """Return what docs/deploy.md says to set, where executors have all that they need."""
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -121,13 +128,20 @@ def spark_properties(archive: Path) -> dict[str, str]:
         "spark.executor.memory": "512m",
         "spark.executor.resource.broker.amount": "1",
         "spark.executor.resource.broker.discoveryScript": str(DISCOVERY_SCRIPT),
-        "spark.archives": f"{archive}#sparklog",
-        "spark.executorEnv.PYTHONPATH": "./sparklog",
+        "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
         "spark.executorEnv.SPARK_HOME": str(WHOLE_SPARK_HOME),
         "spark.driver.extraJavaOptions": archive_options(),
         "spark.executor.extraJavaOptions": archive_options(),
+        "spark.pyspark.python": sys.executable,
+    }
+
+
+def shipped_environment(archive: Path) -> dict[str, str]:
+    """Return what docs/deploy.md says to set besides, for executors whose Python has nothing installed."""
+    return {
+        "spark.archives": f"{archive}#sparklog",
+        "spark.executorEnv.PYTHONPATH": "./sparklog",
         "spark.pyspark.driver.python": sys.executable,
-        # The executors' Python has nothing installed: what they need comes out of the archive.
         "spark.pyspark.python": sys._base_executable,  # type: ignore[attr-defined]
     }
 
@@ -144,7 +158,7 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
     """Submit jobs/serve.py as docs/deploy.md says; what it logs goes to `errors`."""
     return subprocess.Popen(
         [
-            *submit_command(master, spark_properties(archive)),
+            *submit_command(master, spark_properties() | shipped_environment(archive)),
             *(str(REPOSITORY / "jobs" / "serve.py"), str(REPOSITORY / "conf" / "broker.properties")),
         ],
         env=spark_environment(),
@@ -201,7 +215,7 @@ def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_
 
 
 @contextlib.contextmanager
-def supervised(master: str, archive: Path, directory: Path, bootstrap_servers: str) -> Iterator[Path]:
+def supervised(master: str, directory: Path, bootstrap_servers: str) -> Iterator[Path]:
     """Have the standalone cluster run and supervise the driver too; yields what tells its processes apart.
 
     Cluster mode takes no Python application, but it takes Spark's own runner of them.
@@ -217,7 +231,7 @@ def supervised(master: str, archive: Path, directory: Path, bootstrap_servers: s
         *submit_command(
             master,
             {
-                **spark_properties(archive),
+                **spark_properties(),
                 "spark.driver.memory": "512m",
                 # The driver takes a core, too, on one of the workers.
                 "spark.executor.cores": "1",
@@ -238,14 +252,19 @@ def supervised(master: str, archive: Path, directory: Path, bootstrap_servers: s
         yield properties
     finally:
         kill = ["org.apache.spark.deploy.Client", "kill", master, found[0]]
-        subprocess.run(
+        with subprocess.Popen(
             [str(SPARK_HOME / "bin" / "spark-class"), *kill],
             env=spark_environment(),
-            check=True,
-            capture_output=True,
-            timeout=STOP_TIMEOUT_S,
-        )
-        wait_for(lambda: not driver_processes(properties), "the driver has ended", timeout_s=STOP_TIMEOUT_S)
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as client:
+            try:
+                wait_for(
+                    lambda: not driver_processes(properties), "the driver has ended", timeout_s=STOP_TIMEOUT_S
+                )
+            finally:
+                # It waits for five seconds before it asks what has become of the driver.
+                client.kill()
 
 
 def driver_processes(properties: Path) -> list[psutil.Process]:
@@ -260,11 +279,11 @@ def driver_processes(properties: Path) -> list[psutil.Process]:
 
 @pytest.mark.timeout(300)
 def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_has_what_was_there(
-    master: str, environment_archive: Path, tmp_path: Path
+    master: str, tmp_path: Path
 ) -> None:
     """The recipe of docs/deploy.md: nobody but Spark sees to it that a killed driver comes back."""
     bootstrap_servers = f"127.0.0.1:{free_port()}"
-    with supervised(master, environment_archive, tmp_path, bootstrap_servers) as properties:
+    with supervised(master, tmp_path, bootstrap_servers) as properties:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
         def broker() -> set[int]:
