@@ -40,8 +40,8 @@ TRANSACTION_SEEDS: Final = range(27, 27 + 32 * 1_000, 32)
 SINK_SEEDS: Final = range(16, 16 + 32 * 1_000, 32)
 """The first of those in which Spark writes exactly once."""
 _CLEANED_IN_ONE_OF: Final = 3
-_WITH_MEMBERS: Final = (24, 32)
-"""Which of how many seeds have members of groups, too."""
+MEMBER_SEEDS: Final = range(24, 24 + 32 * 1_000, 32)
+"""The first of those in which groups have members, too."""
 _ROLLING_OF_THESE: Final = 8
 """In one of how many of these nothing happens but a rolling restart."""
 _BESIDE_MS: Final = 50
@@ -77,13 +77,12 @@ def cleans_transactions(seed: int) -> bool:
 
 def has_members(seed: int) -> bool:
     """Whether there are members of groups in a seed that has coordinators."""
-    number, of = _WITH_MEMBERS
-    return seed % of == number
+    return seed % MEMBER_SEEDS.step == MEMBER_SEEDS.start
 
 
 def is_rolling(seed: int) -> bool:
     """Whether nothing happens in a seed with members but that all brokers are restarted, one by one."""
-    return seed // _WITH_MEMBERS[1] % _ROLLING_OF_THESE == _ROLLING_OF_THESE - 1
+    return seed // MEMBER_SEEDS.step % _ROLLING_OF_THESE == _ROLLING_OF_THESE - 1
 
 
 class AskCoordinator(NamedTuple):

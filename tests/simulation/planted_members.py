@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from executor.coordinators.groups.machine.classic import classic_groups
@@ -10,14 +11,14 @@ from executor.coordinators.groups.machine.classic.group import ClassicGroup
 from executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
 from executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from executor.coordinators.groups.machine.consumer.leaving import Leaving
-from executor.coordinators.groups.machine.consumer.member import ConsumerMember
+from executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
 from executor.coordinators.groups.machine.consumer.reconciliation import _Step
 from executor.coordinators.groups.machine.consumer.sessions import Sessions
 from executor.coordinators.groups.machine.groups import Groups
 from executor.coordinators.machine.decision import Decision, Now
 from sparklog.errors import ErrorCode
 from sparklog.metadata.image import MetadataImage
-from tests.simulation.coordinating import Coordinating
+from tests.simulation.coordinating import MEMBER_SEEDS, Coordinating
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
 
@@ -45,6 +46,10 @@ def _epoch_falls_on_load() -> Sequence[Replacement]:
         return replace(member, member_epoch=max(member.member_epoch - 1, min(member.member_epoch, 1)))
 
     return _loaded_with(before)
+
+
+def _revocation_forgotten_on_load() -> Sequence[Replacement]:
+    return _loaded_with(lambda member: replace(member, partitions_pending_revocation=NO_PARTITIONS))
 
 
 def _given_away_unrevoked() -> Sequence[Replacement]:
@@ -118,33 +123,32 @@ def _member_tombstone_skipped() -> Sequence[Replacement]:
     return [Replacement(ConsumerGroup, "remove_member", lambda self, member_id: None)]
 
 
+_bug = partial(PlantedBug, seeds=MEMBER_SEEDS)
+
 MEMBER_BUGS: Final = {
-    "lease-ignored-by-coordinator": PlantedBug(
+    "lease-ignored-by-coordinator": _bug(
         "a coordinator goes on when the lease of its broker is out", _lease_ignored
     ),
-    "member-epoch-falls-on-load": PlantedBug("a load leaves members an epoch behind", _epoch_falls_on_load),
-    "given-away-unrevoked": PlantedBug(
+    "member-epoch-falls-on-load": _bug("a load leaves members an epoch behind", _epoch_falls_on_load),
+    "revocation-forgotten-on-load": _bug(
+        "a load forgets what members have not given up yet", _revocation_forgotten_on_load
+    ),
+    "given-away-unrevoked": _bug(
         "a partition is another's before its owner says that it has given it up", _given_away_unrevoked
     ),
-    "given-to-two": PlantedBug("a partition is given to a member while another has it", _given_to_two),
-    "sessions-not-begun-on-load": PlantedBug(
+    "given-to-two": _bug("a partition is given to a member while another has it", _given_to_two),
+    "sessions-not-begun-on-load": _bug(
         "a member that dies before its coordinator does is a member for ever", _sessions_not_begun_on_load
     ),
-    "generation-reused": PlantedBug(
-        "a new coordinator begins a generation that there was", _generation_reused
-    ),
-    "static-fence-missing": PlantedBug(
+    "generation-reused": _bug("a new coordinator begins a generation that there was", _generation_reused),
+    "static-fence-missing": _bug(
         "who has lost his instance id to another process may still commit", _static_fence_missing
     ),
-    "late-commit-taken": PlantedBug("who is no member any more may still commit", _late_commit_taken),
-    "joins-not-awaited": PlantedBug(
-        "a rebalance does not wait for members to join again", _joins_not_awaited
-    ),
-    "session-too-short": PlantedBug("a member is removed while its session lasts", _session_too_short),
-    "lost-on-the-way-back": PlantedBug(
+    "late-commit-taken": _bug("who is no member any more may still commit", _late_commit_taken),
+    "joins-not-awaited": _bug("a rebalance does not wait for members to join again", _joins_not_awaited),
+    "session-too-short": _bug("a member is removed while its session lasts", _session_too_short),
+    "lost-on-the-way-back": _bug(
         "a group with offsets that goes back to the classic protocol is forgotten", _lost_on_the_way_back
     ),
-    "member-tombstone-skipped": PlantedBug(
-        "a member that has left is there still", _member_tombstone_skipped
-    ),
+    "member-tombstone-skipped": _bug("a member that has left is there still", _member_tombstone_skipped),
 }

@@ -117,6 +117,10 @@ def _aborted_offsets_count() -> Sequence[Replacement]:
     return [Replacement(OffsetStore, "end_transaction", commit)]
 
 
+def _index_not_cut() -> Sequence[Replacement]:
+    return [Replacement(TransactionIndex, "truncate_to", lambda self, offset: None)]
+
+
 def _index_not_made_anew() -> Sequence[Replacement]:
     end = ProducerStates.end_transaction
 
@@ -219,6 +223,9 @@ TRANSACTION_LOG_BUGS: Final = {
     ),
     "offsets-at-once": _bug("offsets show before their transaction is committed", _offsets_at_once),
     "aborted-offsets-count": _bug("offsets of an aborted transaction show", _aborted_offsets_count),
+    "index-not-cut": _bug(
+        "a log that is cut remembers transactions that were aborted above its end", _index_not_cut
+    ),
     "index-not-made-anew": _bug(
         "recovery does not look for the transactions that were aborted", _index_not_made_anew
     ),
