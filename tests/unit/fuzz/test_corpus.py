@@ -1,6 +1,7 @@
 """The fuzzer's corpus, played without the fuzzer: seeds, and whatever it has found before."""
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,13 @@ from tests.fuzz.watch import play
 
 MOST = 60
 """So many seeds of a target are played, evenly chosen, and all that it has found."""
+
+
+@pytest.fixture(autouse=True)
+def no_loop_left_running() -> Iterator[None]:
+    """A target has a loop run for as long as the fuzzer lives; the tests after these have their own."""
+    yield
+    asyncio._set_running_loop(None)
 
 
 def _nothing(entity: Any) -> Generator[None, None, list[bytes]]:
