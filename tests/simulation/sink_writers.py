@@ -436,9 +436,9 @@ class Operator:
 
     def _done(self, result: Any, error: BaseException | None) -> None:
         self._sinks.world.tell(None, f"{self._sink.text} is settled: {result or error}")
-        if isinstance(error, SinkError):
+        if isinstance(error, SinkError) and self._sinks.book.is_held:
             raise error
-        if error is not None:
+        if error is not None and not isinstance(error, SinkError):
             self._process.after(100, self._try)
         else:
             self._process.end()
