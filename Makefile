@@ -40,7 +40,7 @@ test:  ## lint, format, types, layers, and every test
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
 pytest: quick-start collected
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 # Each process of the tests loads all of them. In a new clone what pytest makes of their assertions is made once for
 # all of these, beside what makes quick starts; also where the environment has Python keep nothing.

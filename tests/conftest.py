@@ -4,9 +4,9 @@ Starting Spark is most of what the tests compute, and clusters of processes are 
 there is one Spark session at a time in a process of the tests, beside one application with processes of its
 own, beside one cluster of processes; everything else, which is a unit a file, fills what is left.
 
-These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here). A
-fourth process begins with what is left, and that gives way: it fills the others' waits, and they do not wait
-for it.
+These three are begun first, whatever the order of collection (`--no-loadscope-reorder` keeps that of here).
+Who is through with his takes what is left, and gives way with it to those who are not. A fourth process takes
+longer in all: two processors have nothing to spare.
 """
 
 import gc
