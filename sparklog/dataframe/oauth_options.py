@@ -9,7 +9,13 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sparklog.dataframe.errors import DataSourceOptionError
-from sparklog.security.oauth.client_tokens import BearerLogin, ClientCredentials, OwnTokens, TokenFile
+from sparklog.security.oauth.client_tokens import (
+    BearerLogin,
+    ClientCredentials,
+    OwnTokens,
+    TokenFile,
+    TokenSource,
+)
 from sparklog.security.oauth.http import provider_tls
 from sparklog.security.sasl.mechanism import SaslError
 from sparklog.security.sasl.oauthbearer import check_extensions
@@ -50,14 +56,17 @@ def bearer_login(settings: Mapping[str, str], options: Mapping[str, str]) -> Bea
         check_extensions(extensions)
     except SaslError as error:
         raise DataSourceOptionError(f"Option 'kafka.sasl.jaas.config': {error}") from None
-    if is_own:
-        return BearerLogin(_own_tokens(options), tuple(extensions.items()))
+    source = _own_tokens(options) if is_own else _tokens_of(url, settings, options)
+    return BearerLogin(source, tuple(extensions.items()))
+
+
+def _tokens_of(url: str, settings: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
     parts = urlsplit(url)
     match parts.scheme.lower():
         case "file":
-            return BearerLogin(TokenFile(unquote(parts.path)), tuple(extensions.items()))
+            return TokenFile(unquote(parts.path))
         case "http" | "https":
-            return BearerLogin(_client_credentials(settings, options, url), tuple(extensions.items()))
+            return _client_credentials(settings, options, url)
     raise DataSourceOptionError(f"Option 'kafka.{_ENDPOINT}' must be a URL of https, http or file")
 
 

@@ -11,8 +11,9 @@ Source: Kafka's BrokerJwtValidator, ClaimValidationUtils.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from sparklog.security.oauth.claims import time_s
 from sparklog.security.oauth.verification_keys import VerificationKey
 from sparklog.security.sasl.oauthbearer import BearerToken, TokenError
 
@@ -76,18 +77,11 @@ class SignedTokens:
             )
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
             raise TokenError(f"{type(error).__name__}: {str(error)[:_SHOWN]}") from None
-        expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
+        expires_ms, issued_ms = (int(1000 * time_s(name, claims[name])) for name in ("exp", "iat"))
         if expires_ms < issued_ms:
             raise TokenError("it has expired before it was issued")
         _check_scopes(settings.scope_claim_name, claims.get(settings.scope_claim_name))
         return BearerToken(_text(settings.sub_claim_name, claims.get(settings.sub_claim_name)), expires_ms)
-
-
-def _time_ms(claims: dict[str, Any], name: str) -> int:
-    seconds = claims[name]
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1 << 48:
-        raise TokenError(f"its claim {name} is no time")
-    return int(seconds * 1000)
 
 
 def _check_scopes(name: str, scopes: object) -> None:

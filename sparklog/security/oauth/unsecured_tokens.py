@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.clocks import wall_clock_ms
+from sparklog.security.oauth.claims import time_s
 from sparklog.security.sasl.oauthbearer import BearerToken, TokenError
 
 __all__ = ["UnsecuredTokens", "claims_of", "unsecured_token"]
@@ -64,7 +65,7 @@ class UnsecuredTokens:
         name = claims.get(self.principal_claim_name)
         if not isinstance(name, str) or not name.strip():
             raise TokenError(f"its claim {self.principal_claim_name} is no text, or empty")
-        issued_s, expires_s = _number(claims, "iat"), _number(claims, "exp")
+        issued_s, expires_s = _time_s(claims, "iat"), _time_s(claims, "exp")
         now_ms = self.now_ms()
         if expires_s is None:
             raise TokenError("it has no expiration time")
@@ -108,13 +109,9 @@ def _sections(token: str) -> tuple[dict[str, Any], dict[str, Any], str]:
     return found[0], found[1], signature
 
 
-def _number(claims: Mapping[str, Any], name: str) -> float | None:
+def _time_s(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1 << 48:
-        raise TokenError(f"its claim {name} is no time")
-    return float(value)
+    return None if value is None else time_s(name, value)
 
 
 def _encoded(section: Mapping[str, Any]) -> str:
