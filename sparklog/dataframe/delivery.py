@@ -124,7 +124,7 @@ class ExactlyOnce:
             self._rows.find_topic(client.cluster)
             if batch is not None and batch.sink.kind is SinkKind.APPLICATION:
                 decider = client.carry_out(Finish(batch.sink).steps())
-                if decider.last is not None and batch.run_id in decider.last.entry.over_run_ids:
+                if decider.knows_over(batch.run_id):
                     batch.run_id = this_process().begin_run()
                 return decider
             if batch is None or batch.sink.kind is not SinkKind.JOB:

@@ -88,6 +88,10 @@ class Decider(NamedTuple):
     def decided(self) -> Decision | None:
         return None if self.last is None else self.last.decision
 
+    def knows_over(self, run_id: str) -> bool:
+        """Whether it was said, since the last decision, that a run is over."""
+        return self.last is not None and run_id in self.last.entry.over_run_ids
+
 
 class Begin:
     """Makes a job known before its tasks begin: a task of a job that is not known writes nothing."""
@@ -173,7 +177,7 @@ class Commit:
         batch, decided = self._batch, decider.decided
         if decider.last is None and batch.sink.kind is SinkKind.JOB:
             raise RunOverError(batch.run_id)
-        if decider.last is not None and batch.run_id in decider.last.entry.over_run_ids:
+        if decider.knows_over(batch.run_id):
             raise RunOverError(batch.run_id)
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
         if verdict is Verdict.WRITE and batch.unwritten_rows:
