@@ -205,9 +205,10 @@ def check_certificates(config: BrokerConfig) -> None:
     Raises:
         ConfigError: It is of no use.
     """
+    secret = ApplicationSecret.new()  # any: nobody is to be known by it
     for endpoint in config.listeners:
         try:
-            listener_tls(config, endpoint.name, endpoint.security_protocol, ApplicationSecret.new())
+            listener_tls(config, endpoint.name, endpoint.security_protocol, secret)
         except ConfigError as error:
             if not _is_of_a_missing_file(error):
                 raise
