@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,13 +17,11 @@ from sparklog.security.oauth.client_tokens import BearerLogin, OwnTokens, TokenF
 from sparklog.security.sasl.mechanism import ClientMechanism, Login
 from sparklog.wire import blocking
 from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.blocking import BlockingChannel
-from sparklog.wire.requests import Api, Request
 from tests.identity_provider import IdentityProvider
 from tests.inside import SECRET
-from tests.unit.sparklog.wire.serving import heartbeat, heartbeat_response, run, serving
+from tests.unit.sparklog.wire.serving import Heard, heartbeat, run, serving
 
 PROVIDER = IdentityProvider()
 
@@ -47,18 +44,6 @@ def config(**of_oauthbearer: str) -> BrokerConfig:
 
 def authentication(of: BrokerConfig) -> Authentication:
     return listener_authentication(of, "OUT", SECRET.verifications(set()), lambda user, mechanism: None)
-
-
-class Heard:
-    """Answers Heartbeat and notes who asked."""
-
-    def __init__(self) -> None:
-        self.principals: list[Principal] = []
-        self.apis = {ApiKey.HEARTBEAT: Api(0, 4, self.answer)}
-
-    def answer(self, request: Request) -> Any:
-        self.principals.append(request.principal)
-        return heartbeat_response()
 
 
 def said(heard: Heard, of: BrokerConfig, *logins: Login) -> None:

@@ -16,6 +16,7 @@ from kio.schema.fetch.v12 import response as fetched_v12
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
+from sparklog.acls.acl import Principal
 from sparklog.errors import ErrorCode
 from sparklog.storage.file_region import FileRegion, LogFile
 from sparklog.wire.apis import ApiKey
@@ -109,6 +110,18 @@ def heartbeat(generation_id: int = 0, group_id: str = "g") -> Any:
 def heartbeat_response(throttle_ms: int = 0) -> Any:
     """Return a small response; `throttle_ms` tells it from others."""
     return HeartbeatResponse(throttle_time=timedelta(milliseconds=throttle_ms), error_code=ErrorCode.none)
+
+
+class Heard:
+    """Answers Heartbeat and notes who asked."""
+
+    def __init__(self) -> None:
+        self.principals: list[Principal] = []
+        self.apis = {ApiKey.HEARTBEAT: Api(0, 4, self.answer)}
+
+    def answer(self, request: Request) -> Any:
+        self.principals.append(request.principal)
+        return heartbeat_response()
 
 
 def answer_heartbeat(request: Request) -> Any:

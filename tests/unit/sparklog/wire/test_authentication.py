@@ -24,14 +24,13 @@ from sparklog.security.sasl.scram import (
     ScramVerification,
 )
 from sparklog.wire.admission import Admission
-from sparklog.wire.apis import ApiKey
 from sparklog.wire.authentication import Authentication
 from sparklog.wire.blocking import BlockingChannel
 from sparklog.wire.channel import Channel
 from sparklog.wire.machine.authenticator import Mechanisms
-from sparklog.wire.requests import ANONYMOUS, Api, Request
+from sparklog.wire.requests import ANONYMOUS
 from tests.inside import ASKING_INSIDE, SECRET
-from tests.unit.sparklog.wire.serving import RawClient, heartbeat, heartbeat_response, run, serving, until
+from tests.unit.sparklog.wire.serving import Heard, RawClient, heartbeat, run, serving, until
 
 ANN = Principal("User", "ann")
 USERS = {"ann": ScramCredential.of_password(SCRAM_SHA_256, "pencil", MIN_ITERATIONS)}
@@ -50,18 +49,6 @@ def asking(max_reauthentication_ms: int = 0, failed_delay_ms: int = 1) -> Admiss
     limits = {SCRAM_SHA_256: max_reauthentication_ms}
     mechanisms = Mechanisms({SCRAM_SHA_256: verification}, (SCRAM_SHA_256,), limits)
     return Admission(Authentication(mechanisms, principal=None, failed_delay_ms=failed_delay_ms))
-
-
-class Heard:
-    """Answers Heartbeat and notes who asked."""
-
-    def __init__(self) -> None:
-        self.principals: list[Principal] = []
-        self.apis = {ApiKey.HEARTBEAT: Api(0, 4, self.answer)}
-
-    def answer(self, request: Request) -> Any:
-        self.principals.append(request.principal)
-        return heartbeat_response()
 
 
 @pytest.mark.parametrize("request_", [heartbeat(), SaslAuthenticateRequest(auth_bytes=b"x")])
