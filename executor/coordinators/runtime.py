@@ -214,8 +214,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
         try:
             count = await load_shard(loading, shard, self._load_turns)
             self._obey_lease()
-            if shard.state is ShardState.LOADING:
-                shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
+            if shard.state is not ShardState.LOADING:
+                return
+            shard.loaded(replica.log.log_end_offset, replica.high_watermark, self.image, now())
         except Exception as error:
             if isinstance(error, KafkaError | OSError):
                 replica.fail_if_storage(error)

@@ -30,7 +30,10 @@ def verify_in(table: PartitionTable, verifier: TransactionVerifier) -> Verify:
     def verify(
         group_id: str, transaction: TransactionOfProducer
     ) -> Generator[Any, None, tuple[Any, ErrorCode]]:
-        found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)
+        try:
+            found = coordinator_partition(table.image, CONSUMER_OFFSETS_TOPIC, group_id)
+        except KafkaError as error:  # an id that no record can name
+            return None, error.error_code
         if found is None:
             return None, ErrorCode.not_coordinator
         try:

@@ -56,6 +56,8 @@ __all__ = ["TransactionShard"]
 
 _TOMBSTONES_BYTES: Final = 16_384
 """Of transactional ids in one batch of tombstones, at which the next begins; as Kafka has it."""
+_RELEASED_AT_ONCE: Final = 512
+"""Ids that are let go of in one turn of the loop."""
 
 
 class _Bump(NamedTuple):
@@ -75,6 +77,15 @@ class TransactionShard:
         self._transaction_version = 0
         """The cluster's."""
         self._schedule = Schedule(limits)
+
+    def release(self) -> Iterator[None]:
+        """Let go of all ids, a slice at a time; nothing is asked of it any more."""
+        self._ongoing = {}
+        while self._transactions:
+            for _ in range(min(len(self._transactions), _RELEASED_AT_ONCE)):
+                transactional_id, _metadata = self._transactions.popitem()
+                self._bumped_from.pop(transactional_id, None)
+            yield
 
     # What is in the log.
 

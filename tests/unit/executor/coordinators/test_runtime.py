@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from executor.coordinators.groups.api.verified_transaction import verify_in
 from executor.coordinators.kind import CoordinatorKind
 from executor.coordinators.machine.decision import (
     Beside,
@@ -15,6 +16,8 @@ from executor.coordinators.machine.decision import (
 )
 from executor.coordinators.machine.shard import ShardState
 from executor.coordinators.runtime import CoordinatorRuntime
+from executor.verification.machine.waiting_additions import TransactionOperation
+from executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.coordinator_records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from sparklog.coordinator_records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.errors import ErrorCode
@@ -22,6 +25,7 @@ from sparklog.metadata.delta import MetadataDelta
 from sparklog.metadata.image import MetadataImage
 from sparklog.storage.transaction_markers import EndTransaction
 from sparklog.wire.requests import Deferred
+from sparklog.wire.turns import in_one_go
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 
 TOPIC = "numbers"
@@ -245,6 +249,18 @@ async def test_runtime_without_its_lease_is_silent_and_loads_anew_afterwards(bro
     assert len(runtime.machines) == 2
 
 
+@with_brokers()
+async def test_runtime_whose_lease_runs_out_while_it_loads_counts_no_load(brokers: Brokers) -> None:
+    """What was read is thrown away: a time of it in the metrics would be that of a load that never served."""
+    runtime = Runtime(brokers)
+    broker = brokers.brokers[0]
+    broker.holds_lease = False
+    await brokers.create_topic(TOPIC, [(0,)])
+    await until(lambda: bool(runtime.machines), "its load began")
+    await until(lambda: runtime.runtime.partitions == {}, "its lease is found to have run out")
+    assert (list(runtime.runtime.loads), runtime.machine.is_loaded) == ([], False)
+
+
 @with_brokers(count=2)
 async def test_runtime_that_leads_in_another_epoch_says_nothing_as_of_the_one_before(
     brokers: Brokers,
@@ -300,6 +316,10 @@ async def test_runtime_refuses_an_id_that_no_record_can_name(brokers: Brokers) -
     runtime = Runtime(brokers)
     answer = Answer(runtime.runtime.submit("g" * 32_768, refuse_to_decide, lambda error_code: error_code))
     assert answer.responses == [ErrorCode.invalid_request]
+    replicas = brokers.brokers[0].replicas
+    verify = verify_in(replicas.table, replicas.transaction_verifier)
+    transaction = TransactionOfProducer("t", 1, 0, TransactionOperation.ADD_PARTITION)
+    assert in_one_go(verify("g" * 32_768, transaction)) == (None, ErrorCode.invalid_request)
 
 
 @with_brokers()

@@ -63,6 +63,18 @@ def test_transaction_that_is_committed_goes_through_every_state_once() -> None:
     assert known is not None and known.partitions == {P1}
 
 
+def test_ids_that_are_released_go_a_slice_at_a_time() -> None:
+    """A million objects that go at once keep everybody waiting who is served beside them."""
+    partition = Partition()
+    producers = [partition.given(f"id-{number}") for number in range(1_200)]
+    partition.add(producers[7], P0, of="id-7")
+    slices = partition.shard.release()
+    next(slices)
+    assert 0 < len(partition.all_known()) < 1_200
+    assert len(list(slices)) == 2
+    assert partition.all_known() == {}
+
+
 def test_partition_added_again_costs_no_record() -> None:
     """Clients name partitions again after a time-out: the log need not grow by that."""
     partition = Partition()
