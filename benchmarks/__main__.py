@@ -317,9 +317,10 @@ def _print_rows(
 
 
 def _median_and_spread(values: Sequence[float]) -> tuple[str, str]:
-    digits = 0 if statistics.median(values) >= 100 else 1
+    median = statistics.median(values)
+    digits = 0 if median >= 100 else 1 if median >= 10 else 2  # a bar of 0.95 is not to be told from 1.0
     low, high = (f"{value:,.{digits}f}" for value in (min(values), max(values)))
-    return f"{statistics.median(values):,.{digits}f}", "" if len(values) == 1 else f"{low} to {high}"
+    return f"{median:,.{digits}f}", "" if len(values) == 1 else f"{low} to {high}"
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class BrokerMonitoring:
         """What requests cost, on all listeners of the broker."""
         self.registry: MetricRegistry = replicas.metrics
         own_link = link.beside(link.client_id, "controller, for metrics")
-        self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read)
+        self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read_in_parts)
         subscriptions = ClientSubscriptions()
         instances = ClientInstances(
             lambda id_, client: subscriptions.of(quorum.image(), client), uuid4, max_bytes=MAX_BYTES

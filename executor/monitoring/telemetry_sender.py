@@ -10,7 +10,8 @@ Clients' telemetry goes on to the driver by the same connection, in Envelopes, a
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,6 +31,8 @@ __all__ = ["TelemetrySender"]
 
 TIMEOUT_MS: Final = 10_000
 RETRY_S: Final = 1.0
+FIRST_PUSH: Final = (0.5, 1.5)
+"""When the first push is due at the earliest and at the latest, in intervals."""
 FORWARDED_AT_ONCE: Final = 16
 """So many of clients' pushes may be on their way to the driver; more are dropped."""
 
@@ -43,9 +46,9 @@ class TelemetrySender:
         self,
         link: ControllerLink,
         incarnation_id: Callable[[], UUID | None],
-        read: Callable[[int], Sequence[Sample]],
+        read: Callable[[int], Iterable[Sequence[Sample]]],
     ) -> None:
-        """`incarnation_id` is None as long as the broker has not registered."""
+        """`incarnation_id` is None as long as the broker has not registered; `read` returns parts."""
         self._link = link
         self._incarnation_id = incarnation_id
         self._read = read
@@ -99,15 +102,18 @@ class TelemetrySender:
             return
         interval_s = subscribed.push_interval.total_seconds()
         loop = asyncio.get_running_loop()
-        due_s = loop.time()
+        # As in KIP-714: brokers that began together would all be busy with it at the same time.
+        due_s = loop.time() + random.uniform(*FIRST_PUSH) * interval_s
         while True:
+            await asyncio.sleep(due_s - loop.time())
+            metrics = await self._metrics(subscribed.telemetry_max_bytes)
             pushed = await self._link.request(
                 PushTelemetryRequest(
                     client_instance_id=incarnation_id,
                     subscription_id=subscribed.subscription_id,
                     terminating=False,
                     compression_type=int(Codec.LZ4),
-                    metrics=self._metrics(subscribed.telemetry_max_bytes),
+                    metrics=metrics,
                 ),
                 TIMEOUT_MS,
             )
@@ -115,11 +121,15 @@ class TelemetrySender:
                 raise KafkaError(pushed.error_code, "the controller does not take metrics")
             self._told = ErrorCode.none
             # Not by the time it takes later and later, and after a stall not twice at once.
-            due_s = max(due_s + interval_s, loop.time())
-            await asyncio.sleep(due_s - loop.time() if due_s > loop.time() else interval_s)
+            due_s += interval_s
+            if due_s <= loop.time():
+                due_s = loop.time() + interval_s
 
-    def _metrics(self, max_bytes: int) -> bytes:
-        samples = self._read(monotonic_ms())
+    async def _metrics(self, max_bytes: int) -> bytes:
+        samples: list[Sample] = []
+        for part in self._read(monotonic_ms()):
+            samples += part
+            await asyncio.sleep(0)
         while True:
             metrics = compress(Codec.LZ4, self._encoder.encode(samples, wall_clock_ms()))
             if len(metrics) <= max_bytes or not samples:
