@@ -93,7 +93,8 @@ class Producer:
         """By number, the oldest first."""
         self._in_flight = 0
         self._must_resend = False
-        self._has_been_acknowledged = False
+        self._acknowledged_up_to = 0
+        """The number of the newest that was acknowledged, 0 before any was."""
         self._losses = 0 if self._key is None else self._world.ledger(self._key).losses
         self._life = object()
 
@@ -109,7 +110,7 @@ class Producer:
 
     def _may_write(self) -> bool:
         # Until something is acknowledged nobody knows this producer, so nobody could tell what is missing.
-        limit = self._max_in_flight if self._has_been_acknowledged else 1
+        limit = self._max_in_flight if self._acknowledged_up_to else 1
         # A leader remembers a producer's last five batches: nothing may be unanswered for longer.
         ahead = self._number + 1 - next(iter(self._unacknowledged), self._number + 1)
         return ahead < limit and not self._must_resend
@@ -179,17 +180,32 @@ class Producer:
             # By a leader whose records are lost.
             self._begin_anew()
         elif acknowledged:
-            self._has_been_acknowledged = True
+            self._acknowledged_up_to = max(self._acknowledged_up_to, number)
             self._unacknowledged.pop(number, None)
         elif not self._all_acks:
             self._unacknowledged.pop(number, None)
             self._client.refresh()
+        elif self._is_forgotten(number, answer):
+            self._begin_anew()
         else:
             self._retry_later()
             return
         if self._must_resend and self._in_flight == 0:
             self._retry_later()
         self._write_later(2 * self._pause_ms)
+
+    def _is_forgotten(self, number: int, answer: Produced | None) -> bool:
+        """Whether a later one is known, but this one no more, although it was written.
+
+        The cleaner keeps of each producer the last batch only, as Kafka's does, and a leader that had to read
+        its log anew knows what is in it. Kafka's producer asks for another epoch then.
+        """
+        return (
+            self._world.compacts
+            and number < self._acknowledged_up_to
+            and answer is not None
+            and answer.error_code is ErrorCode.out_of_order_sequence_number
+        )
 
     def _retry_later(self) -> None:
         self._must_resend = True
