@@ -51,7 +51,8 @@ Result = TypeVar("Result")
 
 _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 """What other clusters allow, if they are as Kafka is without being configured."""
-_DECIDER_TIMEOUT_MS: Final = 60_000
+_DECIDER_TIMEOUT_MS: Final = 10_000
+"""For what takes milliseconds. Where a driver dies in them, the next run's tasks are held up for as long."""
 _OPEN_STATES: Final = ("Empty", "Ongoing")
 _FENCED: Final = frozenset(
     {
