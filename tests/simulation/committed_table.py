@@ -35,6 +35,8 @@ class CommittedTable:
         self._committed_ms: dict[Offset, int] = {}
         """Of the batch with that base offset."""
         self._value: dict[bytes, bytes | None] = {}
+        self._value_ms: dict[bytes, int] = {}
+        """Since when that is the key's value."""
         self._open: dict[ProducerId, list[SimpleRecord]] = {}
         self._aborted: set[Offset] = set()
         self._has_lost = False
@@ -63,6 +65,7 @@ class CommittedTable:
             if record.offset > self._last.get(record.key, -1):
                 self._last[record.key] = record.offset
                 self._value[record.key] = record.value
+                self._value_ms[record.key] = self._now_ms()
 
     def allow_loss(self) -> None:
         """Records were lost that others were taken away for: nothing is held against anybody any more."""
@@ -94,8 +97,12 @@ class CommittedTable:
             return True
         return record.value is None and self._now_ms() >= committed_ms + DELETE_RETENTION_MS
 
-    def difference(self, batches: list[bytes]) -> str | None:
-        """Return what a table made of a whole log has otherwise than what is committed, None for nothing."""
+    def difference(self, batches: list[bytes], fetched_ms: Callable[[Offset], int]) -> str | None:
+        """Return what a table made of a whole log has otherwise than what is committed, None for nothing.
+
+        A replica that fetches a tombstone's place when that may have gone never sees it (`fetched_ms`), and
+        keeps what it stood against: as in Kafka, none is to be away for `delete.retention.ms`.
+        """
         if self._has_lost:
             return None
         made: dict[bytes, bytes] = {}
@@ -108,6 +115,9 @@ class CommittedTable:
                     else:
                         made[record.key] = record.value
         expected = {key: value for key, value in self._value.items() if value is not None}
+        for key in made.keys() - expected.keys():
+            if key in self._last and fetched_ms(self._last[key]) >= self._value_ms[key] + DELETE_RETENTION_MS:
+                del made[key]
         return None if made == expected else f"the log makes the table {made}, committed is {expected}"
 
 

@@ -63,6 +63,8 @@ class MemoryLog:
         """How many batches would survive a crash of the machine."""
         self.reached: Offset = 0
         """The highest end it ever had; kept for the invariants, as what follows."""
+        self.followed_ms: list[tuple[Offset, Offset, int]] = []
+        """From where to where it came by an answer of its leader, and when."""
         self.verified = 0
         """How many batches are known to be what is committed."""
         self.is_before_loss = False
@@ -168,6 +170,7 @@ class MemoryLog:
         del self.batches[count:], self.headers[count:], self.end_offsets[count:]
         self.log_end_offset = self.end_offsets[-1] if count else self.log_start_offset
         self.segments.cut(self.log_end_offset)
+        self.followed_ms = [each for each in self.followed_ms if each[0] < self.log_end_offset]
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
         self.written_back = min(self.written_back, count)
@@ -175,6 +178,10 @@ class MemoryLog:
         self._disk.lower_high_watermark(self)
         self.epochs.truncate_from_end(self.log_end_offset)
         self.reload()
+
+    def fetched_ms(self, offset: Offset) -> int:
+        """Return when it was past an offset that it has fetched; 0 if it has not."""
+        return next((ms for start, end, ms in reversed(self.followed_ms) if start <= offset < end), 0)
 
     def batches_in(self, start: Offset, end: Offset) -> list[bytes]:
         """Return the batches of the segments from one offset to another."""

@@ -310,7 +310,9 @@ class CompactedStateStays(Invariant):
     def settled(self, ledger: Ledger, logs: list[MemoryLog]) -> None:
         for log in logs if ledger.table is not None else ():
             assert ledger.table is not None
-            difference = ledger.table.difference(log.batches[: log.count_below(ledger.end_offset)])
+            difference = ledger.table.difference(
+                log.batches[: log.count_below(ledger.end_offset)], log.fetched_ms
+            )
             if difference is not None:
                 self.fail(difference, ledger.key)
 

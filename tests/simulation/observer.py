@@ -389,6 +389,9 @@ class Observer:
     def followed(self, broker: BrokerProcess, replica: Replica, before: tuple[Offset, Offset]) -> None:
         """A follower took an answer in."""
         after = (replica.log.log_end_offset, replica.high_watermark)
+        log = broker.disk.logs[replica.key]
+        if log.log_end_offset > before[0]:
+            log.followed_ms.append((before[0], log.log_end_offset, self.scheduler.now_ms))
         self.tell(replica.key, f"{broker.name} follows: log end, high watermark {before} -> {after}")
 
     def acknowledging(
