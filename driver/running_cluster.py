@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from driver.cluster import SparkCluster
 from sparklog.config import BrokerConfig
 from sparklog.config.broker import BROKER_KEYS
+from sparklog.config.listener_overrides import listener_key
 from sparklog.hosting import StartError
 
 __all__ = ["RunningCluster", "Shape"]
@@ -36,11 +37,11 @@ class Shape:
 
     def differences(self, running: "Shape") -> list[str]:
         """Return each thing that `running` has otherwise, with both values."""
-        theirs = running._values()
+        mine, theirs = self._values(), running._values()
         return [
-            f"{name} is {_as_text(theirs[name])}, not {_as_text(mine)}"
-            for name, mine in self._values().items()
-            if mine != theirs[name]
+            f"{name} is {_as_text(theirs.get(name))}, not {_as_text(mine.get(name))}"
+            for name in {**mine, **theirs}
+            if mine.get(name) != theirs.get(name)
         ]
 
     def _values(self) -> dict[str, object]:
@@ -50,7 +51,12 @@ class Shape:
             "brokers_per_rack": self.brokers_per_rack,
             "log.dirs": directories,
             **{name: self.config.value(name) for name in BROKER_KEYS if name not in _DIRECTORY_KEYS},
+            **self._listener_values(),
         }
+
+    def _listener_values(self) -> dict[str, object]:
+        found = ((listener_key(name), text) for name, text in self.config.raw.items())
+        return {str(key): BROKER_KEYS[key.name].parse(text) for key, text in found if key is not None}
 
 
 class RunningCluster:

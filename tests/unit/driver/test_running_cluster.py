@@ -33,3 +33,27 @@ def test_shapes_that_differ_say_in_what_and_how() -> None:
         "log.retention.ms is -1, not unset",
         "auto.create.topics.enable is true, not false",
     ]
+
+
+def test_shapes_that_differ_at_one_listener_say_so_without_showing_secrets() -> None:
+    """Whoever is handed a running cluster takes its listeners for those that he has asked for."""
+    listeners = {
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT",
+    }
+    users = "listener.name.outside.plain.sasl.jaas.config"
+    running = shape(
+        **listeners, **{users: 'P required user_ann="one";', "listener.name.inside.max.connections": "7"}
+    )
+    rewritten = shape(
+        **listeners, **{users: 'P required user_ann="one";', "listener.name.INSIDE.max.connections": " 7"}
+    )
+    assert rewritten.differences(running) == []
+    asked = shape(
+        **listeners, **{users: 'P required user_ann="two";', "listener.name.outside.max.connections": "8"}
+    )
+    assert asked.differences(running) == [
+        f"{users} is [hidden], not [hidden]",
+        "listener.name.outside.max.connections is unset, not 8",
+        "listener.name.inside.max.connections is 7, not unset",
+    ]
