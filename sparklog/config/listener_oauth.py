@@ -1,13 +1,14 @@
 """Which tokens a listener's OAUTHBEARER takes, by the configuration as it holds for it."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
+from sparklog.config.listener_jaas import jaas_key, own_login_module
 from sparklog.config.listener_overrides import ListenerKey
 from sparklog.exponential_backoff import ExponentialBackoff
 from sparklog.security.oauth.http import fetched, provider_tls
@@ -16,7 +17,6 @@ from sparklog.security.oauth.provider_keys import ProviderKeys
 from sparklog.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
 from sparklog.security.oauth.unsecured_tokens import UnsecuredTokens
 from sparklog.security.oauth.verification_keys import VerificationKeys
-from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER, BearerToken
 
 __all__ = ["TokensTaken", "tokens_taken"]
@@ -43,12 +43,13 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
         ConfigError: nothing says who signs tokens, or a file has no keys that are of use.
     """
     own = config.of_listener(listener_name, OAUTHBEARER)
-    options = _options(config, own, listener_name)
+    module = own_login_module(config, listener_name, OAUTHBEARER)
+    options = {} if module is None else module.options
     if own.takes_unsecured_tokens:
         try:
             return TokensTaken(UnsecuredTokens.of_options(options).accepted, None)
         except ValueError as error:
-            raise ConfigError(_key(listener_name, "sasl.jaas.config"), None, str(error)) from None
+            raise ConfigError(jaas_key(listener_name, OAUTHBEARER), None, str(error)) from None
     url = own.sasl_oauthbearer_jwks_endpoint_url
     url_key = _key(listener_name, "sasl.oauthbearer.jwks.endpoint.url")
     if url is None:
@@ -98,17 +99,6 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
         sub_claim_name=own.sasl_oauthbearer_sub_claim_name,
     )
     return TokensTaken(SignedTokens(settings, keys.find).accepted, keys)
-
-
-def _options(config: BrokerConfig, own: BrokerConfig, listener_name: str) -> Mapping[str, str]:
-    """Return the options of the mechanism's own login module, if it has one."""
-    if f"{_PREFIX}sasl.jaas.config" not in config.listener_overrides.get(listener_name, {}):
-        return {}
-    assert own.sasl_jaas_config is not None
-    try:
-        return login_module(own.sasl_jaas_config.value).options
-    except JaasError as error:
-        raise ConfigError(_key(listener_name, "sasl.jaas.config"), None, str(error)) from None
 
 
 def _key(listener_name: str, name: str) -> str:

@@ -1,14 +1,15 @@
 """How the connections of a listener say who they are, by the configuration as it holds for it."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparklog.config.broker import BrokerConfig
 from sparklog.config.definition import ConfigError
+from sparklog.config.listener_jaas import jaas_key, own_login_module
 from sparklog.config.listener_overrides import MECHANISMS, ListenerKey
-from sparklog.security.sasl.jaas import JaasError, login_module
 from sparklog.security.sasl.mechanism import ServerMechanism
 from sparklog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerVerification
 from sparklog.security.sasl.plain import PLAIN, PlainVerification
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sparklog.security.oauth.provider_keys import ProviderKeys
 
 __all__ = ["CredentialOf", "listener_authentication"]
+
+logger = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Looks up what is kept of a user's password, by his name and the mechanism."""
@@ -52,6 +55,7 @@ def listener_authentication(
         if mechanism == PLAIN:
             begin[mechanism] = partial(PlainVerification, _passwords(config, listener_name))
         elif mechanism in SCRAM_ALGORITHMS:
+            _check_scram_login(config, listener_name, mechanism)
             begin[mechanism] = partial(_verify_scram, mechanism, credential_of)
         elif mechanism == OAUTHBEARER:
             from sparklog.config.listener_oauth import tokens_taken  # only few clusters pay for it
@@ -88,27 +92,40 @@ def _verify_scram(mechanism: str, credential_of: CredentialOf) -> ScramVerificat
     return ScramVerification(mechanism, lambda user: credential_of(user, mechanism))
 
 
+def _check_scram_login(config: BrokerConfig, listener_name: str, mechanism: str) -> None:
+    """Say what becomes of a user for whom there is no use.
+
+    Raises:
+        ConfigError: a login module is set that is none.
+    """
+    module = own_login_module(config, listener_name, mechanism)
+    if module is not None and module.options:
+        logger.warning(
+            "%s names whom Kafka's brokers log in as. Those here know each other without it, and it makes "
+            "nobody a user: those of SCRAM are in the metadata log (sparklog.bootstrap.scram.file, "
+            "kafka-configs.sh)",
+            jaas_key(listener_name, mechanism),
+        )
+
+
 def _passwords(config: BrokerConfig, listener_name: str) -> Mapping[str, str]:
     """Return the passwords of PLAIN.
 
     Raises:
         ConfigError: there are none.
     """
-    key = str(ListenerKey(listener_name, "sasl.jaas.config", "plain."))
-    jaas_config = config.of_listener(listener_name, PLAIN).sasl_jaas_config
-    if jaas_config is None:
+    module = own_login_module(config, listener_name, PLAIN)
+    if module is None:
         raise ConfigError(
-            key,
+            jaas_key(listener_name, PLAIN),
             None,
             "PLAIN needs its users: org.apache.kafka.common.security.plain.PlainLoginModule required "
             'user_<name>="<password>";',
         )
-    try:
-        module = login_module(jaas_config.value)
-    except JaasError as error:
-        raise ConfigError(key, None, str(error)) from None
     if module.name.rpartition(".")[2] != _MODULE:
-        raise ConfigError(key, None, f"it names another login module than {_MODULE}")
+        raise ConfigError(
+            jaas_key(listener_name, PLAIN), None, f"it names another login module than {_MODULE}"
+        )
     return {
         name.removeprefix(_USER): password
         for name, password in module.options.items()

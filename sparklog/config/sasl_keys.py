@@ -38,10 +38,11 @@ class SaslKeys:
         "sasl.jaas.config",
         ConfigType.PASSWORD,
         None,
-        'The users of PLAIN and their passwords, as user_<name>="<password>"; set as'
-        " listener.name.<name>.plain.sasl.jaas.config. For OAUTHBEARER, where"
-        " listener.name.<name>.oauthbearer.sasl.jaas.config is set: whose certificates the identity"
-        " provider has to have (ssl.truststore. options), and what unsecured tokens must say.",
+        'The users of PLAIN and their passwords, as user_<name>="<password>", in'
+        " listener.name.<name>.plain.sasl.jaas.config; for OAUTHBEARER, in"
+        " listener.name.<name>.oauthbearer.sasl.jaas.config, whose certificates the identity provider has to"
+        " have (ssl.truststore. options), and what unsecured tokens must say. Without a listener and a"
+        " mechanism it is for none, as in Kafka.",
     )
     connections_max_reauth_ms: int = config_key(
         "connections.max.reauth.ms",
