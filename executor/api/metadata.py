@@ -12,11 +12,16 @@ from typing import Any, Final
 
 from executor.control.auto_topic_creation import AutoTopicCreation
 from executor.fetching.suspected_brokers import BrokerSuspicions
-from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.answers.metadata import (
+    leaders_told,
+    metadata_response,
+    refused_metadata,
+    topics_to_create,
+)
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.metadata.image import MetadataImage
-from sparklog.metadata.topic_names import check_topics_are_named
+from sparklog.metadata.topic_names import are_topics_named
 from sparklog.types import BrokerId
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.turns import over_turns
@@ -61,7 +66,8 @@ class MetadataHandler:
     def handle(self, request: Request) -> Steps:
         """Answer from the image; topics that are to be created are unknown for now."""
         body: Any = yield from upgrade_in_steps(request.body)
-        check_topics_are_named(body.topics, request.api_version)
+        if not are_topics_named(body.topics, request.api_version):
+            return (yield from refused_metadata(body))
         if self._auto_topic_creation is not None:
             self._auto_topic_creation.create((yield from topics_to_create(self._image(), body)), request)
         leaders = yield from self._leaders_told(request, body)

@@ -41,7 +41,7 @@ from sparklog.metadata.topic_names import (
 from sparklog.types import BrokerId, or_minus_one
 from sparklog.wire.throttling import unthrottled
 
-__all__ = ["error_for_missing", "leaders_told", "metadata_response", "topics_to_create"]
+__all__ = ["error_for_missing", "leaders_told", "metadata_response", "refused_metadata", "topics_to_create"]
 
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 _NEWEST_METADATA_VERSION: Final = 13
@@ -94,6 +94,35 @@ def metadata_response(
         controller_id=or_minus_one(controller_id),
         topics=tuple(topics),
         error_code=ErrorCode.none,
+    )
+
+
+def refused_metadata(request: Any) -> Generator[None, None, MetadataResponse]:
+    """Return the answer to a MetadataRequest that does not name its topics as it may (`are_topics_named`).
+
+    Every topic is told INVALID_REQUEST, those beside the wrong ones, too: nothing was looked up. Yields after
+    each. Source: Kafka's MetadataRequest.getErrorResponse.
+    """
+    topics = []
+    for topic in request.topics:
+        yield
+        topics.append(
+            MetadataResponseTopic(
+                error_code=ErrorCode.invalid_request,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                is_internal=False,
+                partitions=(),
+                topic_authorized_operations=OPERATIONS_OMITTED,
+            )
+        )
+    return unthrottled(
+        MetadataResponse,
+        brokers=(),
+        cluster_id=None,
+        controller_id=or_minus_one(None),
+        topics=tuple(topics),
+        error_code=ErrorCode.invalid_request,
     )
 
 

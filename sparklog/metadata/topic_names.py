@@ -68,15 +68,8 @@ _FIRST_BY_ID: Final = 12
 """From this version on Metadata may name topics by their ids; two versions before have the field alone."""
 
 
-def check_topics_are_named(topics: Iterable[Any] | None, api_version: int) -> None:
-    """Check what a Metadata request names, as Kafka does (KafkaApis.handleTopicMetadataRequest).
-
-    Raises:
-        KafkaError: INVALID_REQUEST: an id, or no name, in a version whose answer could not say so.
-    """
+def are_topics_named(topics: Iterable[Any] | None, api_version: int) -> bool:
+    """Whether a Metadata request names topics as its version may (KafkaApis.handleTopicMetadataRequest)."""
     if topics is None or api_version >= _FIRST_BY_ID:
-        return
-    if any(topic.topic_id is not None or topic.name is None for topic in topics):
-        raise KafkaError(
-            ErrorCode.invalid_request, f"Metadata v{api_version} names topics by their names, not by ids"
-        )
+        return True
+    return all(topic.topic_id is None and topic.name is not None for topic in topics)

@@ -18,13 +18,14 @@ from sparklog.answers.describe_topic_partitions import (
 from sparklog.answers.find_coordinator import find_coordinator
 from sparklog.answers.list_config_resources import list_config_resources_response
 from sparklog.answers.list_reassignments import list_reassignments_response
-from sparklog.answers.metadata import metadata_response, topics_to_create
+from sparklog.answers.metadata import metadata_response, refused_metadata, topics_to_create
 from sparklog.answers.reachability import is_any_live
 from sparklog.answers.whole_metadata import WholeMetadata
 from sparklog.config import BrokerConfig
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import MetadataImage
+from sparklog.metadata.topic_names import are_topics_named
 from sparklog.wire.requests import Request, Response, Steps
 from sparklog.wire.versions import upgrade, upgrade_in_steps
 
@@ -63,6 +64,8 @@ class QueryHandlers:
     def metadata(self, request: Request) -> Steps:
         """Answer Metadata, once any broker is live; topics that are to be created are unknown for now."""
         body = yield from upgrade_in_steps(request.body)
+        if not are_topics_named(body.topics, request.api_version):
+            return (yield from refused_metadata(body))
         image = self._image()
         if not is_any_live(image):
             return self._metadata_later(request)

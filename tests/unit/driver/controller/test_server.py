@@ -26,6 +26,7 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.find_coordinator.v0 import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6 import FindCoordinatorRequest as NewestFindCoordinatorRequest
 from kio.schema.init_producer_id.v4 import InitProducerIdRequest
+from kio.schema.metadata.v11 import request as metadata_v11
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 
@@ -561,6 +562,19 @@ def test_metadata_of_unknown_topic_creates_it(server: ControllerServer) -> None:
         assert channel.request(request).topics[0].error_code is ErrorCode.unknown_topic_or_partition
         wait_for(lambda: "new" in server.image.topics.by_name)
         assert channel.request(request).topics[0].error_code is ErrorCode.none
+
+
+def test_metadata_by_id_before_it_may_is_refused_and_the_connection_lives(server: ControllerServer) -> None:
+    """As brokers do: a client that bootstraps here is told what is wrong, once."""
+    request = metadata_v11.MetadataRequest(
+        topics=(metadata_v11.MetadataRequestTopic(topic_id=UUID(int=9), name=None),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    with connect(server) as channel:
+        for _ in range(2):
+            (topic,) = channel.request(request).topics
+            assert (topic.name, topic.error_code) == ("", ErrorCode.invalid_request)
 
 
 def test_topics_created_because_a_client_asked_count_for_his_quota(server: ControllerServer) -> None:

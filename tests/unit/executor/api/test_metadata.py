@@ -14,6 +14,7 @@ from executor.api.metadata import MetadataHandler
 from executor.fetching.suspected_brokers import BrokerSuspicions
 from executor.metadata.machine.snapshot_delta import difference
 from sparklog.endpoints import Endpoint
+from sparklog.errors import ErrorCode
 from sparklog.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
@@ -116,14 +117,19 @@ class Node:
         answer = in_one_go(handler.handle(request))
         return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
 
-    def ask(self, client: Client, *topics: str) -> Any:
+    def ask(self, client: Client, *topics: str | UUID, version: int = 13) -> Any:
         """Return the answer, or what becomes the answer."""
         body = MetadataRequest(
-            topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+            topics=tuple(
+                MetadataRequestTopic(topic_id=topic, name=None)
+                if isinstance(topic, UUID)
+                else MetadataRequestTopic(topic_id=None, name=topic)
+                for topic in topics
+            ),
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
-        request = Request(ApiKey.METADATA, 13, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
+        request = Request(ApiKey.METADATA, version, 1, "test", body, memoryview(b""), client, "PLAINTEXT")
         answer = in_one_go(self.handler.handle(request))
         return asyncio.ensure_future(_answered(answer)) if isinstance(answer, Awaitable) else answer
 
@@ -275,5 +281,18 @@ def test_coordinator_without_doubt_is_named_at_once() -> None:
         node = await Node.started()
         just_now = Client(node.suspicions.now_ms())
         assert node.ask_for_coordinator(just_now).coordinators[0].node_id == LEADER
+
+    run(scenario())
+
+
+def test_metadata_by_id_before_it_may_is_refused_before_anything_is_looked_up() -> None:
+    """The versions that have the field and no place for the answer; brokers that are all fenced, too."""
+
+    async def scenario() -> None:
+        node = Node()
+        refused = node.ask(Client(LONG_AGO_MS), UUID(int=100), version=11)
+        assert [(topic.name, topic.error_code) for topic in refused.topics] == [
+            ("", ErrorCode.invalid_request)
+        ]
 
     run(scenario())

@@ -16,7 +16,7 @@ from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopi
 from sparklog.answers.authorized_operations import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS
 from sparklog.answers.describe_cluster import ControllerNode, describe_cluster_response
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
-from sparklog.answers.metadata import leaders_told, metadata_response, topics_to_create
+from sparklog.answers.metadata import leaders_told, metadata_response, refused_metadata, topics_to_create
 from sparklog.endpoints import Endpoint
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata.image import (
@@ -26,7 +26,11 @@ from sparklog.metadata.image import (
     TopicImage,
     TopicsImage,
 )
+from sparklog.metadata.topic_names import are_topics_named
+from sparklog.wire.apis import ApiKey
+from sparklog.wire.frames import LENGTH, decode_response, encode_response_frame, request_codec
 from sparklog.wire.turns import in_one_go
+from sparklog.wire.versions import downgrade
 
 FLIGHTS: Final = UUID(int=100)
 PLANES: Final = UUID(int=200)
@@ -387,3 +391,20 @@ def test_describe_topic_partitions_with_a_cursor_beyond_the_topic_goes_on_behind
         ("flights", 0),
         ("planes", 1),
     ]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_metadata_by_id_before_it_may_is_refused_topic_by_topic(version: int) -> None:
+    """As in Kafka. An answer that can't be written closes the connection, and its client tries for ever."""
+    request = asking("__consumer_offsets", FLIGHTS)
+    named = are_topics_named(request.topics, version), are_topics_named(request.topics, 12)
+    assert named == (False, True)
+    refused = in_one_go(refused_metadata(request))
+    frame = b"".join(map(bytes, encode_response_frame(request_codec(ApiKey.METADATA, version), 1, refused)))
+    _, told = decode_response(downgrade(request, version), frame[LENGTH.size :])
+    rows = [(topic.error_code, topic.name, topic.topic_id, topic.is_internal) for topic in told.topics]
+    assert rows == [
+        (ErrorCode.invalid_request, "__consumer_offsets", None, False),
+        (ErrorCode.invalid_request, "", FLIGHTS, False),
+    ]
+    assert (told.brokers, told.controller_id) == ((), -1)
