@@ -27,6 +27,7 @@ from sparklog.wire.buffers import KEEP_SMALL_BYTES, BufferPool, ReceiveBuffer
 from sparklog.wire.dispatcher import Dispatcher
 from sparklog.wire.exchange import Exchange
 from sparklog.wire.frames import LENGTH, MIN_REQUEST_BYTES
+from sparklog.wire.last_resort import closing_on_error
 from sparklog.wire.machine.authenticator import Authenticator
 from sparklog.wire.outbox import Flushed, Outbox, RegionTruncatedError
 from sparklog.wire.rate_limited_log import RateLimitedLog
@@ -196,6 +197,7 @@ class Connection:
 
     # Receiving
 
+    @closing_on_error
     def _on_readable(self) -> None:
         if self._paused:
             self._owner.loop.remove_reader(self._descriptor)
@@ -207,6 +209,7 @@ class Connection:
             return
         self._receive()
 
+    @closing_on_error
     def _take_turn(self) -> None:
         """Receive, as could not be done in the turn in which there was something to receive."""
         if self.closed or self._must_pause():
@@ -306,6 +309,7 @@ class Connection:
             or len(self._exchanges) >= self._owner.max_outstanding_requests
         )
 
+    @closing_on_error
     def _resume(self) -> None:
         if self.closed or not self._paused or self._in_turn or self._must_pause():
             return
@@ -415,6 +419,9 @@ class Connection:
             return
         except RegionTruncatedError as error:
             self._close(logging.WARNING, "truncated", f"closing the connection of {self.peer}: {error}")
+            return
+        except Exception as error:  # as in `closing_on_error`; `fail` would come here again
+            self._close(logging.ERROR, type(error).__name__, f"sending to {self.peer} failed", exc_info=error)
             return
         self.active = True
         loop = self._owner.loop

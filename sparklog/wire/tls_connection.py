@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Final
 
 from sparklog.wire.connection import NOTED_WORK_S, Connection, ConnectionOwner
+from sparklog.wire.last_resort import closing_on_error
 from sparklog.wire.tls_handshakes import TlsHandshakes
 from sparklog.wire.tls_outbox import TlsOutbox
 from sparklog.wire.turns import SHARE_S
@@ -64,9 +65,10 @@ class TlsConnection(Connection):
             return
         self._handshakes.end(self, completed=False)
         if self._has_handshaken and not self._outbox:
-            # So that the other side knows that nothing was cut off. Nobody waits for it to be taken.
-            self._stream.end()
-            with contextlib.suppress(OSError):
+            # So that the other side knows that nothing was cut off. Nobody waits for it to be taken, and
+            # whatever is wrong with the stream, the socket is to be closed.
+            with contextlib.suppress(Exception):
+                self._stream.end()
                 self._socket.send(self._stream.take())
         super().close()
 
@@ -81,6 +83,7 @@ class TlsConnection(Connection):
         """Close, because it takes too long, or too many are under way."""
         self._close(logging.WARNING, "handshake", f"TLS handshake of {self.peer} failed: {why}")
 
+    @closing_on_error
     def _on_readable(self) -> None:
         if self._has_handshaken:
             super()._on_readable()
@@ -179,6 +182,7 @@ class TlsConnection(Connection):
         received.end += taken
         self._received_all(began_s)
 
+    @closing_on_error
     def _decrypt(self) -> None:
         received = self._received
         began_s = perf_counter()

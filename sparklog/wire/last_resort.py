@@ -1,0 +1,32 @@
+"""What becomes of a connection whose callback raises what nobody expected: want of memory, a mistake.
+
+The loop would log it and call again as long as there is something to read, and the connection would stay as
+it was left. It is closed instead, which is logged once.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Protocol, TypeVar
+
+__all__ = ["closing_on_error"]
+
+
+class _Failing(Protocol):
+    def fail(self, reason: str, what: str, error: BaseException) -> None:
+        """Close, because of a mistake here."""
+
+
+_Connection = TypeVar("_Connection", bound=_Failing)
+
+
+def closing_on_error(callback: Callable[[_Connection], None]) -> Callable[[_Connection], None]:
+    """Return the method with its connection closed for what it raises."""
+
+    @wraps(callback)
+    def closing(connection: _Connection) -> None:
+        try:
+            callback(connection)
+        except Exception as error:
+            connection.fail(type(error).__name__, "receiving", error)
+
+    return closing
