@@ -9,6 +9,8 @@ Belongs to one event loop.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from sparklog.acls.acl import Principal
@@ -24,10 +26,12 @@ class _Waiting(Protocol):
     """What is needed of a connection."""
 
     principal: Principal | None
-    closed: bool
 
     def refuse(self, reason: str, what: str) -> None:
         """Close it."""
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once when it is lost."""
 
 
 class InsideReserve:
@@ -44,6 +48,7 @@ class InsideReserve:
             self._waiting[oldest].cancel()
             self._look(oldest, exhausted)
         self._waiting[connection] = self._loop.call_later(LOGIN_S, self._look, connection, exhausted)
+        connection.on_close(partial(self._forget, connection))
 
     def close(self) -> None:
         """Look after none of them any more."""
@@ -51,7 +56,12 @@ class InsideReserve:
             timer.cancel()
         self._waiting.clear()
 
+    def _forget(self, connection: _Waiting) -> None:
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
     def _look(self, connection: _Waiting, exhausted: str) -> None:
         del self._waiting[connection]
-        if not connection.closed and connection.principal is not INSIDE:
+        if connection.principal is not INSIDE:
             connection.refuse(exhausted, f"{exhausted} reached, and it is no broker's")

@@ -36,6 +36,8 @@ from sparklog.wire.apis import ApiKey
 __all__ = ["AuthenticateAnswer", "Authenticator", "Mechanisms", "SaslState"]
 
 MIN_REAUTHENTICATION_MS: Final = 1000
+MAX_SESSION_MS: Final = 100 * 365 * 24 * 60 * 60 * 1000
+"""A century. Java's clients count it in nanoseconds, of which 292 years fit, and fail at what does not."""
 
 
 class SaslState(Enum):
@@ -240,7 +242,7 @@ class Authenticator:
         configured_ms = (self._mechanisms.max_reauthentication_ms or {}).get(self._mechanism, 0)
         if configured_ms > 0:
             limits.append(configured_ms)
-        return min(limits, default=0)
+        return min(*limits, MAX_SESSION_MS) if limits else 0
 
     def _fail(self) -> None:
         self.principal = None

@@ -1,6 +1,7 @@
 """The authentication of a connection: what is served in which state, and how it goes on."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -203,6 +204,18 @@ def test_session_ends_with_the_credentials_or_sooner(
     machine.handshake("KNOCK", 1, 0)
     assert machine.authenticate(b"ann", wall_clock_ms=1_000).session_lifetime_ms == lifetime_ms
     assert machine.session_lifetime_ms == lifetime_ms
+
+
+@pytest.mark.parametrize(("expires_ms", "configured_ms"), [(None, 2**63 - 1), (1000 << 48, 0)])
+def test_session_that_is_as_good_as_endless_can_be_told_and_counted(
+    expires_ms: int | None, configured_ms: int
+) -> None:
+    """Whoever means never by a large number: answers had no room for it, and Java counts nanoseconds."""
+    machine = authenticator(begin=lambda: Knock(expires_ms), KNOCK=configured_ms)
+    machine.handshake("KNOCK", 1, 0)
+    lifetime_ms = machine.authenticate(b"ann", wall_clock_ms=1_000).session_lifetime_ms
+    a_century_ms = timedelta(days=36_500) // timedelta(milliseconds=1)
+    assert lifetime_ms == a_century_ms < 2**63 // 1_000_000
 
 
 def test_oldest_handshake_is_followed_by_bare_tokens() -> None:
