@@ -53,6 +53,7 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     preflight.check_dynamic_allocation(context)
     preflight.check_listeners(broker_config)
     preflight.check_certificates(broker_config)
+    preflight.check_size(context, broker_config)
     first_users = _first_users(broker_config)
     new_cluster_id = _new_cluster_id()
     temporary_directory = None

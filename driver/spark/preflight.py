@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ TRUSTED_NETWORK = "sparklog.trusted.network"
 SLOT_WAIT_S = 30.0
 """How long executors may take to register and tasks to end; Spark's own wait has the same default."""
 _OTHERS_TASKS = "end the jobs of yours that run, or wait for them"
+_TOLD_BESIDE_BYTES = 32 << 10
+"""What else a rack's brokers are told may have so many."""
 _NOT_CORES = "(slots, not cores: a broker that waits takes no core)"
 
 
@@ -194,6 +197,29 @@ def check_listeners(config: BrokerConfig) -> None:
                 "SASL_PLAINTEXT, SSL or SASL_SSL in listener.security.protocol.map, or, in a network whose "
                 f"hosts you all trust, set {TRUSTED_NETWORK}=true (docs/security.md)"
             )
+
+
+def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:
+    """Check that brokers are told their configuration without a file.
+
+    What PySpark sends to tasks it writes into one, on their hosts too, if it is long: with the passwords that
+    are in it, and the secret of driver and brokers.
+
+    Raises:
+        StartError: It is too long.
+    """
+    java_virtual_machine: Any = spark_context._jvm
+    limit_bytes = (
+        java_virtual_machine.PythonUtils.getBroadcastThreshold(spark_context._jsc) - _TOLD_BESIDE_BYTES
+    )
+    size_bytes = sum(len(text.encode()) for item in config.raw.items() for text in item)
+    if size_bytes > limit_bytes:
+        longest = max(config.raw, key=lambda name: len(config.raw[name]))
+        raise StartError(
+            f"the configuration has {size_bytes} bytes; beyond {limit_bytes} Spark would write it to files, "
+            f"secrets and all. Instead of what is in {longest} name a file that has it: "
+            "ssl.keystore.location, ssl.truststore.location"
+        )
 
 
 def check_certificates(config: BrokerConfig) -> None:

@@ -7,7 +7,9 @@ import pytest
 from driver.spark import preflight
 from sparklog.config import BrokerConfig
 from sparklog.config.definition import ConfigError
+from sparklog.hosting import StartError
 from tests.certificates import Authority, server_keys
+from tests.unit.driver.spark.java_virtual_machine import context_of
 
 
 def with_keys(keys: dict[str, str]) -> BrokerConfig:
@@ -44,3 +46,14 @@ def test_certificates_that_are_on_the_brokers_hosts_alone_are_left_to_them(tmp_p
     preflight.check_certificates(with_keys(keys))
     Path(keys["ssl.keystore.location"]).unlink()
     preflight.check_certificates(with_keys(keys))
+
+
+def test_configuration_that_spark_would_write_into_files_is_refused_by_its_longest_key() -> None:
+    """The secret of driver and brokers travels with it, and is to be in no file."""
+    context = context_of(None)
+    context._jvm.PythonUtils.getBroadcastThreshold.return_value = 1 << 20
+    inline = BrokerConfig.from_mapping({"ssl.truststore.certificates": "x" * 900_000, "num.partitions": "1"})
+    preflight.check_size(context, inline)
+    inline = BrokerConfig.from_mapping({"ssl.truststore.certificates": "x" * (1 << 20)})
+    with pytest.raises(StartError, match=r"Instead of what is in ssl\.truststore\.certificates"):
+        preflight.check_size(context, inline)
