@@ -133,7 +133,11 @@ class CoordinatorMachine(Protocol):
         """The last record of the load was replayed; called once, before any request is decided."""
 
     def metadata_changed(self, image: MetadataImage, delta: MetadataDelta, now: Now) -> Iterable[Decision]:
-        """The cluster is now as `image` says."""
+        """The cluster is now as `image` says.
+
+        Of what `delta` tells it may know nothing any more: a machine that was being loaded is told with the
+        newest image what it missed.
+        """
 
     @property
     def next_due_ms(self) -> int | None:

@@ -67,7 +67,8 @@ class ConsumerGroups:
         if delta.created_topics:
             self._surroundings.topics_created_at = image.end_offset
         self._surroundings.hashes.forget(delta.deleted_topics)
-        names = [image.topics.by_id[topic_id].name for topic_id in delta.changed_topics]
+        changed = map(image.topics.by_id.get, delta.changed_topics)
+        names = [topic.name for topic in changed if topic is not None]  # else it has gone since
         for name in (*names, *delta.deleted_topics.values()):
             for group_id in self._replay.subscribers[name]:
                 group = self._groups.get(group_id)

@@ -12,9 +12,11 @@ from sparklog.coordinator_records.consumer_offsets import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from sparklog.errors import ErrorCode
+from sparklog.metadata.delta import MetadataDelta
 from tests.unit.executor.coordinators.groups.consumer_conversation import (
     ConsumerConversation,
     id_of,
+    image_of,
     partitions_of,
 )
 from tests.unit.executor.coordinators.groups.group_conversation import GROUP
@@ -283,6 +285,18 @@ def test_topic_that_does_not_exist_yet_is_assigned_once_it_does() -> None:
     talk.change_topics({"t": 2})
 
     assert talk.settle_members("a") == {"a": {"t": {0, 1}}}
+
+
+def test_change_of_a_topic_that_has_gone_since_hides_no_other_change() -> None:
+    """A shard that was being loaded is told what it missed with the newest image, which lacks the topic."""
+    talk = settled("a")
+    grown = image_of({"t": 6}, offset=1)
+    missed = MetadataDelta(changed_topics={id_of("gone"): frozenset({0}), id_of("t"): frozenset({4, 5})})
+
+    talk.image = grown
+    talk.carry_out(talk.shard.metadata_changed(grown, missed, talk.now))
+
+    assert talk.settle_members("a") == {"a": {"t": {0, 1, 2, 3, 4, 5}}}
 
 
 def test_group_of_other_topics_takes_no_notice_of_a_topic() -> None:
