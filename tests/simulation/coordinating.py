@@ -25,7 +25,7 @@ from sparklog.metadata.image import MetadataImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.records.batch import iterate_headers
 from sparklog.storage.transaction_markers import EndTransaction
-from sparklog.types import LeaderEpoch, Offset
+from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
 from tests.simulation.leading import START_MS
 from tests.simulation.network import Reply as Answer
 
@@ -104,6 +104,8 @@ class Coordinated(NamedTuple):
     response: Any
     leader_epoch: LeaderEpoch
     """Of the coordinator that answered, for the invariants; -1 if none did."""
+    key: TopicIdPartition | None
+    """Its partition: whoever asks by name may not know yet that another topic has taken the name."""
 
 
 class Coordinating(RoleListener[Replica]):
@@ -140,7 +142,7 @@ class Coordinating(RoleListener[Replica]):
         """Have a coordinator decide; return how to say that nobody waits for the answer any more."""
         coordinator = self._coordinators.get((asked.message.topic, asked.message.partition))
         if coordinator is None:
-            asked.answer(Coordinated(ErrorCode.not_coordinator, None, -1))
+            asked.answer(Coordinated(ErrorCode.not_coordinator, None, -1, None))
             return lambda: None
         coordinator.submit(asked)
         return partial(coordinator.shard.abandon, asked)
@@ -397,11 +399,13 @@ class WatchedShardLog(ShardLog):
         # What has just been committed is to be known.
         broker.touched()
         broker.world.coordinated(broker, coordinator.replica, coordinator.leader_epoch, token, response)
-        token.answer(Coordinated(ErrorCode.none, response, coordinator.leader_epoch))
+        key = coordinator.replica.key
+        token.answer(Coordinated(ErrorCode.none, response, coordinator.leader_epoch, key))
 
     def refuse(self, token: Token, error_code: ErrorCode) -> None:
         assert error_code is not ErrorCode.unknown_server_error, "a machine raised"
-        token.answer(Coordinated(error_code, None, self._coordinator.leader_epoch))
+        coordinator = self._coordinator
+        token.answer(Coordinated(error_code, None, coordinator.leader_epoch, coordinator.replica.key))
 
 
 def _askers(replies: Iterable[Reply]) -> Iterable[Asked]:

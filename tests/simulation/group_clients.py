@@ -13,7 +13,7 @@ from executor.coordinators.machine.decision import Decision, Now, Reply, Token
 from sparklog.errors import ErrorCode
 from sparklog.metadata.partition_for import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.types import LeaderEpoch, Offset, TopicIdPartition
+from sparklog.types import Offset, TopicIdPartition
 from tests.simulation.clients import REQUEST_TIMEOUT_MS, RETRY_MS, ClientProcess
 from tests.simulation.coordinating import AskCoordinator, Coordinated
 from tests.simulation.group_events import OffsetDelete
@@ -130,7 +130,7 @@ class GroupClient:
             self._again()
             return
         self._is_due = False
-        if self._holds(asked, answer.leader_epoch):
+        if self._holds(asked, answer):
             if self._sent == 1 and offset is not None:  # what was sent before may arrive yet
                 self._unanswered.discard(offset)
             self._committed, self._knows = offset, True
@@ -154,7 +154,7 @@ class GroupClient:
         if error_code is not ErrorCode.none or row.error_code is not ErrorCode.none:
             self._again()
             return
-        if self._holds(asked, answer.leader_epoch):
+        if self._holds(asked, answer):
             offset = None if row.committed is None else row.committed.offset
             if self._knows:
                 possible = {self._committed, *self._unanswered}
@@ -162,14 +162,15 @@ class GroupClient:
             self.has_settled = not (self._world.accepts_writes or self._is_due)
         self._go_on_later(2 * self._pause_ms)
 
-    def _holds(self, asked: Any, leader_epoch: LeaderEpoch) -> bool:
+    def _holds(self, asked: Any, answer: Coordinated) -> bool:
         """Whether an answer says anything of what is there now."""
         key = asked[0]
         topic = self._world.metadata.image.topics.by_name.get(self._topic)
         return (
             asked == (key, self._world.ledger(key).losses, None if topic is None else topic.topic_id)
             and asked == (self.key, self._losses, self._topic_id)
-            and self._world.ledger(key).counts(leader_epoch)
+            and answer.key == key
+            and self._world.ledger(key).counts(answer.leader_epoch)
         )
 
     def _ask(self, leader: int, partition: int, event: Any, decide: Any, answered: Any) -> None:

@@ -141,15 +141,15 @@ class Member(ClientProcess):
             self.refresh()
             self.after(RETRY_MS, answered, None, sent_ms, None)
             return
-        key = TopicIdPartition(topic.topic_id, number)
 
         def take(answer: Coordinated | None) -> None:
             stamp = None
             if answer is None or answer.error_code is not ErrorCode.none:
                 self.refresh()
             else:
-                ledger = self.world.ledger(key)
-                stamp = (key, ledger.losses) if ledger.counts(answer.leader_epoch) else None
+                assert answer.key is not None, "who answers coordinates"
+                ledger = self.world.ledger(answer.key)
+                stamp = (answer.key, ledger.losses) if ledger.counts(answer.leader_epoch) else None
             answered(answer, sent_ms, stamp)
 
         self.link(leader).request(
