@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _ENDING: Final = frozenset({ErrorCode.concurrent_transactions, ErrorCode.unstable_offset_commit})
-_ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000)
+_ENDING_BACKOFF: Final = ExponentialBackoff(first_ms=2, max_ms=1_000, even_pauses=5)
 
 
 class Leader(NamedTuple):

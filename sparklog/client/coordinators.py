@@ -2,6 +2,11 @@
 
 Many may be asked at once: one request each, all those of a broker after one another on its connection, before
 any answer is waited for.
+
+Who asks a broker for a coordinator amid his work is taken for one who has lost it, and is kept waiting until
+brokers have heard of that, too (`executor/api/find_coordinator.py`). Who only begins with a new name need not
+ask: the coordinator is who leads the name's partition (`expect`). Whoever turns out not to coordinate, or to
+be gone, is asked for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +16,11 @@ from typing import Any, Final
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
 from sparklog.client.broker_requests import ask_side_by_side
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_client import ClusterClient, Leader
+from sparklog.client.topic_descriptions import described_leaders
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.metadata.partition_for import partition_for
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.types import BrokerId
 
 __all__ = ["CoordinatorKind", "Coordinators"]
@@ -36,12 +44,20 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
+_TOPICS: Final = {
+    CoordinatorKind.GROUP: CONSUMER_OFFSETS_TOPIC,
+    CoordinatorKind.TRANSACTION: TRANSACTION_STATE_TOPIC,
+}
+
+
 class Coordinators:
     """Who coordinates what, as far as it is known; it shares the connections of `cluster`."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._found: dict[tuple[CoordinatorKind, str], BrokerId] = {}
+        self._leaders: dict[CoordinatorKind, Mapping[int, Leader | None]] = {}
+        """Who leads the partitions of the coordinators' topics, until one of them does not coordinate."""
 
     def ask(
         self,
@@ -115,15 +131,38 @@ class Coordinators:
     ) -> KafkaError | None:
         """Return why a coordinator is to be asked again, after what may be another one; None if it is not."""
         if isinstance(answer, KafkaError):
-            self._found.pop((kind, key), None)
+            self._forget(kind, key)
             return answer
         error_code = error_of(answer)
         if not error_code.retriable:
             return None
         refusal = KafkaError(error_code, f"broker {self._found.get((kind, key))} coordinates {key}")
         if error_code in _ELSEWHERE:
-            self._found.pop((kind, key), None)
+            self._forget(kind, key)
         return refusal
+
+    def expect(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
+        """Take for the coordinators of what is not known yet who leads its partitions, if that can be seen.
+
+        A broker is asked for those once, and again when one of them has turned out not to coordinate.
+        """
+        for kind, unknown in self._unknown(keys).items():
+            leaders = self._leaders_of(kind)
+            for key in unknown if leaders else ():
+                if (leader := leaders.get(partition_for(key, len(leaders)))) is not None:
+                    self._found[(kind, key)] = leader.broker_id
+
+    def _leaders_of(self, kind: CoordinatorKind) -> Mapping[int, Leader | None]:
+        """Return who leads the partitions of a kind of coordinators; nobody where that can't be seen."""
+        if (known := self._leaders.get(kind)) is not None:
+            return known
+        try:
+            self._leaders[kind] = described_leaders(self._cluster, _TOPICS[kind])
+        except KafkaError as error:
+            if error.error_code is not ErrorCode.topic_authorization_failed:
+                return {}  # the topic is made by whoever is asked for the first coordinator
+            self._leaders[kind] = {}
+        return self._leaders[kind]
 
     def find(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> None:
         """Learn who coordinates what is not known yet; all are looked for at once.
@@ -133,11 +172,7 @@ class Coordinators:
         Raises:
             KafkaError: of some it cannot be told at present, or is refused.
         """
-        unknown = self._unknown(keys)
-        if len(self._found) + sum(map(len, unknown.values())) > _MOST_REMEMBERED:
-            self._found.clear()
-            unknown = self._unknown(keys)
-        if not unknown:
+        if not (unknown := self._unknown(keys)):
             return
         broker_id, _ = self._cluster.any_channel()
         asked = [
@@ -155,7 +190,14 @@ class Coordinators:
                 self._cluster.broker_named(found.node_id, (found.host, found.port))
                 self._found[(kind, found.key)] = found.node_id
 
+    def _forget(self, kind: CoordinatorKind, key: str) -> None:
+        self._found.pop((kind, key), None)
+        self._leaders.pop(kind, None)
+
     def _unknown(self, keys: Mapping[CoordinatorKind, Sequence[str]]) -> dict[CoordinatorKind, list[str]]:
+        """Return which coordinators are not known, with room to remember them."""
+        if len(self._found) + sum(map(len, keys.values())) > _MOST_REMEMBERED:
+            self._found.clear()
         unknown = {
             kind: [key for key in each if (kind, key) not in self._found] for kind, each in keys.items()
         }

@@ -283,6 +283,7 @@ class SinkClient:
     def _look_up(self, transactional_ids: list[str], group_id: str) -> None:
         """Find whom the next steps ask, too: each look takes its time."""
         keys = {CoordinatorKind.TRANSACTION: transactional_ids, CoordinatorKind.GROUP: [group_id]}
+        self._coordinators.expect(keys)
         self.cluster.retry("finding coordinators", lambda: self._coordinators.find(keys))
 
     def _indexed(self, sink: SinkId, *, stable: bool) -> tuple[IndexEntry, Position] | None:

@@ -2,8 +2,10 @@
 
 from kio.schema.end_txn.v5.request import EndTxnRequest
 
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_client import ClusterClient, Leader
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
+from sparklog.metadata.topic_names import TRANSACTION_STATE_TOPIC
+from sparklog.types import TopicPartition
 from tests.unit.sparklog.client.brokers import Brokers, with_client
 
 
@@ -34,5 +36,40 @@ def test_coordinators_of_a_group_and_of_transactional_ids_are_looked_for_at_once
         brokers.questions_at_once = 100
         found.find(keys)
         assert {found.broker_of(kind, key) for kind, each in keys.items() for key in each} == {0}
+
+    with_client(use)
+
+
+def test_coordinator_of_a_new_name_is_who_leads_its_partition_and_nobody_is_asked_for_it() -> None:
+    """Whoever is asked waits on purpose, and each job comes with new names."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        brokers.questions_at_once = 100
+        for partition, broker_id in enumerate((2, 1, 0)):
+            brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, partition)] = Leader(broker_id, 1)
+        found = Coordinators(client)
+        found.expect({CoordinatorKind.TRANSACTION: ["t", "u"]})
+        # Java's hash codes of these are 116 and 117.
+        assert [found.broker_of(CoordinatorKind.TRANSACTION, name) for name in ("t", "u")] == [0, 2]
+
+    with_client(use)
+
+
+def test_coordinator_that_leads_no_more_is_asked_for() -> None:
+    """What was seen of leaders is not asked for again with each name, and gets old."""
+
+    def use(brokers: Brokers, client: ClusterClient) -> None:
+        brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(1, 1)
+        found = Coordinators(client)
+        found.expect({CoordinatorKind.TRANSACTION: ["t"]})
+        request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+        answer = found.ask(
+            CoordinatorKind.TRANSACTION, "t", request, lambda answer: answer.error_code, doing="ending"
+        )
+        assert answer.producer_id == 1
+        assert found.broker_of(CoordinatorKind.TRANSACTION, "t") == 0
+        brokers.leaders[TopicPartition(TRANSACTION_STATE_TOPIC, 0)] = Leader(2, 2)
+        found.expect({CoordinatorKind.TRANSACTION: ["u"]})
+        assert found.broker_of(CoordinatorKind.TRANSACTION, "u") == 2, "leaders are looked for anew"
 
     with_client(use)
