@@ -1,9 +1,8 @@
-"""Offsets of a group that has no members: looked for, committed in a transaction, and deleted with it."""
+"""Offsets of a group that has no members: looked for, and committed in a transaction."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.offset_fetch.v9.request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,7 +18,7 @@ from sparklog.client.coordinators import CoordinatorKind, Coordinators
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
 
-__all__ = ["CommittedOffset", "OffsetOfTransaction", "committed_offsets", "delete_group"]
+__all__ = ["CommittedOffset", "OffsetOfTransaction", "committed_offsets"]
 
 
 class CommittedOffset(NamedTuple):
@@ -108,19 +107,6 @@ class OffsetOfTransaction:
         return refusal
 
 
-def delete_group(coordinators: Coordinators, group_id: str) -> ErrorCode:
-    """Delete a group with its offsets; errors are the caller's.
-
-    Raises:
-        ApiTimeoutError: the coordinator could not be asked for `api_timeout_ms`.
-    """
-    request = DeleteGroupsRequest(groups_names=(group_id,))
-    response = coordinators.ask(
-        CoordinatorKind.GROUP, group_id, request, _delete_error, doing=f"deleting group {group_id}"
-    )
-    return _delete_error(response)
-
-
 def _fetch_error(response: Any) -> ErrorCode:
     group = response.groups[0]
     codes: list[ErrorCode] = [
@@ -132,9 +118,4 @@ def _fetch_error(response: Any) -> ErrorCode:
 
 def _commit_error(response: Any) -> ErrorCode:
     code: ErrorCode = response.topics[0].partitions[0].error_code
-    return code
-
-
-def _delete_error(response: Any) -> ErrorCode:
-    code: ErrorCode = response.results[0].error_code
     return code

@@ -124,7 +124,14 @@ class Transactions:
         """
         self.check()
         listed = self._cluster.retry("listing transactions", lambda: self._list(prefix, states))
-        ids = dict.fromkeys((*listed, *named))
+        return self.describe(dict.fromkeys((*listed, *named)), states)
+
+    def describe(self, ids: Collection[str], states: Collection[str]) -> list[TransactionDescription]:
+        """Return the transactions of ids that are in one of the states.
+
+        Raises:
+            ApiTimeoutError: some coordinator could not be asked within `api_timeout_ms`.
+        """
         answers = self._coordinators.ask_all(
             CoordinatorKind.TRANSACTION,
             {each: DescribeTransactionsRequest(transactional_ids=(each,)) for each in ids},

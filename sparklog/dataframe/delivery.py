@@ -2,7 +2,8 @@
 
 At least once: a task writes, and what is acknowledged stays. Exactly once: a task writes in a transaction
 that it leaves prepared, and the driver decides (`sparklog.sink`). Tasks ask for the last decision after they
-have initialized their transactional id and before they write (`verdict_on_task`).
+have initialized their transactional id and before they write (`verdict_on_task`); those of a job, whether it
+goes on.
 """
 
 import logging
@@ -37,7 +38,7 @@ from sparklog.sink.machine.decisions import WriterTransaction
 from sparklog.sink.machine.names import SinkKind
 from sparklog.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, SinkBatch
 from sparklog.sink.machine.steps import EndTransactions
-from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
+from sparklog.sink.machine.verdicts import Verdict, verdict_on_task, verdict_on_task_of_job
 from sparklog.types import TopicPartition
 
 __all__ = ["AtLeastOnce", "ExactlyOnce", "batch_told"]
@@ -129,7 +130,9 @@ class ExactlyOnce:
                 return decider
             if batch is None or batch.sink.kind is not SinkKind.JOB:
                 return None
-            return client.carry_out(Begin(batch.sink, batch.run_id).steps())
+            decider = client.carry_out(Begin(batch.sink).steps())
+            batch.began_with = decider.stamp
+            return decider
 
     def write(self, batch: Batch, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a task's rows in a transaction that is left prepared, if the batch is not decided.
@@ -232,13 +235,19 @@ class _Attempt:
         batch = self._batch
         transactional_id = this_process().writer_id(batch.sink, batch.run_id, batch.batch_id)
         transaction, waits_for_ever = client.initialize_writer(
-            transactional_id, self._options.transaction_timeout_ms
+            batch.sink, transactional_id, self._options.transaction_timeout_ms
         )
-        entry = client.index_entry(batch.sink)
-        if verdict_on_task(batch.sink.kind, batch.batch_id, batch.run_id, entry) is Verdict.ALREADY_DECIDED:
+        if self._verdict(client) is Verdict.ALREADY_DECIDED:
             return True
         self.transaction, self.waits_for_ever = transaction, waits_for_ever
         return False
+
+    def _verdict(self, client: SinkClient) -> Verdict:
+        batch = self._batch
+        if batch.sink.kind is SinkKind.JOB:
+            return verdict_on_task_of_job(batch.run_id, batch.began_with, client.undecided(batch.sink))
+        entry = client.index_entry(batch.sink)
+        return verdict_on_task(batch.sink.kind, batch.batch_id, batch.run_id, entry)
 
 
 def batch_told(messages: Messages) -> Batch | None:

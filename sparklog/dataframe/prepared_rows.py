@@ -17,6 +17,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.machine.decisions import WriterTransaction
 from sparklog.sink.machine.errors import SinkError
 from sparklog.sink.machine.names import SinkId
+from sparklog.sink.machine.steps import DeciderStamp
 from sparklog.types import TimestampMs, TopicPartition
 
 __all__ = ["Batch", "PreparedRows", "RefusedRows", "WrittenRecords", "raise_refusals", "refusal"]
@@ -59,6 +60,8 @@ class Batch:
         self.sink = sink
         self.batch_id = batch_id
         self.run_id = run_id
+        self.began_with: DeciderStamp | None = None
+        """Of a job, once it has begun."""
 
 
 class PreparedRows(WrittenRecords):

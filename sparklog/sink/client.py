@@ -11,19 +11,14 @@ from typing import Any, Final, TypeVar
 from sparklog.client.broker_requests import ask_until_answered
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.coordinators import CoordinatorKind, Coordinators
-from sparklog.client.group_offsets import (
-    CommittedOffset,
-    OffsetOfTransaction,
-    committed_offsets,
-    delete_group,
-)
+from sparklog.client.group_offsets import CommittedOffset, OffsetOfTransaction, committed_offsets
 from sparklog.client.transactional_ids import Transactions
 from sparklog.client.transactions import TransactionDescription
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.sink.decisions_topic import DecisionsTopic
 from sparklog.sink.machine.decisions import IndexEntry, LastDecision, Position, WriterTransaction
 from sparklog.sink.machine.errors import DeciderFencedError
-from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId, sink_of
+from sparklog.sink.machine.names import DECISIONS_TOPIC, NAMES_PREFIX, SinkId
 from sparklog.sink.machine.steps import (
     AwaitDecision,
     AwaitEnds,
@@ -31,7 +26,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
-    ForgetSink,
+    ForgetDecision,
     IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
@@ -107,7 +102,7 @@ class SinkClient:
             EndTransactions: self._end_transactions,
             AwaitEnds: self._await_ends,
             AwaitDecision: self._await_decision,
-            ForgetSink: self._forget_sink,
+            ForgetDecision: self._forget_decision,
         }
 
     def carry_out(self, protocol: Protocol[Result]) -> Result:
@@ -140,7 +135,7 @@ class SinkClient:
     # What tasks ask.
 
     def initialize_writer(
-        self, transactional_id: str, timeout_ms: int | None
+        self, sink: SinkId, transactional_id: str, timeout_ms: int | None
     ) -> tuple[WriterTransaction, bool]:
         """Return a transaction that nothing was written in yet, and whether it is without a time-out.
 
@@ -151,13 +146,13 @@ class SinkClient:
             KafkaError: it could not be asked, or refused.
         """
         wanted_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        self._look_up([transactional_id], f"{NAMES_PREFIX}{sink_of(transactional_id)}")
+        self._look_up(sink, [transactional_id])
         response = self._transactions.initialize(transactional_id, wanted_ms)
         if response.error_code is ErrorCode.invalid_transaction_timeout:
             if timeout_ms is not None or wanted_ms != NO_TRANSACTION_TIMEOUT_MS:
                 raise TransactionTimeoutError(wanted_ms)
             self._timeout_ms = _USUAL_MAX_TIMEOUT_MS
-            return self.initialize_writer(transactional_id, None)
+            return self.initialize_writer(sink, transactional_id, None)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {transactional_id} was refused")
         transaction = WriterTransaction(transactional_id, response.producer_id, response.producer_epoch)
@@ -181,18 +176,28 @@ class SinkClient:
         found = self._indexed(sink, stable=False)
         return None if found is None else found[0]
 
+    def undecided(self, sink: SinkId) -> DeciderStamp | None:
+        """Return who is a sink's decider, if he has decided nothing.
+
+        Raises:
+            KafkaError: the coordinator could not be asked.
+        """
+        for each in self._transactions.describe((sink.decider_id,), _OPEN_STATES):
+            return DeciderStamp(each.producer_id, each.producer_epoch)
+        return None
+
     # The steps.
 
     def _initialize_decider(self, step: InitializeDecider) -> DeciderStamp:
         decider_id = step.sink.decider_id
-        self._look_up([decider_id], decider_id)
+        self._look_up(step.sink, [])
         response = self._transactions.initialize(decider_id, _DECIDER_TIMEOUT_MS)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, f"transactional id {decider_id} was refused")
         return DeciderStamp(response.producer_id, response.producer_epoch)
 
     def _find_last_decision(self, step: FindLastDecision) -> LastDecision | None:
-        found = self._indexed(step.sink, stable=True)
+        found = self._indexed(step.sink, stable=True) if step.sink.is_indexed else None
         if found is not None:
             entry, since = found
             if entry.batch_id is None:
@@ -213,19 +218,20 @@ class SinkClient:
         ]
 
     def _write_decision(self, step: WriteDecision) -> Position:
-        decider_id = step.sink.decider_id
-        writer_ids = [each.transactional_id for each in step.decision.transactions]
-        self._look_up([decider_id, *writer_ids], decider_id)
+        self._look_up(step.sink, [each.transactional_id for each in step.decision.transactions])
         record = self._decisions.appending(step.sink, step.decider, step.decision)
         topic_partition = record.topic_partition
         since = Position(topic_partition.partition, 0)
         if step.after is not None and step.after.partition == since.partition:
             since = step.after._replace(offset=step.after.offset + 1)
-        index = self._indexing(step.sink, step.decider, since, step.entry)
-        ask_until_answered(self.cluster, (record, index), doing="writing a decision")
+        indices = []
+        if step.sink.is_indexed:
+            indices.append(self._indexing(step.sink, step.decider, since, step.entry))
+        ask_until_answered(self.cluster, (record, *indices), doing="writing a decision")
         if isinstance(record.outcome, ErrorCode):
             raise _refused(record.outcome, "appending a decision")
-        _check_indexed(index)
+        for index in indices:
+            _check_indexed(index)
         assert record.outcome is not None, "it is answered"
         return Position(topic_partition.partition, record.outcome)
 
@@ -268,21 +274,24 @@ class SinkClient:
         self._transactions.end(step.transactions, commit=step.commit)
 
     def _await_decision(self, step: AwaitDecision) -> None:
+        if not step.sink.is_indexed:  # who looks has become the decider, which awaits the one before
+            return
         # By its name: it may be the sink's first.
         partition = self._decisions.partition_of(step.sink)
         committed_offsets(self._coordinators, step.sink.decider_id, stable=True, of=partition)
 
-    def _forget_sink(self, step: ForgetSink) -> None:
+    def _forget_decision(self, step: ForgetDecision) -> None:
         try:
-            if step.position is not None:
-                self._decisions.forget(step.sink)
-            delete_group(self._coordinators, step.sink.decider_id)
-        except KafkaError as error:  # it expires by itself, and nobody asks for it
+            self._decisions.forget(step.sink)
+        except KafkaError as error:  # nobody asks for it
             logger.warning("The decision of %s is left behind: %s", step.sink.text, error)
 
-    def _look_up(self, transactional_ids: list[str], group_id: str) -> None:
+    def _look_up(self, sink: SinkId, writer_ids: list[str]) -> None:
         """Find whom the next steps ask, too: each look takes its time."""
-        keys = {CoordinatorKind.TRANSACTION: transactional_ids, CoordinatorKind.GROUP: [group_id]}
+        keys = {
+            CoordinatorKind.TRANSACTION: [sink.decider_id, *writer_ids],
+            CoordinatorKind.GROUP: [sink.decider_id] if sink.is_indexed else [],
+        }
         self._coordinators.expect(keys)
         self.cluster.retry("finding coordinators", lambda: self._coordinators.find(keys))
 

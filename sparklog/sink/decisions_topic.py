@@ -115,12 +115,22 @@ class DecisionsTopic:
     def scan(self, sink: SinkId) -> tuple[Position, Decision] | None:
         """Return a sink's last decision by reading all that is committed in its partition.
 
+        To be asked by whoever has become the decider, as `find`.
+
         Raises:
             UnreadableDecisionError: it is not of this version.
             KafkaError: the partition can't be read.
         """
         topic_partition = self.partition_of(sink)
-        end = self._end(topic_partition, read_committed=True)
+
+        def stable_end() -> Offset:
+            end = self._end(topic_partition, read_committed=False)
+            stable_end = self._end(topic_partition, read_committed=True)
+            if stable_end < end:  # another sink's transaction is open, and the decision may lie behind it
+                raise KafkaError(ErrorCode.unstable_offset_commit, f"{topic_partition} has no stable end")
+            return stable_end
+
+        end = self._cluster.retry("finding the end of decisions", stable_end)
         records = self._records(sink, topic_partition, 0, end)
         offset, value = records[-1] if records else (0, None)
         if value is None:

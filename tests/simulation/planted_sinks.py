@@ -130,9 +130,7 @@ def _undecided_is_committed() -> Sequence[Replacement]:
 
 
 def _aborted_after_the_decision() -> Sequence[Replacement]:
-    def abort_whatever_is_decided(
-        self: Abort, decided: Decision | None, last: LastDecision | None
-    ) -> Protocol[bool]:
+    def abort_whatever_is_decided(self: Abort, decided: Decision | None) -> Protocol[bool]:
         yield AwaitDecision(self._batch.sink)
         if self._batch.transactions:
             yield EndTransactions(self._batch.transactions, False)
@@ -144,7 +142,10 @@ def _aborted_after_the_decision() -> Sequence[Replacement]:
 def _task_does_not_ask() -> Sequence[Replacement]:
     from sparklog.dataframe import delivery
 
-    return [Replacement(delivery, "verdict_on_task", lambda *_: Verdict.WRITE)]
+    return [
+        Replacement(delivery, name, lambda *_: Verdict.WRITE)
+        for name in ("verdict_on_task", "verdict_on_task_of_job")
+    ]
 
 
 def _slot_used_again() -> Sequence[Replacement]:

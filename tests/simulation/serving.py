@@ -205,7 +205,7 @@ class Serving:
                 complete_group_transaction=coordinating.complete_group_transaction,
                 wall_ms=lambda: START_MS + broker.scheduler.now_ms,
             ).handle,
-            **(sink_handlers(broker, of_transactions, of_groups) if broker.world.has_sinks else {}),
+            **(sink_handlers(broker, of_transactions) if broker.world.has_sinks else {}),
         }
 
     def ask(self, connection: Connection, message: ApiRequest, reply: Reply) -> None:

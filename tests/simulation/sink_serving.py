@@ -11,7 +11,6 @@ from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse,
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
 
 from executor.api.list_offsets import ListOffsetsHandler
-from executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from executor.coordinators.transactions.api.describe_transactions import DescribeTransactionsHandler
 from executor.coordinators.transactions.api.list_transactions import ListTransactionsHandler
 from sparklog.answers.describe_topic_partitions import describe_topic_partitions_response
@@ -34,8 +33,8 @@ _MAX_PARTITIONS: Final = 2
 _LIVE_PAUSE_S: Final = 0.02
 
 
-def sink_handlers(broker: "BrokerProcess", of_transactions: Any, of_groups: Any) -> dict[ApiKey, Handler]:
-    """Return the handlers, given the coordinators as they are asked."""
+def sink_handlers(broker: "BrokerProcess", of_transactions: Any) -> dict[ApiKey, Handler]:
+    """Return the handlers, given the coordinators of transactions as they are asked."""
 
     async def metadata(request: Request) -> Steps:
         # As production's: who knows nobody that is live has just begun.
@@ -71,7 +70,6 @@ def sink_handlers(broker: "BrokerProcess", of_transactions: Any, of_groups: Any)
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(broker.replicas, _NO_EXECUTOR).handle,
         ApiKey.LIST_TRANSACTIONS: ListTransactionsHandler(of_transactions).handle,
         ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsHandler(of_transactions, lambda _: None).handle,
-        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(of_groups).handle,
     }
 
 

@@ -46,7 +46,7 @@ class IndexEntry(NamedTuple):
     batch_id: int | None
     """The last batch that is decided; None while there is none."""
     run_id: str
-    """Whose decision that is; of a job that is going on, its own."""
+    """Whose decision that is; or whoever said something of runs when there was none."""
     over_run_ids: tuple[str, ...] = ()
     """Runs that have ended and will decide nothing more, as far as that was said since the last decision."""
 

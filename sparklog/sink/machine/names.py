@@ -30,7 +30,8 @@ class SinkKind(Enum):
     APPLICATION = "app"
     """Whatever names itself by txnAppId, as for Delta tables: only a later version is written."""
     JOB = "job"
-    """One batch write, which is not done again. It is known while it goes on, and then forgotten."""
+    """One batch write, which is not done again. It goes on while its decider is the one that it began with,
+    and has decided nothing."""
 
 
 class SinkId(NamedTuple):
@@ -70,6 +71,15 @@ class SinkId(NamedTuple):
         if sink is None or sink.text != text:
             raise ValueError(f"'{text}' is no sink: they are named as in query-<id>, app-<txnAppId>@<topic>")
         return sink
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether tasks, and who becomes the decider, find the last decision by a group's offset.
+
+        Of a job there is one decision at most. Its tasks ask for its decider, and who becomes that, which
+        nobody does whose job succeeds, reads the topic.
+        """
+        return self.kind is not SinkKind.JOB
 
     @property
     def decider_id(self) -> str:

@@ -4,8 +4,9 @@ The rule: a transaction is committed only after a decision that names it is dura
 nobody can contradict. Two things make that so. Decisions of a sink follow one another: whoever decides has
 initialized the sink's decider before he looked for the last decision, so that whoever did so earlier is
 refused, and whoever does so later finds his. And who aborts is either the driver of the run that wrote, after
-it has said in the index that it decided otherwise or is over; or another run's, after its decision, of what
-was open before that decision. Nobody can then decide for that any more: it is of the same batch, or of one
+it has said in the index that it decided otherwise or is over (of a job: after it has decided, or is another
+decider than the one that the job began with); or another run's, after its decision, of what was open before
+that decision. Nobody can then decide for that any more: it is of the same batch, or of one
 before; or of a query's run that this very decision has superseded; or it is named there as given up. What is
 found open afterwards is left to the next decision, for it may be of a run that has gone on from this one.
 
@@ -41,7 +42,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
-    ForgetSink,
+    ForgetDecision,
     IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
@@ -94,30 +95,14 @@ class Decider(NamedTuple):
 
 
 class Begin:
-    """Makes a job known before its tasks begin: a task of a job that is not known writes nothing."""
+    """Has a job begin, before its tasks do: they write for as long as nobody else is its decider."""
 
-    def __init__(self, sink: SinkId, run_id: str) -> None:
+    def __init__(self, sink: SinkId) -> None:
         self._sink = sink
-        self._run_id = run_id
 
     def steps(self) -> Protocol[Decider]:
-        """Return the decider to commit with.
-
-        Raises:
-            ContestedSinkError: somebody else uses the sink's transactional id.
-        """
-        sink, entry = self._sink, IndexEntry(None, self._run_id)
-        for _ in range(_MOST_CONTESTS):
-            # Nobody else is to be it; but what was asked for twice, being unanswered, may come late.
-            stamp = yield InitializeDecider(sink)
-            try:
-                yield IndexDecision(sink, stamp, None, entry)
-                stamp = yield CommitDecision(sink, stamp)
-            except DeciderFencedError:
-                continue
-            yield AwaitDecision(sink)
-            return Decider(stamp, LastDecision(entry, None, None))
-        raise ContestedSinkError(sink.decider_id)
+        """Return the decider to commit with, which the tasks are to know."""
+        return Decider((yield InitializeDecider(self._sink)), None)
 
 
 class Finish:
@@ -161,6 +146,8 @@ class Commit:
             try:
                 if decider is None:
                     decider = yield from _become_decider(sink)
+                    if decider.last is None and sink.kind is SinkKind.JOB:
+                        raise RunOverError(self._batch.run_id)
                     leftovers = yield from _look_around(sink, decider.decided)
                     self._leftovers = tuple(
                         each for each in leftovers if run_of(each.transactional_id) != self._batch.run_id
@@ -175,8 +162,6 @@ class Commit:
     def _decide(self, decider: Decider) -> Protocol[Decider]:
         """Make the batch's decision durable, if it is not; or a query's run the one that goes on from it."""
         batch, decided = self._batch, decider.decided
-        if decider.last is None and batch.sink.kind is SinkKind.JOB:
-            raise RunOverError(batch.run_id)
         if decider.knows_over(batch.run_id):
             raise RunOverError(batch.run_id)
         verdict = verdict_on_commit(batch.sink.kind, batch.batch_id, batch.run_id, batch.rows, decided)
@@ -235,7 +220,7 @@ class Commit:
         if lost:
             raise _lost(decided, lost)
         if batch.sink.kind is SinkKind.JOB:
-            yield ForgetSink(batch.sink, decider.last.position)
+            yield ForgetDecision(batch.sink)
             return None
         return decider._replace(leftovers=left)
 
@@ -275,6 +260,8 @@ class Abort:
             # A decision of this run that may be on its way is made or prevented by this.
             decider = yield from _become_decider(batch.sink)
             decided, last = decider.decided, decider.last
+            if not batch.sink.is_indexed:  # and tasks that come late find that it has another decider
+                return (yield from self._end(decided))
             entry = IndexEntry(None, batch.run_id) if last is None else last.entry
             over = entry.ended(batch.run_id)
             try:
@@ -283,10 +270,10 @@ class Abort:
                 yield CommitDecision(batch.sink, decider.stamp)
             except DeciderFencedError:
                 continue
-            return (yield from self._end(decided, last))
+            return (yield from self._end(decided))
         raise ContestedSinkError(batch.sink.decider_id)
 
-    def _end(self, decided: Decision | None, last: LastDecision | None) -> Protocol[bool]:
+    def _end(self, decided: Decision | None) -> Protocol[bool]:
         batch = self._batch
         is_decided = (
             decided is not None and decided.batch_id == batch.batch_id and decided.run_id == batch.run_id
@@ -299,8 +286,8 @@ class Abort:
         to_abort = _distinct((*batch.transactions, *open_ones), named)
         if to_abort:
             yield from _abort_all(to_abort)
-        if batch.sink.kind is SinkKind.JOB:
-            yield ForgetSink(batch.sink, None if last is None else last.position)
+        if decided is not None and batch.sink.kind is SinkKind.JOB:
+            yield ForgetDecision(batch.sink)
         return is_decided
 
 
@@ -332,9 +319,9 @@ class Settle:
             runs = dict.fromkeys(run_of(each.transactional_id) for each in open_ones)
             if last is not None:
                 runs[last.entry.run_id] = None
-            if runs and (last is not None or self._sink.kind is not SinkKind.JOB):
+            if runs and self._sink.is_indexed:
                 # All runs that are known of are refused from now on, should they be alive; also tasks of
-                # theirs that have not begun yet. A job that nobody knows is refused anyway.
+                # theirs that have not begun yet. A job is, as it has another decider now.
                 entry = IndexEntry(None, next(iter(runs))) if last is None else last.entry
                 position = None if last is None else last.position
                 try:
@@ -356,8 +343,8 @@ class Settle:
             yield from _commit_all(decided, unfinished)
         if undecided:
             yield from _abort_all(undecided)
-        if self._sink.kind is SinkKind.JOB:
-            yield ForgetSink(self._sink, None if decider.last is None else decider.last.position)
+        if decided is not None and self._sink.kind is SinkKind.JOB:
+            yield ForgetDecision(self._sink)
         return Settled(unfinished, undecided)
 
 

@@ -22,7 +22,7 @@ __all__ = [
     "DeciderStamp",
     "EndTransactions",
     "FindLastDecision",
-    "ForgetSink",
+    "ForgetDecision",
     "IndexDecision",
     "InitializeDecider",
     "ListOpenTransactions",
@@ -83,9 +83,9 @@ class ListOpenTransactions(NamedTuple):
 
 
 class WriteDecision(NamedTuple):
-    """Write the record and the group's offset, in the decider's transaction. Gives the record's `Position`.
+    """Write the record, and the group's offset of what is indexed. Gives the record's `Position`.
 
-    Neither waits for the other. Raises `DeciderFencedError`.
+    It is in the decider's transaction; neither waits for the other. Raises `DeciderFencedError`.
     """
 
     sink: SinkId
@@ -142,11 +142,10 @@ class AwaitDecision(NamedTuple):
     sink: SinkId
 
 
-class ForgetSink(NamedTuple):
-    """Delete the decision, if there is one, and the group."""
+class ForgetDecision(NamedTuple):
+    """Delete the decision of what is not indexed."""
 
     sink: SinkId
-    position: Position | None
 
 
 Step: TypeAlias = (
@@ -159,7 +158,7 @@ Step: TypeAlias = (
     | EndTransactions
     | AwaitEnds
     | AwaitDecision
-    | ForgetSink
+    | ForgetDecision
 )
 Protocol: TypeAlias = Generator[Step, Any, Result]
 TransactionEnds: TypeAlias = Mapping[WriterTransaction, TransactionEnd]

@@ -15,8 +15,9 @@ from sparklog.sink.machine.errors import (
     SupersededRunError,
 )
 from sparklog.sink.machine.names import SinkKind
+from sparklog.sink.machine.steps import DeciderStamp
 
-__all__ = ["Verdict", "verdict_on_commit", "verdict_on_task"]
+__all__ = ["Verdict", "verdict_on_commit", "verdict_on_task", "verdict_on_task_of_job"]
 
 
 class Verdict(Enum):
@@ -37,16 +38,30 @@ def verdict_on_task(kind: SinkKind, batch_id: int, run_id: str, index: IndexEntr
         OlderCheckpointError: the query has come further than this batch.
     """
     if index is None:
-        if kind is SinkKind.JOB:
-            raise RunOverError(run_id)
         return Verdict.WRITE
-    if run_id in index.over_run_ids or (kind is SinkKind.JOB and index.batch_id is not None):
+    if run_id in index.over_run_ids:
         raise RunOverError(run_id)
     if index.batch_id is None or index.batch_id < batch_id:
         return Verdict.WRITE
     if kind is SinkKind.QUERY and index.batch_id > batch_id:
         raise OlderCheckpointError(batch_id, index.batch_id)
     return Verdict.ALREADY_DECIDED
+
+
+def verdict_on_task_of_job(
+    run_id: str, began_with: DeciderStamp | None, undecided: DeciderStamp | None
+) -> Verdict:
+    """Return that a task of a job has to write its rows; to be asked when `verdict_on_task` is.
+
+    `undecided` is who is the job's decider now, if that one has decided nothing: whoever ends a job becomes
+    its decider, or has decided.
+
+    Raises:
+        RunOverError: the job has ended.
+    """
+    if undecided is None or undecided != began_with:
+        raise RunOverError(run_id)
+    return Verdict.WRITE
 
 
 def verdict_on_commit(

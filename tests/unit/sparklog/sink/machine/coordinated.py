@@ -13,7 +13,7 @@ from sparklog.sink.machine.steps import (
     DeciderStamp,
     EndTransactions,
     FindLastDecision,
-    ForgetSink,
+    ForgetDecision,
     IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
@@ -83,6 +83,13 @@ class Coordinated:
         last = self.last.get(sink.text)
         return None if last is None else last.entry
 
+    def undecided(self, sink: Any) -> DeciderStamp | None:
+        """Return what a job's task finds."""
+        known = self.ids.get(sink.decider_id)
+        if known is None or known.state != "Empty":
+            return None
+        return DeciderStamp(known.producer_id, known.epoch)
+
     def open_ids(self) -> list[str]:
         return [each for each, known in self.ids.items() if known.state == "Ongoing"]
 
@@ -117,12 +124,14 @@ class Coordinated:
                 if decision is None and position is not None:
                     decision = self.records[position.offset]
                 self.last[sink.text] = LastDecision(entry, decision, position)
-                return DeciderStamp(*self.initialize(sink.decider_id)[1:])
+                self.initialize(sink.decider_id)
+                ended = self.ids[sink.decider_id] = replace(self.ids[sink.decider_id], state="CompleteCommit")
+                return DeciderStamp(ended.producer_id, ended.epoch)
             case EndTransactions(transactions, commit):
                 return {each: self.end(each, commit) for each in transactions}
             case AwaitDecision() | AwaitEnds():
                 pass
-            case ForgetSink(sink, _):
+            case ForgetDecision(sink):
                 self.last.pop(sink.text, None)
         return None
 

@@ -24,14 +24,14 @@ from sparklog.sink.machine.steps import (
     CommitDecision,
     DeciderStamp,
     EndTransactions,
-    ForgetSink,
+    ForgetDecision,
     InitializeDecider,
     ListOpenTransactions,
     Step,
     WriteDecision,
     carry_out,
 )
-from sparklog.sink.machine.verdicts import Verdict, verdict_on_task
+from sparklog.sink.machine.verdicts import Verdict, verdict_on_task, verdict_on_task_of_job
 from tests.unit.sparklog.sink.machine.coordinated import Coordinated
 from tests.unit.sparklog.sink.machine.queries import QUERY, ROWS, Runs
 
@@ -373,39 +373,49 @@ def test_version_that_was_decided_and_not_finished_is_finished_by_the_next_one()
     assert cluster.visible == rows_of(1, 2)
 
 
-def test_job_is_known_while_it_goes_on_and_forgotten_when_it_is_over() -> None:
-    """A late task of it must not open a transaction that nobody will end; and jobs leave no group behind."""
+def test_job_is_open_to_its_tasks_until_it_is_decided_and_its_decision_is_forgotten() -> None:
+    """A late task of it must not open a transaction that nobody will end; and jobs leave nothing behind."""
     cluster = Coordinated()
-    with pytest.raises(RunOverError):
-        verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB))
-    decider = carry_out(Begin(JOB, "r1").steps(), cluster.perform)
-    assert verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB)) is Verdict.WRITE
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    assert verdict_on_task_of_job("r1", decider.stamp, cluster.undecided(JOB)) is Verdict.WRITE
     batch = prepared(cluster, 0, "r1", JOB)
     assert commit(cluster, batch, decider) is None
-    assert cluster.visible == rows_of(0)
+    assert (cluster.visible, cluster.last) == (rows_of(0), {})
     with pytest.raises(RunOverError):
-        verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB))
+        verdict_on_task_of_job("r1", decider.stamp, cluster.undecided(JOB))
 
 
-def test_job_whose_decider_is_initialized_once_more_by_a_late_request_begins_all_the_same() -> None:
-    """A request that was given up and made again may arrive after its repetition, and fences that."""
+def test_job_that_has_another_decider_is_over_to_its_tasks_and_to_its_commit() -> None:
+    """Whoever became it may have ended what was open: what comes later would be ended by nobody."""
     cluster = Coordinated()
-    fenced: list[Step] = []
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    batch = prepared(cluster, 0, "r1", JOB)
+    settled = carry_out(Settle(JOB).steps(), cluster.perform)
+    assert (len(settled.aborted), cluster.open_ids()) == (2, [])
+    with pytest.raises(RunOverError):
+        verdict_on_task_of_job("r1", decider.stamp, cluster.undecided(JOB))
+    with pytest.raises(RunOverError):
+        commit(cluster, batch, decider)
+    assert cluster.visible == Counter()
 
-    def perform(step: Step) -> object:
-        if isinstance(step, CommitDecision) and not fenced:
-            cluster.initialize(JOB.decider_id)
-            fenced.append(step)
-        return cluster.perform(step)
 
-    carry_out(Begin(JOB, "r1").steps(), perform)
-    assert verdict_on_task(JOB.kind, 0, "r1", cluster.entry(JOB)) is Verdict.WRITE
+def test_job_that_was_decided_and_not_finished_is_finished_by_whoever_gives_it_up() -> None:
+    """Its driver may have been told of a failure after the decision."""
+    cluster = Coordinated()
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
+    batch = prepared(cluster, 0, "r1", JOB)
+    protocol = Commit(batch, decider).steps()
+    step = next(protocol)
+    while not isinstance(step, EndTransactions):
+        step = protocol.send(cluster.perform(step))
+    assert carry_out(Abort(batch).steps(), cluster.perform)
+    assert (cluster.visible, cluster.open_ids(), cluster.last) == (rows_of(0), [], {})
 
 
-def test_job_that_fails_is_aborted_and_forgotten() -> None:
+def test_job_that_fails_is_aborted() -> None:
     """Readers of committed records see nothing of it, and wait for nothing of it."""
     cluster = Coordinated()
-    carry_out(Begin(JOB, "r1").steps(), cluster.perform)
+    decider = carry_out(Begin(JOB).steps(), cluster.perform)
     batch = prepared(cluster, 0, "r1", JOB)
     steps: list[Step] = []
 
@@ -413,9 +423,11 @@ def test_job_that_fails_is_aborted_and_forgotten() -> None:
         steps.append(step)
         return cluster.perform(step)
 
-    carry_out(Abort(batch._replace(transactions=())).steps(), perform)
-    assert steps[-1] == ForgetSink(JOB, None)
+    assert not carry_out(Abort(batch._replace(transactions=())).steps(), perform)
+    assert not any(isinstance(step, ForgetDecision) for step in steps), "there is none"
     assert (cluster.visible, cluster.open_ids(), cluster.last) == (Counter(), [], {})
+    with pytest.raises(RunOverError):
+        verdict_on_task_of_job("r1", decider.stamp, cluster.undecided(JOB))
 
 
 def test_settling_ends_what_a_dead_query_left_as_it_was_decided() -> None:
