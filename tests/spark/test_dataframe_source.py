@@ -5,6 +5,7 @@ import datetime
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -194,6 +195,17 @@ def test_read_from_a_timestamp_that_a_partition_never_reached_fails_by_default(
     produce(bootstrap_servers, topic, numbered(1))
     with pytest.raises(Exception, match="No offset matched the starting timestamp"):
         read(spark, topic, startingTimestamp=BASE_MS).collect()
+
+
+def test_read_with_options_of_a_mebibyte_leaves_nothing_of_them_in_files(
+    spark: SparkSession, bootstrap_servers: str, topic: str
+) -> None:
+    """What PySpark sends to tasks it writes into files if it is so long, but not what a source is given."""
+    produce(bootstrap_servers, topic, numbered(1))
+    key = "a private key of somebody's\n" * 40_000
+    assert values(read(spark, topic, kafka__ssl__keystore__key=key)) == expected(0, 1)
+    made = Path(str(spark.sparkContext._temp_dir)).parent.rglob("*")
+    assert not [file for file in made if file.is_file() and key[:20].encode() in file.read_bytes()]
 
 
 def test_read_by_pattern_finds_the_topics(spark: SparkSession, bootstrap_servers: str, topic: str) -> None:
