@@ -4,9 +4,11 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import signal
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,11 @@ from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,8 +30,16 @@ import sparklog
 from driver.ui.pages.html import UI_ROOT_MARK, Html
 from driver.ui.spark_tab import OVERVIEW, AskedPage, SparkTab
 from tests.spark.browser import Browser, browser
-from tests.spark.processes import listening_processes
-from tests.spark.sessions import spark_session
+from tests.spark.processes import (
+    API_VERSIONS,
+    GET,
+    PY4J_CALL,
+    PY4J_FORGET,
+    answer_to,
+    listening_of,
+    listening_processes,
+)
+from tests.spark.sessions import REPOSITORY, spark_session
 
 TIMEOUT_S: Final = 60.0
 RECORDS: Final = 300
@@ -35,11 +47,36 @@ EVIL: Final = "<img src=x onerror=alert(1)> & 'reads'"
 EVIL_GROUP: Final = f"{EVIL}\n/?&+%"
 """Whatever a client calls its group."""
 PROXY_PATH: Final = "/gateway/application-1"
+SECRET: Final = "Xyzzy-of-ann"
+"""Without any word that Spark hides by itself."""
+SECRETS: Final = {
+    "kafka.sasl.mechanism": "SCRAM-SHA-256",
+    "kafka.sasl.jaas.config": f'x.ScramLoginModule required username="ann" password="{SECRET}";',
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": SECRET,
+    "kafka.ssl.key.password": SECRET,
+    "kafka.ssl.keystore.key": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
+    "kafka.ssl.keystore.password": SECRET,
+    "kafka.ssl.truststore.password": SECRET,
+}
 NOT_YET: Final = HTTPStatus.SERVICE_UNAVAILABLE, None
+ANSWERING: Final = {
+    "broker": API_VERSIONS,
+    "CONTROLLER": API_VERSIONS,
+    "driver": API_VERSIONS,
+    "UI": GET,
+    "Py4J's callbacks": PY4J_FORGET,
+}
+"""Of the ports in docs/security.md, those at which a stranger is told something, and asked in which words."""
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark writes what its history server shows."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def spark(events: Path) -> Iterator[SparkSession]:
     with spark_session(
         "local[6]",
         spark_ui_enabled="true",
@@ -47,6 +84,10 @@ def spark() -> Iterator[SparkSession]:
         spark_ui_showConsoleProgress="true",
         # With each of them the stages' pages are brought up to date, else every 10 s.
         spark_executor_heartbeatInterval="1s",
+        spark_redaction_regex=documented_redaction(),
+        spark_eventLog_enabled="true",
+        spark_eventLog_dir=events.as_uri(),
+        spark_eventLog_compress="false",
     ) as session:
         yield session
 
@@ -67,10 +108,17 @@ def cluster(spark: SparkSession) -> Iterator[sparklog.Cluster]:
 
 
 @pytest.fixture(scope="module")
-def query(spark: SparkSession, cluster: sparklog.Cluster) -> Iterator[StreamingQuery]:
-    """A query that reads the topic, under a name with markup in it."""
-    rows = spark.readStream.format("sparklog").option("subscribe", "flights").load()
-    query = rows.writeStream.format("noop").queryName(EVIL).trigger(processingTime="1 second").start()
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the query."""
+    return tmp_path_factory.mktemp("checkpoint")
+
+
+@pytest.fixture(scope="module")
+def query(spark: SparkSession, cluster: sparklog.Cluster, checkpoint: Path) -> Iterator[StreamingQuery]:
+    """A query that reads the topic, under a name with markup in it, and with secrets."""
+    rows = spark.readStream.format("sparklog").options(**SECRETS, subscribe="flights").load()
+    writer = rows.writeStream.format("noop").queryName(EVIL).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime="1 second").start()
     yield query
     query.stop()
 
@@ -99,6 +147,14 @@ def coordinated(cluster: sparklog.Cluster) -> Iterator[Producer]:
 def window(cluster: sparklog.Cluster) -> Iterator[Browser]:
     with browser() as window:
         yield window
+
+
+def documented_redaction() -> str:
+    """Return the value of spark.redaction.regex that docs/security.md gives."""
+    (line,) = re.findall(
+        r"^    spark\.redaction\.regex +(\S+)$", (REPOSITORY / "docs/security.md").read_text(), re.M
+    )
+    return str(line)
 
 
 def address(spark: SparkSession) -> str:
@@ -210,6 +266,55 @@ def test_overview_shows_brokers_where_spark_runs_them(spark: SparkSession, clust
     ]
     assert [each["task"]["executor_id"] for each in status["brokers"]] == ["driver"] * 3
     assert "/executors/" in fetched(f"{address(spark)}/log/")
+
+
+def test_ports_of_an_application_are_those_that_the_documents_list(
+    spark: SparkSession, cluster: sparklog.Cluster
+) -> None:
+    """Whoever reaches a port may ask there. Kafka's listeners and the UI tell him something, and one more."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    clients = {broker.port for broker in admin.list_topics(timeout=TIMEOUT_S).brokers.values()}
+    brokers = listening_processes(clients)
+    context: Any = spark.sparkContext
+    ensure_callback_server_started(context._gateway)  # as the first query with `foreachBatch` does
+    known = {
+        int(cluster.bootstrap_servers.rpartition(":")[2]): "driver",
+        int(context.uiWebUrl.rpartition(":")[2]): "UI",
+        int(context.getConf().get("spark.driver.port")): "Spark's RPC",
+        context._gateway.gateway_parameters.port: "Py4J",
+        context._gateway._callback_server.port: "Py4J's callbacks",
+        context._accumulatorServer.server_address[1]: "accumulators",
+        **dict.fromkeys(clients, "broker"),
+    }
+    java = psutil.Process(context._gateway.proc.pid)
+    workers = [each.pid for each in java.children(recursive=True)]
+
+    def kind(port: int, process_id: int) -> str:
+        if port in known:
+            return known[port]
+        if process_id in brokers:
+            return "CONTROLLER"
+        if process_id in workers:
+            return "PySpark's daemon"
+        return "block manager or barrier task" if process_id == java.pid else "unknown"
+
+    found = listening_of(psutil.Process(), java, *java.children(recursive=True))
+    kinds = {each.port: kind(each.port, each.process_id) for each in found}
+    greetings = (API_VERSIONS, GET, PY4J_CALL, PY4J_FORGET)
+    with ThreadPoolExecutor(len(greetings) * len(kinds)) as strangers:
+        asked = [
+            (name, strangers.submit(answer_to, port, words, TIMEOUT_S if words == ANSWERING.get(name) else 1))
+            for port, name in kinds.items()
+            for words in greetings
+        ]
+    assert {each.address for each in found} == {"127.0.0.1"}
+    assert set(kinds.values()) == {
+        *known.values(),
+        "CONTROLLER",
+        "PySpark's daemon",
+        "block manager or barrier task",
+    }
+    assert {name for name, answer in asked if answer.result()} == set(ANSWERING)
 
 
 def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
@@ -415,6 +520,41 @@ def test_secret_of_the_application_is_in_no_page_property_or_command_line(
                 told.append((process / name).read_bytes().decode(errors="replace"))
     assert len(secret) == 64
     assert not [text[:200] for text in told if secret in text]
+
+
+def test_secrets_of_options_are_shown_nowhere(
+    spark: SparkSession,
+    query: StreamingQuery,
+    checkpoint: Path,
+    events: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Plans, the UI and its API, progress, errors, checkpoints, the event log, and files that Spark makes."""
+    text = ", ".join(f"`{name}` '{value}'" for name, value in {**SECRETS, "subscribe": "flights"}.items())
+    spark.sql(f"CREATE TEMPORARY VIEW given USING sparklog OPTIONS ({text})")
+    spark.table("given").explain(mode="extended")
+    wrong = {**SECRETS, "kafka.security.protocol": "SASL_PLAINTEXT", "subscribe": "flights"}
+    wrong["kafka.sasl.jaas.config"] = wrong["kafka.sasl.jaas.config"].removesuffix(";")
+    with pytest.raises(Exception, match="it does not end with a semicolon") as refused:
+        spark.read.format("sparklog").options(**wrong).load()
+    until(lambda: query.lastProgress)
+    query.explain(extended=True)
+    told = {
+        "error": "".join(traceback.format_exception(refused.value)),
+        "plans and logs": "".join(capsys.readouterr()),
+        "progress": json.dumps([json.loads(each.json) for each in query.recentProgress]),
+    }
+    api = f"/api/v1/applications/{spark.sparkContext.applicationId}"
+    plans = f"{address(spark)}{api}/sql?details=false&planDescription=true&length=1000"
+    told["SQL"] = until(lambda: "CreateTempViewUsing" in (found := fetched(plans)) and found)
+    for path in ("/environment/", "/StreamingQuery/", "/log/", f"{api}/stages?details=true"):
+        told[path] = fetched(address(spark) + path)
+    temporary = Path(str(spark.sparkContext._temp_dir)).parent
+    for file in (file for directory in (events, checkpoint, temporary) for file in directory.rglob("*")):
+        with contextlib.suppress(OSError):  # directories, and what is gone meanwhile
+            told[str(file)] = file.read_text(errors="replace")
+    assert any("SparkListenerSQLExecutionStart" in each for each in told.values())
+    assert [where for where, what in told.items() if SECRET in what] == []
 
 
 def test_killed_broker_is_told_with_what_followed_and_why(
