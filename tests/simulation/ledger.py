@@ -98,6 +98,13 @@ class Ledger:
             if following is None:
                 break
             number = following
+        # What it cleaned away was the same if it is of the same leader.
+        while self.table is not None and number < len(self.batches):
+            header = read_header(self.batches[number])
+            epoch = log.epochs.epoch_at(header.base_offset)
+            if epoch != header.partition_leader_epoch or header.next_offset > log.log_end_offset:
+                break
+            number += 1
         return number
 
     def first_difference(self, log: MemoryLog, count: int) -> int | None:
