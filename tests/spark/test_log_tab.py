@@ -22,6 +22,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -76,7 +77,16 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(events: Path) -> Iterator[SparkSession]:
+def open_before() -> set[int]:
+    """Ports that this process and its JVM have open from the sessions of other modules."""
+    gateway: Any = SparkContext._gateway
+    own = psutil.Process()
+    found = listening_of(own) if gateway is None else listening_of(own, psutil.Process(gateway.proc.pid))
+    return {each.port for each in found}
+
+
+@pytest.fixture(scope="module")
+def spark(events: Path, open_before: set[int]) -> Iterator[SparkSession]:
     with spark_session(
         "local[6]",
         spark_ui_enabled="true",
@@ -84,6 +94,7 @@ def spark(events: Path) -> Iterator[SparkSession]:
         spark_ui_showConsoleProgress="true",
         # With each of them the stages' pages are brought up to date, else every 10 s.
         spark_executor_heartbeatInterval="1s",
+        spark_plugins="",  # a JVM keeps the properties of the session that launched it
         spark_redaction_regex=documented_redaction(),
         spark_eventLog_enabled="true",
         spark_eventLog_dir=events.as_uri(),
@@ -269,7 +280,7 @@ def test_overview_shows_brokers_where_spark_runs_them(spark: SparkSession, clust
 
 
 def test_ports_of_an_application_are_those_that_the_documents_list(
-    spark: SparkSession, cluster: sparklog.Cluster
+    spark: SparkSession, cluster: sparklog.Cluster, open_before: set[int]
 ) -> None:
     """Whoever reaches a port may ask there. Kafka's listeners and the UI tell him something, and one more."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -299,6 +310,7 @@ def test_ports_of_an_application_are_those_that_the_documents_list(
         return "block manager or barrier task" if process_id == java.pid else "unknown"
 
     found = listening_of(psutil.Process(), java, *java.children(recursive=True))
+    found = [each for each in found if each.port in known or each.port not in open_before]
     kinds = {each.port: kind(each.port, each.process_id) for each in found}
     greetings = (API_VERSIONS, GET, PY4J_CALL, PY4J_FORGET)
     with ThreadPoolExecutor(len(greetings) * len(kinds)) as strangers:
