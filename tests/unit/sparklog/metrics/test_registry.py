@@ -28,3 +28,18 @@ def test_registry_leaves_a_gauge_out_that_has_no_figure() -> None:
     registry = MetricRegistry()
     registry.gauge(EPOCH, lambda: None)
     assert registry.snapshot(0) == {}
+
+
+def test_registry_is_read_in_short_parts_between_which_more_may_come() -> None:
+    """Requests have their turn in between: reading all of it would hold each of them up for milliseconds."""
+    registry = MetricRegistry()
+    for number in range(200):
+        registry.histogram(TOTAL_TIME, SECONDS, 1000, request=f"of before {number}")
+    parts = []
+    for part in registry.read_in_parts(0):
+        parts.append(len(part))
+        registry.histogram(TOTAL_TIME, SECONDS, 1000, request=f"of part {len(parts)}")
+        registry.gauge(EPOCH, lambda: 7)
+        registry.add_source(lambda now_ms: [Sample(BYTES_IN.of(), Kind.METER, 7)])
+    assert sum(parts) == 200
+    assert max(parts) <= 16
